@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from dptext_spark.release import Release
     from dptext_spark.sanitizer import Sanitizer
     from dptext_spark.spark.java import ensure_java
-    from dptext_spark.tables.dataframes import privatize, privatize_udf, register_udf
-    from dptext_spark.tables.release_counts import ReleaseCounts
+    from dptext_spark.tables.dataframes import ReleaseCounts, privatize, privatize_udf, register_udf
     from dptext_spark.tables.transformer import TextPrivatizer
     from dptext_spark.text.policies import TextPolicy
     from dptext_spark.version import __version__
@@ -76,8 +75,7 @@ _HOMES: Final = {
     "release": "Release",
     "sanitizer": "Sanitizer",
     "spark.java": "ensure_java",
-    "tables.dataframes": "privatize privatize_udf register_udf",
-    "tables.release_counts": "ReleaseCounts",
+    "tables.dataframes": "ReleaseCounts privatize privatize_udf register_udf",
     "tables.transformer": "TextPrivatizer",
     "text.policies": "TextPolicy",
     "version": "__version__",

@@ -31,7 +31,7 @@ from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS, PrivatizeOptions
 from dptext_spark.spark.settings import WANTED
-from dptext_spark.tables import run as tables
+from dptext_spark.tables import table as tables
 from tests.helpers.tables import write_key, write_table
 from tests.helpers.worlds import KEY
 

@@ -32,8 +32,7 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.tables.beforehand import is_plain
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, is_plain, local_path
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.result_folder import check_free, finish
 from dptext_spark.tables.storage import Storage

@@ -50,18 +50,17 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.batch import ID, Fields
-from dptext_spark.tables.beforehand import check_input, check_names, is_plain
-from dptext_spark.tables.columns import TableColumns, check_ids
+from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
 from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, check_names, is_plain, local_path
+from dptext_spark.tables.look import Sample
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.result_folder import check_free, finish
-from dptext_spark.tables.run import check_left_out, check_places
-from dptext_spark.tables.sample import Sample
 from dptext_spark.tables.source import own_session, where
 from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import AllWords, TextPolicy
 
 OWN_ROWS: Final = "the known rows and those that they attack themselves"

@@ -16,9 +16,8 @@ from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered, table
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
-from dptext_spark.tables.beforehand import is_plain
 from dptext_spark.tables.ledger import LedgerFolder
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, is_plain, local_path
 from dptext_spark.tables.storage import Places, Storage
 
 

@@ -23,7 +23,7 @@ from dptext_spark.report.facts import Report
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.tables.beforehand import is_absent
+from dptext_spark.tables.local import is_absent
 from dptext_spark.tables.storage import Storage
 
 

@@ -18,12 +18,12 @@ from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, t
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.tables.beforehand import check_names, check_paths
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
 from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.local import check_names
+from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.tables.run import Job
-from dptext_spark.tables.sample import Sample
+from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vector_sanitizer import VectorCounts, VectorSanitizer, VectorWorker
@@ -57,12 +57,12 @@ def run(options: VectorsOptions) -> Report:
         options.noise_key,
         lambda: Segmentation.of(options.tokenizer),
         lambda: _embedding(options, verify=False),
-        lambda: check_paths(Job, options),
+        lambda: Table.check_paths(options),
         lambda: check_names(options, columns),
     )
     embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
     fingerprints = {} if embedding is None else dict.fromkeys(options.text, embedding.fingerprint)
-    job = Job.open("dptext vectors", options, columns)
+    job = Table.open("dptext vectors", options, columns)
     with plain_errors():
         # Of each column its mechanism, None where it holds no vector.
         lengths = _lengths(job, options.vector)
@@ -96,7 +96,7 @@ def run(options: VectorsOptions) -> Report:
                 sanitizers.append((name, own))
             sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning, sample)
         elif sample:
-            sample(job.columns.select(job.df, job.row_id))
+            sample(job.rows)
     counts = column_counts(columns.sanitized, VectorCounts[int], sums) if sums else {}
     sizes = {n: {"input_dimension": m.input_dimension, "dimension": m.dimension} for n, m in found.items()}
     seen = {
@@ -112,11 +112,9 @@ def run(options: VectorsOptions) -> Report:
         "embedding": embedding and embedding_json(embedding),
     }
     report = job.report(facts, seen)
-    if options.dry_run:
-        job.write_dry(report)
-        return report
-    projections = {"projections": _grouped((each, name) for name, each in found.items())}
-    job.write_beside("projection", options.projection_path, written(projections))
+    if not options.dry_run:
+        projections = {"projections": _grouped((each, name) for name, each in found.items())}
+        job.write_beside("projection", options.projection_path, written(projections))
     job.write_reports(report)
     return report
 
@@ -144,7 +142,7 @@ def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
     return embedding
 
 
-def _lengths(job: Job, names: Sequence[str]) -> dict[str, int | None]:
+def _lengths(job: Table, names: Sequence[str]) -> dict[str, int | None]:
     """Find the one length of each column's vectors, None where there are none, and check the ids.
 
     Raises:

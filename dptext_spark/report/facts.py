@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.calibration.recall import Recall
-from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
@@ -309,7 +308,7 @@ def _worth(loss: Mapping[str, float]) -> str:
     return "; worst case ".join(filter(None, [beyond, factor(loss["pure"])]))
 
 
-def coverage(found: Mapping[str, Coverage]) -> Facts:
+def coverage(found: Mapping[str, Any]) -> Facts:
     """Give how much of each column's words the vocabulary has, by column."""
     return {name: {**own.to_json(), "said": own.describe()} for name, own in found.items()}
 

@@ -56,31 +56,25 @@ class Batch:
     def __len__(self) -> int:
         return len(self.row)
 
-    def field(self, route: Route) -> FieldValues:
-        """Take a field out of the rows: its values, with the ids and the slots of each.
-
-        Slots are those that lie in the same arrays, or those of the value's row.
-        """
-        found = FieldValues.of(self.row, route)
-        rows, slots = pa.array(found.rows), None
-        if self.slots is not None and self.ways.slots is not None:
-            own = FieldValues.of(self.slots, self.ways.slots)
-            slots = own.values if own.positions.shape[1] else own.values.take(rows)
-        return replace(found, ids=self.ids.take(rows), slots=slots)
-
     def fields(self) -> Iterator[tuple[str, Route, FieldValues]]:
-        """Take out all fields that are sanitized, one after the other."""
-        return ((name, route, self.field(route)) for name, route in self.ways.routes)
+        """Take out all fields that are sanitized, one after the other, with the ids of their rows.
+
+        Their slots are those that lie in the same arrays, or those of the value's row.
+        """
+        for name, route in self.ways.routes:
+            found = FieldValues.of(self.row, route)
+            rows, slots = pa.array(found.rows), None
+            if self.slots is not None and self.ways.slots is not None:
+                own = FieldValues.of(self.slots, self.ways.slots)
+                slots = own.values if own.positions.shape[1] else own.values.take(rows)
+            yield name, route, replace(found, ids=self.ids.take(rows), slots=slots)
 
     def put(self, route: Route, values: pa.Array) -> None:
         """Put other values in the place of a field's."""
         self.row = replace_values(self.row, route, values)
 
     def words(self, count: Callable[..., NDArray[np.int64]]) -> NDArray[np.int64]:
-        """int64 (rows,): add up the words of each row, of all its fields and all elements of its arrays.
-
-        ``count`` is as :meth:`WordReader.visible_words`.
-        """
+        """int64 (rows,): add up the words of each row, counted as :meth:`WordReader.visible_words` does."""
         words = np.zeros(len(self), dtype=np.int64)
         for name, _, found in self.fields():
             words += found.sum_by_row(count(found.values, found.slots, column=name), len(self))

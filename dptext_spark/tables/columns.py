@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
 from itertools import combinations
 from operator import add
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
-    DataType,
     DoubleType,
     FloatType,
     IntegralType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -34,22 +34,19 @@ from pyspark.sql.types import (
 from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.fields import (
-    Field,
-    bare,
-    beside,
-    field_names,
-    names_a_map,
-    prune,
-    pruned,
-    quoted,
-)
+from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
 from dptext_spark.text.policies import AllWords, Protection, Slots
+
+if TYPE_CHECKING:  # workers import this module, and need neither formats nor options
+    from dptext_spark.tables.formats.format import Format
+    from dptext_spark.tables.source import Source
 
 MEDIAN: Final = "__dptext_median_words"
 LONGEST: Final = "__dptext_longest_words"
 """Observed of the rows' numbers of words."""
 
+# What --keep takes for all columns.
+_ALL: Final = "*"
 # The median is off by one row in so many, at most.
 _ACCURACY: Final = 10_000
 
@@ -123,23 +120,21 @@ class TableColumns:
         return (*self.text, *self.tokens, *self.vector)
 
     @property
-    def _beside(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.id, self.slots, self.person) if name is not None)
+    def mentioned(self) -> list[str]:
+        """All names, without ``*``."""
+        others = (name for name in (self.id, self.slots, self.person) if name is not None)
+        names = dict.fromkeys([*self.sanitized, *self.keep, *self.left_out, *others])
+        return [name for name in names if name != _ALL]
 
     def named(self, table: StructType) -> Self:
         """Give the same columns, with the names of those that ``*`` stands for in a table.
 
         The column of slots is not among them: it quotes the words that are to be protected.
-
-        Raises:
-            InputError: Columns that are sanitized, kept or left out by their names are absent or ambiguous.
         """
-        from dptext_spark.options import ALL  # workers import this module, and need no options
-
-        if ALL not in self.keep or not self.sanitized:
+        if _ALL not in self.keep or not self.sanitized:
             return self
-        chosen = tuple(name for name in self.keep if name != ALL)
-        fields = replace(self, keep=(*chosen, *self.left_out))._fields(table)
+        fields = self._fields(table)
+        chosen = [name for name in self.keep if name != _ALL]
         slots = (self.slots,) if self.slots else ()
         taken = [fields[name].path for name in (*self.sanitized, *self.left_out, *slots)]
         return replace(self, keep=tuple(dict.fromkeys([*chosen, *beside(table, taken)])))
@@ -158,57 +153,12 @@ class TableColumns:
             schema: The table's columns.
             partitions: Those whose values are names of folders.
             exact: Whether names may differ in capitals only.
-
-        Raises:
-            InputError: Lists every column that is absent, ambiguous or of a wrong type.
         """
         fields = self._fields(schema)
-        self._check_types(fields)
-        self._check_slots(fields)
-        self._check_capitals(schema, fields, exact)
-        if twice := sorted({name for name in self.sanitized if self.sanitized.count(name) > 1}):
-            raise InputError("Columns are named twice", got=", ".join(twice))
-        sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
-        pairs = (sorted(pair, key=lambda field: len(field.path)) for pair in combinations(sanitized, 2))
-        if within := [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]:
-            raise InputError("Columns to sanitize lie inside one another", got=", ".join(within))
-        if clash := {s.name: k.name for s in sanitized for k in kept if s.holds(k) or k.holds(s)}:
-            raise InputError(
-                "Columns are both sanitized and kept raw",
-                got=", ".join(s if s == k else f"{s} and {k}" for s, k in sorted(clash.items())),
-                do="" if clash.keys() == {*clash.values()} else "Keep the fields beside them one by one",
-            )
-        if not sanitized:
+        if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
-        if folders := [name for name in self.sanitized if name in partitions]:
-            raise InputError(
-                "Partition columns cannot be sanitized: their values are the names of the input's folders",
-                got=", ".join(folders),
-            )
-        if self.vectors and (inside := [field.name for field in sanitized if len(field.path) > 1]):
-            raise InputError(
-                "Fields inside columns cannot be released as vectors",
-                allowed=", ".join(schema.names),
-                got=", ".join(inside),
-                do="Make them columns of their own before the run",
-            )
-
-    def _fields(self, schema: StructType) -> dict[str, Field]:
-        names = dict.fromkeys([*self.sanitized, *self.keep, *self._beside])
-        found = {name: Field.find(schema, name) for name in names}
-        if absent := [name for name, fields in found.items() if not fields]:
-            in_map = any(names_a_map(schema, name) for name in absent)
-            do = "What is in a map cannot be named" if in_map else ""
-            raise absent_columns(absent, [*field_names(schema)], do)
-        if several := [name for name, fields in found.items() if len(fields) > 1]:
-            raise InputError(
-                "Names can be read as a column's, and as the path of a field inside another column",
-                got=", ".join(several),
-                do="Rename the columns",
-            )
-        return {name: field for name, (field,) in found.items()}
-
-    def _check_types(self, fields: Mapping[str, Field]) -> None:
+        sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
+        slots = fields[self.slots] if self.slots else None
         ids = () if self.id is None else (self.id,)
         wrong = [
             f"{name} ({fields[name].data_type.simpleString()}), not {wanted}"
@@ -222,35 +172,64 @@ class TableColumns:
             if not _is_of(fields[name].data_type, *kinds)
         ]
         wrong += [f"{name}, which is in an array" for name in ids if None in fields[name].path]
-        if wrong:
-            raise InputError("Columns have the wrong type", got="; ".join(wrong))
+        _refuse("Columns have the wrong type", ["; ".join(wrong)])
+        if slots and len(sanitized) > 1:
+            what = (
+                f"Column {slots.name} says where slots stand in one column, and several are to be sanitized"
+            )
+            raise InputError(what, got=", ".join(self.sanitized), do="Sanitize them one by one")
+        _refuse(
+            f"Column {self.slots} does not lie beside what its slots are slots of",
+            [own.name for own in sanitized if slots and slots.arrays != own.arrays],
+            allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
+        )
+        if slots and isinstance(self.protect, Slots):
+            try:
+                kind = to_arrow_type(slots.data_type)
+            except PySparkException:  # workers never see it: no type that slots may have
+                kind = pa.null()
+            self.protect.check_slots(kind)
+        _refuse(
+            "Several columns of the input table have the same name",
+            [name for name, own in fields.items() if own.is_repeated(schema, exact)],
+            allowed="names that differ" if exact else "names that differ in more than capitals",
+            do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
+        )
+        twice = {name for name in self.sanitized if self.sanitized.count(name) > 1}
+        _refuse("Columns are named twice", sorted(twice))
+        pairs = (sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2))
+        within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
+        _refuse("Columns to sanitize lie inside one another", within)
+        clash = {s.name: k.name for s in sanitized for k in kept if s.holds(k) or k.holds(s)}
+        _refuse(
+            "Columns are both sanitized and kept raw",
+            [s if s == k else f"{s} and {k}" for s, k in sorted(clash.items())],
+            do="" if clash.keys() == {*clash.values()} else "Keep the fields beside them one by one",
+        )
+        _refuse(
+            "Partition columns cannot be sanitized: their values are the names of the input's folders",
+            [name for name in self.sanitized if name in partitions],
+        )
+        _refuse(
+            "Fields inside columns cannot be released as vectors",
+            [own.name for own in sanitized if self.vectors and len(own.path) > 1],
+            allowed=", ".join(schema.names),
+            do="Make them columns of their own before the run",
+        )
 
-    def _check_slots(self, fields: Mapping[str, Field]) -> None:
-        if not isinstance(self.protect, Slots):
-            return
-        slots = fields[self.protect.column]
-        if len(self.sanitized) > 1:
-            raise InputError(
-                f"Column {slots.name} says where slots stand in one column, and several are to be sanitized",
-                got=", ".join(self.sanitized),
-                do="Sanitize them one by one",
-            )
-        if apart := [name for name in self.sanitized if slots.arrays != fields[name].arrays]:
-            raise InputError(
-                f"Column {slots.name} does not lie beside what its slots are slots of",
-                allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
-                got=", ".join(apart),
-            )
-        self.protect.check_slots(_arrow_type(slots.data_type))
-
-    def _check_capitals(self, schema: StructType, fields: Mapping[str, Field], exact: bool) -> None:
-        if ambiguous := [name for name, field in fields.items() if field.is_repeated(schema, exact)]:
-            raise InputError(
-                "Several columns of the input table have the same name",
-                allowed="names that differ" if exact else "names that differ in more than capitals",
-                got=", ".join(ambiguous),
-                do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
-            )
+    def _fields(self, schema: StructType) -> dict[str, Field]:
+        found = {name: Field.find(schema, name) for name in self.mentioned}
+        if absent := [name for name, fields in found.items() if not fields]:
+            starts = (name[:end] for name in absent for end in range(1, len(name)))
+            in_map = any(isinstance(f.data_type, MapType) for s in starts for f in Field.find(schema, s))
+            do = "What is in a map cannot be named" if in_map else ""
+            raise absent_columns(absent, [*field_names(schema)], do)
+        _refuse(
+            "Names can be read as a column's, and as the path of a field inside another column",
+            [name for name, fields in found.items() if len(fields) > 1],
+            do="Rename the columns",
+        )
+        return {name: field for name, (field,) in found.items()}
 
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
@@ -263,12 +242,9 @@ class TableColumns:
         if not self.vectors:
             return self.schema(table)
         # A text without words has no vector, so a column of another type has nulls of its own.
-        return StructType(
-            [
-                StructField(f.name, ArrayType(FloatType()), True) if f.name in self.text else f
-                for f in self.schema(table).fields
-            ]
-        )
+        vector = ArrayType(FloatType())
+        fields = self.schema(table).fields
+        return StructType([StructField(f.name, vector) if f.name in self.text else f for f in fields])
 
     def ways(self, table: StructType) -> Fields:
         """Give the ways to sanitized fields and slots in what :meth:`select` leaves of such a table."""
@@ -282,9 +258,7 @@ class TableColumns:
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read; see :mod:`dptext_spark.tables.batch`.
 
-        Args:
-            df: The frame.
-            row_id: Column expression that names the rows; by default the column ``id``.
+        ``row_id`` names the rows; by default the column ``id`` does.
         """
         fields = self._fields(df.schema)
         columns = [
@@ -312,21 +286,19 @@ class TableColumns:
         outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
         result = selected.mapInArrow(partial(_sanitize_batches, worker, self.ways(table)), outputs)
         if observation is not None:
-            named = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
-            sums = [F.sum(column).alias(name) for name, column in named.items()]
-            sums += self._lengths(worker.counts, named)
-            result = result.observe(observation, F.count(F.lit(1)).alias("rows"), *sums)
+            columns = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
+            measures = [F.count(F.lit(1)).alias("rows")]
+            measures += [F.sum(column).alias(name) for name, column in columns.items()]
+            if worker.counts.shown is not None:
+                of_all, left_out = worker.counts.shown
+                words = [columns[counter(name, of_all)] for name in self.sanitized]
+                row_words = reduce(
+                    add, words + [-columns[counter(name, left_out)] for name in self.sanitized]
+                )
+                measures.append(F.percentile_approx(row_words, 0.5, _ACCURACY).alias(MEDIAN))
+                measures.append(F.max(row_words).alias(LONGEST))
+            result = result.observe(observation, *measures)
         return result.select(f"{ROW}.*")
-
-    def _lengths(self, counts: type[Counts[Any]], named: Mapping[str, Column]) -> list[Column]:
-        """Aggregate the numbers of words of rows, all columns together."""
-        if counts.shown is None:
-            return []
-        all_words, left_out = counts.shown
-        terms = [named[counter(name, all_words)] for name in self.sanitized]
-        terms += [-named[counter(name, left_out)] for name in self.sanitized]
-        words = reduce(add, terms)
-        return [F.percentile_approx(words, 0.5, _ACCURACY).alias(MEDIAN), F.max(words).alias(LONGEST)]
 
 
 def _sanitize_batches(
@@ -365,11 +337,7 @@ def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str,
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
-    """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once.
-
-    Raises:
-        InputError: The column, or field outside arrays, has nulls or duplicates.
-    """
+    """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once."""
     if name is None:
         return list(df.agg(*measures).collect()[0]) if measures else []
     column = Field.find(df.schema, name)[0].column
@@ -385,6 +353,38 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     return measured
 
 
+def check_left_out(read: Format, source: Source, columns: TableColumns) -> None:
+    """Refuse to leave out fields that the files have, not the table that was opened, and the run wants."""
+    table = source.df.schema
+    missing = [name for name in columns.mentioned if not Field.find(table, name)]
+    # What is inside a column that passes through whole passes with it.
+    structs = '"type":"struct"'
+    whole = [n for n in columns.keep for f in Field.find(table, n) if structs in f.data_type.json()]
+    if _ALL not in columns.keep and not missing and not whole:
+        return
+
+    def is_within(name: str, others: Iterable[str]) -> bool:
+        return any(name == other or name.startswith((f"{other}.", f"{other}[]")) for other in others)
+
+    spared = [name for name in columns.left_out if name not in missing]
+    if wanted := [
+        name
+        for name in read.left_out(source)
+        if (_ALL in columns.keep or is_within(name, [*missing, *whole])) and not is_within(name, spared)
+    ]:
+        raise InputError(
+            f"The input {source.place} has columns that not all files show, and that Spark leaves out",
+            got=", ".join(wanted),
+            do=read.remedy,
+        )
+
+
+def _refuse(what: str, names: Iterable[str], *, allowed: str = "", do: str = "") -> None:
+    """Raise an InputError where there are such names."""
+    if got := ", ".join(names):
+        raise InputError(what, allowed=allowed, got=got, do=do)
+
+
 def absent_columns(absent: Sequence[str], allowed: Sequence[str], do: str = "") -> InputError:
     """Make the error of a table without some columns; it says which names are near to theirs."""
     return InputError(
@@ -393,14 +393,6 @@ def absent_columns(absent: Sequence[str], allowed: Sequence[str], do: str = "") 
         got=", ".join(absent),
         do=do or nearest(absent, allowed),
     )
-
-
-def _arrow_type(data_type: DataType) -> pa.DataType:
-    """Give a type as workers see it; what they never see is no type that slots may have."""
-    try:
-        return to_arrow_type(data_type)
-    except PySparkException:
-        return pa.null()
 
 
 def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import chosen_search
@@ -23,16 +23,74 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.release import Release
-from dptext_spark.report.facts import describe, has_arrays, key_scope, release_facts
-from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.report.facts import (
+    describe,
+    describe_counts,
+    has_arrays,
+    key_scope,
+    release_facts,
+    token_counts,
+)
+from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.tables.columns import TableColumns, check_ids, shared
-from dptext_spark.tables.release_counts import ReleaseCounts
+from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
+
+
+class ReleaseCounts:
+    """Counts of one call of ``privatize(df, ..., counts=ReleaseCounts())``.
+
+    The first action on its result fills them, and asking for them waits for it. They are of the rows that
+    this action computed: of all after a write, of some after ``show()``. They are exact facts about the
+    private rows, for those who run the job.
+
+    Raises:
+        ConfigError: The counts were given to no call, or to two; or no action has run.
+    """
+
+    def __init__(self) -> None:
+        self._observation: Any = None
+        self._columns: tuple[str, ...] = ()
+        self._policy = TextPolicy()
+
+    def observe(self, columns: tuple[str, ...], policy: TextPolicy) -> Observation:
+        """Begin to count what is done to the words of these columns."""
+        if self._observation is not None:
+            raise ConfigError("These counts belong to another call", do="Give each call its own")
+        self._columns, self._policy = columns, policy
+        # Made here, as it is one of the session's kind: with a JVM or of Spark Connect.
+        self._observation = observation = Observation("dptext")
+        return observation
+
+    @property
+    def rows(self) -> int:
+        """Rows that were sanitized."""
+        return int(self._found()["rows"])
+
+    @property
+    def columns(self) -> dict[str, TokenCounts[int]]:
+        """What was done to the words of each sanitized column, by its name."""
+        return column_counts(self._columns, TokenCounts[int], self._found())
+
+    def describe(self) -> str:
+        """Say it in plain words, as the report of ``dptext privatize`` does."""
+        oov = str(self._policy.oov)
+        columns = {name: token_counts(counts, oov) for name, counts in self.columns.items()}
+        return describe_counts(self.rows, columns)
+
+    def __repr__(self) -> str:
+        return f"ReleaseCounts(of {', '.join(self._columns) or 'nothing yet'})"
+
+    def _found(self) -> dict[str, Any]:
+        if self._observation is None:
+            raise ConfigError("These counts belong to no release", do="Give them to privatize(df, ...)")
+        if found := self._observation.get:
+            return dict(found)
+        raise ConfigError("Nothing is counted yet", do="Run an action on the result first, such as a write")
 
 
 def privatize(
@@ -98,12 +156,11 @@ def privatize(
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
-    )
-    columns = columns.named(df.schema)
+    ).named(df.schema)
     columns.check(df)
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
     check_ids(df, None if trust_id else id)
-    if show and _is_notebook():
+    if show:
         _show_once(columns, release, kept=key is not None)
     observation = None if counts is None else counts.observe(columns.sanitized, policy)
     worker = sent(df.sparkSession, Sanitizer.open(release, key))
@@ -133,21 +190,24 @@ def privatize_udf(
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
 
-    It gives the words that :func:`privatize` gives under the same key and name. The ids are not checked: all
-    rows that it is given, of whatever table, count as one release, and where an id comes twice it shows
-    whether the two texts are equal. There is no row budget: a UDF sees one column of a row, and not how many
-    words the others have.
+    It gives the words that :func:`privatize` gives with the same arguments. The ids are not checked: all rows
+    that it is given, of whatever table, count as one release, and where an id comes twice it shows whether
+    the two texts are equal. A UDF sees one column of a row: there are no slots and no row budget.
 
-    Args:
-        column: The text column's name, which the noise depends on.
-        protect: ``all`` or ``content``.
-        embedding, mechanism, oov, layout, tokenizer, release_words, search, key, name: As for
-            :func:`privatize`.
+    ``column`` is the text column's name, which the noise depends on.
 
     Raises:
         ConfigError: ``protect`` needs slots, or Spark is too old.
     """
-    arrow_udf = _arrow_udf()
+    try:
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+    except ImportError:
+        raise ConfigError(
+            "This Spark cannot call the package in SQL or in df.select",
+            allowed="Spark 4.1 or newer",
+            got=pyspark.__version__,
+            do="Use privatize(df, ...)",
+        ) from None
     check_release_name(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
@@ -171,39 +231,18 @@ def privatize_udf(
 
 
 def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
-    """Name a UDF ``(id, text) -> text`` for SQL: ``SELECT id, clean(id, text) FROM t``.
-
-    Args:
-        spark: The session whose SQL knows it.
-        udf: What SQL calls it.
-        options: As for :func:`privatize_udf`, ``embedding``, ``mechanism`` and ``column`` among them.
-
-    Raises:
-        ConfigError: As :func:`privatize_udf` does.
-    """
+    """Let SQL call what :func:`privatize_udf` makes of ``options``: ``SELECT id, clean(id, text) FROM t``."""
     spark.udf.register(udf, privatize_udf(**options))
-
-
-def _arrow_udf() -> Callable[..., Any]:
-    """Spark's function of this name, which Spark 4.0 lacks; that version runs all else."""
-    try:
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-    except ImportError:
-        raise ConfigError(
-            "This Spark cannot call the package in SQL or in df.select",
-            allowed="Spark 4.1 or newer",
-            got=pyspark.__version__,
-            do="Use privatize(df, ...)",
-        ) from None
-    found: Callable[..., Any] = arrow_udf
-    return found
 
 
 _SHOWN: Final[set[Hashable]] = set()
 
 
 def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
-    """Print in a notebook what a release promises and what it leaves out, unless it was shown already."""
+    """Print in an IPython kernel or shell what a release promises and leaves out, unless it was shown."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or ipython.get_ipython() is None:
+        return
     parts = (release.mechanism, release.search, release.policy, release.row_epsilons)
     shown = (columns, release.embedding.fingerprint, parts, kept)
     if shown in _SHOWN:
@@ -220,12 +259,6 @@ def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
         remarks=by_key,
     )
     print(f"Release of {', '.join(columns.sanitized)}", describe(facts), sep="\n")
-
-
-def _is_notebook() -> bool:
-    """Say whether this process is an IPython kernel or shell."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and ipython.get_ipython() is not None
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

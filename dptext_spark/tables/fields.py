@@ -175,9 +175,3 @@ def pruned(column: Column, data_type: Any, wanted: Any) -> Column:
 def quoted(name: str) -> Column:
     """Give the column of exactly this name, which may have points and backticks."""
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def names_a_map(schema: StructType, name: str) -> bool:
-    """Say whether a name begins with that of a map, whose entries have no names."""
-    begun = (field for end in range(1, len(name)) for field in Field.find(schema, name[:end]))
-    return any(isinstance(field.data_type, MapType) for field in begun)

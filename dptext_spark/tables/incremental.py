@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
@@ -26,8 +26,8 @@ from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.run import Entered, Job
 from dptext_spark.tables.storage import Places, Storage, literal
+from dptext_spark.tables.table import Entered, Look, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
@@ -52,11 +52,7 @@ class Checkpoint:
     storage: Storage
 
     def claim(self, release: dict[str, Any], *, write: bool) -> None:
-        """Check that the checkpoint is of this release; write down that it is where it is new.
-
-        Raises:
-            ConfigError: It is of another release.
-        """
+        """Check that the checkpoint is of this release; write down that it is where it is new."""
         record, release = f"{self.path}/{_RECORD}", json.loads(json.dumps(release))
         if self.storage.exists(record):
             known = json.loads(self.storage.read(record))
@@ -88,8 +84,8 @@ class Checkpoint:
         self.storage.rename(f"{path}.part", path)
 
 
-class GrowingJob(Job):
-    """One run that adds the files that are new."""
+class GrowingTable(Table):
+    """A table to whose output each run adds the files that are new."""
 
     options: PrivatizeOptions
     written: FileFormat
@@ -99,11 +95,7 @@ class GrowingJob(Job):
     def check_output(
         cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
     ) -> None:
-        """Refuse an output that is not the checkpoint's.
-
-        Raises:
-            ConfigError: There is an output without a checkpoint, or a checkpoint without its output.
-        """
+        """Refuse an output that is not the checkpoint's."""
         path = _folder(options)
         if not storage.exists(f"{path}/{_RECORD}"):
             super().check_output(storage, options, written, spark)
@@ -114,11 +106,7 @@ class GrowingJob(Job):
             )
 
     def claim(self, release: Release, key: NoiseKey) -> None:
-        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run.
-
-        Raises:
-            ConfigError: It is of another release, or the input is no folder.
-        """
+        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run."""
         options, seal = self.options, key.seal
 
         def settled(pairs: tuple[str, ...]) -> str:
@@ -130,8 +118,6 @@ class GrowingJob(Job):
             "read-option": settled(options.read_option),
             "write-option": settled(options.write_option),
         }
-        # Parquet goes without saying.
-        formats = {name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)}
         identity = {
             **{name: value for name, value in options.to_json().items() if name not in _FREE},
             "input": self.storage.real(options.input),
@@ -146,7 +132,8 @@ class GrowingJob(Job):
             **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
             **release.search.options,
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
-            **formats,
+            # Parquet goes without saying.
+            **{name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)},
         }
         self.source.stream()
         self._checkpoint.claim(identity, write=not options.dry_run)
@@ -155,18 +142,15 @@ class GrowingJob(Job):
         self,
         worker: Worker,
         partitioning: Partitioning,
-        look: Callable[[DataFrame], None] | None = None,
+        look: Look | None = None,
         entered: Entered = nullcontext,
     ) -> Mapping[str, Any]:
-        """Sanitize the files that are new, batch by batch; ``look`` and ``entered`` get each batch.
+        """Add what is new to the output, batch by batch; ``look`` and ``entered`` are called with each.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
-
-        Raises:
-            JobError: Spark or the file system failed, or another run is at work.
         """
-        checkpoint, table, columns = self._checkpoint, self.source.df.schema, self.columns
+        checkpoint = self._checkpoint
 
         def add(rows: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
@@ -174,20 +158,24 @@ class GrowingJob(Job):
             batch = rows.drop(*POSITION)
             if look is not None:
                 look(batch)
-            observation = Observation("dptext")
-            spread = self.spread(rows, partitioning)
+            result, observation = self.released_rows(rows, worker, partitioning)
+            name, folders = f"batch-{number:06d}", "/*" * len(self.output.partitions)
             with entered(batch):
-                self._append(columns.sanitize(spread, table, worker, observation), f"batch-{number:06d}")
+                # What a run that was cut off left of this batch.
+                for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
+                    self.storage.delete(path)
+                # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
+                self.storage.delete(f"{self.options.output}/_temporary")
+                self.written.add_files(result, self.output, name)
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 checkpoint.add(number, counts)
 
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
-            stream = replace(self, source=self.source.stream())
-            selected = stream.placed_rows()
-            query = selected.writeStream.foreachBatch(add)
+            rows = replace(self, source=self.source.stream()).rows
+            query = rows.writeStream.foreachBatch(add)
             query.option("checkpointLocation", f"{checkpoint.path}/stream")
-            with progress(selected.sparkSession, "Sanitizing"):
+            with progress(rows.sparkSession, "Sanitizing"):
                 query.trigger(availableNow=True).start().awaitTermination()
             after = checkpoint.counts()
         sums = Counter({"rows": 0, "added_rows": 0})
@@ -200,15 +188,6 @@ class GrowingJob(Job):
     @property
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(path=_folder(self.options), storage=self.storage)
-
-    def _append(self, result: DataFrame, name: str) -> None:
-        """Add rows to the output in files whose names begin with ``name``; those that bear it go."""
-        folders = "/*" * len(self.partitions)
-        for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
-            self.storage.delete(path)
-        # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
-        self.storage.delete(f"{self.options.output}/_temporary")
-        self.written.add_files(result, self.output, name)
 
 
 def _folder(options: PrivatizeOptions) -> str:

@@ -61,7 +61,7 @@ from dptext_spark.version import __version__
 if TYPE_CHECKING:  # workers import this module, and need neither
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.options import PrivatizeOptions
-    from dptext_spark.tables.run import Job
+    from dptext_spark.tables.table import Table
 
 # Seconds that a run waits for its turn: others compare their rows meanwhile.
 _PATIENCE: Final = 600.0
@@ -253,7 +253,7 @@ class LedgerRun:
     """
 
     def __init__(
-        self, job: Job, options: PrivatizeOptions, guarantee: Guarantee, key: NoiseKey, sanitizer: Sanitizer
+        self, job: Table, options: PrivatizeOptions, guarantee: Guarantee, key: NoiseKey, sanitizer: Sanitizer
     ) -> None:
         release, storage, columns = sanitizer.release, job.storage, job.columns
         guarantee = in_euclidean_distance(guarantee, release.embedding)

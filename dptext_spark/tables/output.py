@@ -18,18 +18,14 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.java import await_end_of_jvm, has_ended
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, local_path
 from dptext_spark.tables.storage import Places, Storage, literal
 
 _ENDING: Final = ".part"
 
 
 def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
-    """Refuse an output that another run is writing, or was killed over.
-
-    Raises:
-        ConfigError: There is the folder of such a run, and it is not ``but``.
-    """
+    """Refuse an output of which a run has left a folder, or is still writing it, but for ``but``."""
     if others := _unfinished(storage, output, but):
         raise ConfigError(
             f"Another run is writing the output {output}, or was killed while it did",
@@ -55,10 +51,6 @@ def write_whole(
         run: Names the run; without a dot.
         overwrite: Replace a table of that name, and take over from other runs with this output.
         publish: Called with the hidden name in place of renaming.
-
-    Raises:
-        ConfigError: Another run is writing the output.
-        JobError: Another run took over, or the file system refused.
     """
     place = storage.qualified(output)
     parent, _, name = place.rpartition("/")

@@ -70,7 +70,16 @@ class Partitioning:
             partitions: Columns that name the output's folders: each folder gets few files.
         """
         position = [name for name in POSITION if name in rows.columns]
-        tasks = self._tasks(rows, F.lit(0) if position else F.xxhash64(row_id))
+        words, counts = self.words(), self.counted() if self.counted else None
+        if counts is None:
+            # Of text formats Spark refuses to read no column at all.
+            read = F.lit(0) if position else F.xxhash64(row_id)
+            numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
+            found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()
+            counts = [row["rows"] for row in found]  # numbers, no data
+        row = (_ROW + self.row + (_WORDS if words is None else words) * self.word) / _SPEED
+        cores = rows.sparkSession.sparkContext.defaultParallelism
+        tasks = planned_tasks([each * row for each in counts], cores)
         if tasks is None:
             return rows.drop(*position)
         if not is_encrypted(rows.sparkSession):
@@ -79,21 +88,6 @@ class Partitioning:
         self.keeps_order &= bool(position)
         keys: list[Any] = [*position] or [*partitions, F.xxhash64(row_id, F.lit(self._nonce))]
         return rows.repartitionByRange(tasks, *keys).sortWithinPartitions(*keys).drop(*position)
-
-    def _tasks(self, rows: DataFrame, read: Column) -> int | None:
-        """Say over how many tasks rows are to be spread; None where Spark's own partitions will do.
-
-        A column is ``read`` to count them: of text formats Spark refuses to read none.
-        """
-        words, counts = self.words(), self.counted() if self.counted else None
-        if counts is None:
-            numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
-            found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()
-            counts = [row["rows"] for row in found]  # numbers, no data
-        row = (_ROW + self.row + (_WORDS if words is None else words) * self.word) / _SPEED
-        return planned_tasks(
-            [each * row for each in counts], rows.sparkSession.sparkContext.defaultParallelism
-        )
 
 
 def planned_tasks(partitions: Sequence[float], cores: int) -> int | None:

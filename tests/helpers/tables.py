@@ -100,12 +100,6 @@ def by_id(frame: DataFrame, column: str = "text") -> dict[Any, Any]:
     return {row["id"]: row[column] for row in frame.select("id", column).collect()}
 
 
-def agreement(left: Mapping[Any, str], right: Mapping[Any, str]) -> tuple[int, int]:
-    """Count the positions at which two releases of the same rows have the same word, and all positions."""
-    pairs = [pair for key in left for pair in zip(left[key].split(), right[key].split(), strict=True)]
-    return sum(a == b for a, b in pairs), len(pairs)
-
-
 def spark_environment() -> dict[str, str]:
     """This environment without another Spark; workers run this Python."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK", "PYTHONPATH"))}

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Exponential, Laplace, RowBudget, TextPrivatizer, privatize
+from dptext_spark import Embedding, Exponential, Laplace, RowBudget, privatize
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.jobs.privatize import open_release
 from dptext_spark.lookup import WordReader
@@ -21,10 +21,10 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.sums_of_persons import count_persons
+from dptext_spark.tables.look import count_persons
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers import worlds
-from tests.helpers.tables import RING_WORDS, by_id, spark_settings, write_table
+from tests.helpers.tables import RING_WORDS, spark_settings, write_table
 from tests.helpers.worlds import KEY
 
 pytestmark = pytest.mark.spark
@@ -111,18 +111,6 @@ def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
     persons = count_persons(frame, columns, "author", reader, 0.3)
     assert persons is not None and (persons["persons"], persons["nobody"]) == (2, 1)
     assert persons["words"]["largest"] == told.sum() == 6
-
-
-def test_a_stage_of_a_pipeline(frame: DataFrame, ring: Embedding, key_file: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"embedding": ring.path, "mechanism": Laplace(epsilon=40.0), "keep": "id"}
-    given |= {"id": "id", "text": "note", "name": "here", "key_file": key_file}
-    stage = TextPrivatizer(**given, row_budget=BUDGET)
-    stage.write().save(str(tmp_path / "stage"))
-    again = TextPrivatizer.load(str(tmp_path / "stage"))
-    again.key_file = key_file
-    stages = (stage, again, TextPrivatizer(**given))
-    made, other, plain = (by_id(each.transform(frame), "note") for each in stages)
-    assert made == other != plain
 
 
 BUDGETED = ("--row-budget", "30:within=0.2")

@@ -185,7 +185,7 @@ def test_several_processes_place_one_bundle_at_once(sent: BundleFiles, received:
 
 def test_workers_load_no_options() -> None:
     """Rejects an import that takes each worker, before its first row, longer than all of its others."""
-    modules = "dptext_spark.tables.sample, dptext_spark.tables.dataframes"
+    modules = "dptext_spark.tables.look, dptext_spark.tables.dataframes"
     code = f"import sys, {modules}; sys.exit('dptext_spark.options' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -18,15 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from dptext_spark import (
-    Embedding,
-    Laplace,
-    NoiseKey,
-    ReleaseCounts,
-    privatize,
-    privatize_udf,
-    register_udf,
-)
+from dptext_spark import Embedding, Laplace, NoiseKey, ReleaseCounts, privatize, privatize_udf, register_udf
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.sanitizer import TokenCounts
 from tests.helpers.tables import RING_WORDS, by_id, spark_settings, texts
@@ -292,18 +284,16 @@ def test_odd_column_names(spark: SparkSession, ring: Embedding) -> None:
 # The key, the UDF
 
 
-def test_a_key_needs_the_name_of_what_is_released(frame: DataFrame, ring: Embedding) -> None:
+@pytest.mark.parametrize("named", [{}, {"name": ""}])
+def test_a_key_needs_the_name_of_what_is_released(
+    frame: DataFrame, ring: Embedding, named: dict[str, str]
+) -> None:
     """Rejects frames and UDFs of two tables whose equal ids and texts come out equal unasked."""
-    given: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "key": KEY}
-    makes: list[Callable[..., Any]] = [
-        lambda named: privatize(frame, id="id", text="text", **given, **named),
-        lambda named: privatize_udf(column="text", **given, **named),
-        lambda named: register_udf(frame.sparkSession, "unnamed", column="text", **given, **named),
-    ]
-    for make in makes:
-        for named in ({}, {"name": ""}):
-            with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
-                make(named)
+    given: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "key": KEY, **named}
+    with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
+        privatize(frame, id="id", text="text", **given)
+    with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
+        register_udf(frame.sparkSession, "unnamed", column="text", **given)
 
 
 def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
@@ -319,7 +309,9 @@ def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
     assert all("MapInArrow" in plan for plan in plans[:2])
 
 
-def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding) -> None:
+def test_the_udf_gives_the_words_of_privatize(
+    frame: DataFrame, ring: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In frames and in SQL; the optimizer evaluates a UDF again where its output is filtered."""
     spark = frame.sparkSession
     extra = spark.createDataFrame([(1, None), (2, ""), (3, "W05 zzz")], "id long, text string")
@@ -328,9 +320,8 @@ def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding)
     assert (expected[1], expected[2], expected[3][-6:]) == (None, "", "[MASK]")
     words: dict[str, Any] = {"embedding": ring.path, "mechanism": MECHANISM, "column": "text", **KEYED}
     out = texts.select("id", privatize_udf(**words)("id", "text").alias("text"))
-    assert by_id(out.filter("text < 'w32'")) == {i: t for i, t in expected.items() if t and t < "w32"} | {
-        2: ""
-    }
+    below = {row: text for row, text in expected.items() if text is not None and text < "w32"}
+    assert by_id(out.filter("text < 'w32'")) == below
     register_udf(spark, "clean", **words)
     texts.createOrReplaceTempView("texts")
     try:
@@ -338,17 +329,9 @@ def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding)
     finally:
         spark.catalog.dropTempView("texts")
         spark.sql("DROP TEMPORARY FUNCTION clean")
-
-
-def test_a_spark_without_arrow_udfs_is_named(
-    spark: SparkSession, ring: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.delattr("pyspark.sql.functions.arrow_udf")
     with pytest.raises(ConfigError, match=r"Allowed: Spark 4\.1 or newer\. Got: \d"):
-        register_udf(spark, "clean", embedding=ring, mechanism=MECHANISM, column="text")
-
-
-# Counts and guarantee
+        register_udf(spark, "clean", **words)
 
 
 def test_the_counts_are_known_after_the_first_action(spark: SparkSession, ring: Embedding) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
 from dptext_spark import Embedding, Laplace, privatize
@@ -122,8 +123,11 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     table = pa.table({"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2})
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
     frame = spark.createDataFrame(table)
-    options = GIVEN | {"mechanism": TINY, "key": KEY, "name": LABEL}
+    options = GIVEN | {"mechanism": TINY, "key": KEY, "name": LABEL, "id": "meta.id"}
+    frame = frame.withColumn("meta", F.struct("id")).drop("id")  # ids may be fields
     out = privatize(frame, embedding=ring, text=names, keep="turn.note", **options)
+    with pytest.raises(InputError, match=r"meta\.id does not name the rows.*2 duplicates in 4 rows"):
+        privatize(frame.union(frame), embedding=ring, text=names, **options | {"trust_id": False})
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
     released += [text for row in rows for text in (row["turn"]["text"], row["flat"])]
@@ -137,14 +141,6 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     assert [turn["note"] for row in rows for turn in row["turns"]] == expected
     flat = privatizer.sanitize(texts[:2], pa.array(["a", "b"]), column="turn.text").values.to_pylist()
     assert [row["turn"]["text"] for row in rows] == flat
-
-
-def test_ids_may_be_fields(spark: SparkSession, ring: Embedding) -> None:
-    frame = spark.createDataFrame([((7,), "W01! W02")] * 2, "meta struct<id: int>, note string")
-    options: dict[str, Any] = {"embedding": ring, "mechanism": EXACT, "id": "meta.id", "text": "note"}
-    assert privatize(frame, trust_id=True, **options).first() == ("w01 w02",)
-    with pytest.raises(InputError, match=r"meta\.id does not name the rows.*1 duplicates in 2 rows"):
-        privatize(frame, **options)
 
 
 def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> None:
@@ -223,37 +219,56 @@ def test_wrong_fields_are_refused_at_once(options: dict[str, str], message: str)
         TableColumns(**names, id=options.get("id", "id"), protect=protect).check_schema(SCHEMA)
 
 
-def test_names_that_can_be_read_in_two_ways_are_refused(spark: SparkSession, ring: Embedding) -> None:
-    """A wrong guess with --keep would let raw text out."""
-    frame = spark.createDataFrame(
-        [(1, ("w01", "w02"), "w03", ["w04"], "w05")],
-        "id int, a struct<b: string, c: string>, `a.b` string, l array<string>, `l[]` string",
-    )
-    options: dict[str, Any] = {"embedding": ring, **GIVEN}
-    for wrong in ({"text": "a.b"}, {"text": "a.c", "keep": "a.b"}, {"text": "l[]"}):
-        with pytest.raises(InputError, match=r"as a column's, and as the path.*Got: (a\.b|l\[\])\. Rename"):
-            privatize(frame, **options, **wrong)
-    assert privatize(frame, text="a.c", tokens="l", **options).first() == (("w02",), ["w04"])
+AMBIGUOUS = struct(
+    ("id", IntegerType()),
+    ("a", struct(("b", STRING), ("c", STRING), ("C", STRING))),
+    ("a.b", STRING),
+    ("l", ArrayType(STRING)),
+    ("l[]", STRING),
+    ("text", STRING),
+    ("TEXT", STRING),
+    ("twice", STRING),
+    ("twice", STRING),
+)
+TWO_WAYS = r"as a column's, and as the path.*Got: {}\. Rename"
+
+
+@pytest.mark.parametrize(
+    ("options", "exact", "message"),
+    [
+        ({"text": "a.b"}, True, TWO_WAYS.format(r"a\.b")),
+        ({"text": "text", "keep": "a.b"}, True, TWO_WAYS.format(r"a\.b")),
+        ({"text": "l[]"}, True, TWO_WAYS.format(r"l\[\]")),
+        ({"text": "text"}, False, r"Several columns.*Got: text\. .*spark.sql.caseSensitive"),
+        ({"text": "a.c"}, False, r"Several columns.*Got: a\.c\. .*spark.sql.caseSensitive"),
+        ({"text": "twice"}, True, r"Several columns.*Got: twice\. Rename them\.?$"),
+        ({"text": "text a.C", "tokens": "l"}, True, None),
+    ],
+)
+def test_names_that_can_be_read_in_two_ways_are_refused(
+    options: dict[str, str], exact: bool, message: str | None
+) -> None:
+    """A wrong guess with --keep would let raw text out; names that are not named are not in the way."""
+    names = {name: tuple(options.get(name, "").split()) for name in ("text", "tokens", "keep")}
+    columns = TableColumns(**names, id="id")
+    if message is None:
+        columns.check_schema(AMBIGUOUS, exact=exact)
+        return
+    with pytest.raises(InputError, match=message):
+        columns.check_schema(AMBIGUOUS, exact=exact)
 
 
 def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
-    """Of columns and of fields; those that are not named are not in the way."""
     words = [(name, STRING) for name in ("text", "TEXT", "note")]
     schema = struct(("id", IntegerType()), *words, ("a", ArrayType(struct(*words))))
     row = ("w00", "w01", "w02")
-    options: dict[str, Any] = {"embedding": ring, **GIVEN}
     frame = spark.createDataFrame([(1, *row, [row])], schema)
+    options: dict[str, Any] = {"embedding": ring, **GIVEN}
     with spark_settings(spark, caseSensitive="true"):
         out = privatize(frame, text=["text", "TEXT", "a[].text", "a[].TEXT"], **options)
         assert out.first() == ("w00", "w01", [("w00", "w01")])
-        twice_named = struct(("id", IntegerType()), ("text", STRING), ("text", STRING))
-        twice = spark.createDataFrame([(1, "w00", "w01")], twice_named)
-        with pytest.raises(InputError, match="Several columns"):
-            privatize(twice, text="text", **options)
-    for name, said in (("text", "text"), ("a[].text", r"a\[\]\.text")):
-        with pytest.raises(InputError, match=rf"Got: {said}\. .*spark.sql.caseSensitive"):
-            privatize(frame, text=name, **options)
-    assert privatize(frame, text=["note", "a[].note"], **options).first() == ("w02", [("w02",)])
+    with pytest.raises(InputError, match=r"Got: a\[\]\.text\. .*spark.sql.caseSensitive"):
+        privatize(frame, text="a[].text", **options)
 
 
 def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:

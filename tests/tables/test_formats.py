@@ -21,10 +21,10 @@ from dptext_spark import Embedding, Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions, TableOptions
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.columns import TableColumns, check_left_out
 from dptext_spark.tables.formats.format import FORMATS, Format, Output
-from dptext_spark.tables.run import check_left_out, chosen_formats
 from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.table import chosen_formats
 from tests.helpers.lakes import Catalog, DeltaLake, Files, IcebergLake, write_rows
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import hashes, names, run_table, spark_settings, write_table

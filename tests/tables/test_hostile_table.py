@@ -1,23 +1,19 @@
-"""No unknown word, row or key of a hostile table shows, neither in the output nor anywhere else."""
+"""No unknown word of a hostile table shows, neither in the output nor in a report."""
 
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
-from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
-from tests.helpers.canaries import found, key_forms, text_forms
-from tests.helpers.tables import command, hashes, rows_of, run_table, write_key, write_table
-from tests.helpers.worlds import KEY, LABEL, release, sanitizer
+from tests.helpers.tables import hashes, rows_of, run_table, write_table
+from tests.helpers.worlds import sanitizer
 
 # The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -137,52 +133,3 @@ def test_the_leak_check_catches_words_in_any_normal_form_and_case(demo_bundle: E
         disguised = [unicodedata.normalize(form, secret).upper() for secret in SECRETS]
         assert leaks(SECRETS, disguised, ["in"]) >= {"naïveté", "Quartzman", "\ufb01ancée"}
     assert leaks(SECRETS, ["in [MASK]"], ["in"]) == set()
-
-
-@pytest.mark.long  # a Spark of its own; tests/spark/test_connect.py looks for keys in logs too
-@pytest.mark.e2e
-def test_key_and_rows_show_nowhere_and_threads_do_not_matter(
-    ring: Embedding, table: Path, tmp_path: Path
-) -> None:
-    secret = bytes.fromhex("c0ffee0ddba11" + "5eed" * 12 + "abc")
-    place = tmp_path / "run"
-    place.mkdir()
-    key_file = write_key(place / "key", secret.hex().encode())
-    for part in ("events", "temporary"):
-        (place / part).mkdir()
-    options = f"--input {table} --embedding {ring.path} --mechanism laplace --epsilon 1 --text text --id id "
-    options += f"--keep id --key-file {key_file} --name {LABEL} --write-option compression=none"
-    settings = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": f"file:{place}/events",
-        "spark.eventLog.compress": "false",
-        "spark.sql.maxPlanStringLength": "1000000",
-        "spark.executorEnv.OMP_NUM_THREADS": "2",
-        "spark.log.level": "DEBUG",
-    }
-    submit = " ".join(f"--conf {name}={value}" for name, value in settings.items()) + " pyspark-shell"
-    # With Spark's log, on standard error.
-    arguments = f"privatize {options} --output {place}/out --spark-conf spark.log.level=DEBUG"
-    environment = {"PYSPARK_SUBMIT_ARGS": submit, "TMPDIR": str(place / "temporary")}
-    dptext = Path(sys.executable).with_name("dptext")
-    done = command(dptext, *arguments.split(), cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
-    key_file.unlink()
-    (place / "stdout").write_text(done.stdout)
-    (place / "stderr").write_text(done.stderr)
-    assert " DEBUG DAGScheduler: " in done.stderr
-    assert b"MapInArrow" in b"".join(f.read_bytes() for f in (place / "events").rglob("*") if f.is_file())
-    derived = release(Laplace(epsilon=1.0), ring, key=type(KEY)(secret), salt=LABEL).key.secret
-    secrets = {"key": key_forms(secret), "derived": key_forms(derived), "word": text_forms("Unheardof")}
-    assert list(found([place], secrets)) == []
-    for name, forms in secrets.items():
-        for planted in forms:
-            (place / "temporary" / "planted").write_bytes(b"x" + planted + b"y")
-            assert list(found([place], secrets)) == [(place / "temporary" / "planted", name)]
-
-    # The same release in this process, where workers have one thread each.
-    key_file = write_key(place / "key", secret)
-    arguments = f"privatize {options} --output {place}/again"
-    assert CliRunner().invoke(main, arguments.split()).exit_code == 0
-    assert rows_of(place / "again") == rows_of(place / "out")
-    assert len(rows_of(place / "out")) == 12

@@ -29,8 +29,8 @@ from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.tables.ledger import LINES, LedgerFolder, LedgerRun, compare
-from dptext_spark.tables.local_files import LocalFiles
-from dptext_spark.tables.run import Job
+from dptext_spark.tables.local import LocalFiles
+from dptext_spark.tables.table import Table
 from tests.helpers.ledgers import UNITS, entry, terms, total_of
 from tests.helpers.tables import ROOT, names, run_table, spark_environment, texts, write_table
 
@@ -70,13 +70,13 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases that enter the ledger and write nothing else."""
 
     def enter(
-        self: Job, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]
+        self: Table, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]
     ) -> dict[str, int]:
         with entered(self.columns.select(self.df, self.row_id)):
             write_table(Path(self.options.output) / "_SUCCESS", {})
         return defaultdict(int)
 
-    monkeypatch.setattr(Job, "sanitize", enter)
+    monkeypatch.setattr(Table, "sanitize", enter)
     monkeypatch.setattr(privatize, "check_ids", lambda *_: None)
 
 
@@ -229,12 +229,12 @@ def test_a_failed_run_that_wrote_nothing_is_withdrawn(
 ) -> None:
     """And one that may have written counts: where a table was before nobody can tell which one it is."""
 
-    def fails(self: Job, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]) -> None:
+    def fails(self: Table, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]) -> None:
         with entered(self.columns.select(self.df, self.row_id)):
             raise InputError("words outside the vocabulary")
 
     release(ROWS, output=tmp_path / "out")
-    monkeypatch.setattr(Job, "sanitize", fails)
+    monkeypatch.setattr(Table, "sanitize", fails)
     for changes, state, total in (
         ({"epsilon": 5.0}, "withdrawn", 10),
         ({"epsilon": 5.0, "output": tmp_path / "out", "mode": "overwrite"}, "unfinished", 15),

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -186,54 +187,51 @@ def interrupted() -> Iterator[Callable[[Callable[[], object]], interrupts.Interr
     logging.disable(logging.NOTSET)
 
 
+@pytest.fixture
+def at_rename(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], list[str]]:
+    """Let something happen just before the rename of this number; gives the sources of all renames."""
+
+    def patch(number: int, happen: Callable[[], object]) -> list[str]:
+        rename, calls = Storage.rename, list[str]()
+
+        def watched(storage: Storage, source: str, target: str) -> None:
+            calls.append(source)
+            if len(calls) == number:
+                happen()
+            rename(storage, source, target)
+
+        monkeypatch.setattr(Storage, "rename", watched)
+        return calls
+
+    return patch
+
+
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["it writes", "the old table moves", "the new one moves"])
 def test_a_signal_leaves_one_whole_table(
-    at: int,
-    write: Write,
-    interrupted: Callable[..., interrupts.Interrupted],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    at: int, write: Write, interrupted: Any, at_rename: Any, tmp_path: Path
 ) -> None:
     """Rejects a run that is cut off where no table has the name: the renames are finished first."""
     write("old")
-    rename, calls = Storage.rename, list[str]()
-
-    def signalled(storage: Storage, source: str, target: str) -> None:
-        calls.append(source)
-        if len(calls) == at:
-            signal.raise_signal(signal.SIGINT)
-        rename(storage, source, target)
-
-    monkeypatch.setattr(Storage, "rename", signalled)
+    calls = at_rename(at, lambda: signal.raise_signal(signal.SIGINT))
     meanwhile = (lambda: signal.raise_signal(signal.SIGTERM)) if at == 0 else lambda: None
     assert interrupted(lambda: write("new", meanwhile=meanwhile)).finished == (at > 0)
     assert len(calls) == (2 if at else 0)
     assert found(tmp_path) == whole("new" if at else "old")
 
 
-@pytest.mark.parametrize("moved", [0, 1], ids=["while it writes", "between two renames"])
+@pytest.mark.parametrize("at", [1, 2], ids=["while it writes", "between two renames"])
 def test_a_local_output_is_cleaned_up_without_a_jvm(
-    moved: int, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    at: int, write: Write, at_rename: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Rejects a clean-up that asks a killed JVM, and one that deletes the table that was moved away."""
-    write("old")
-    rename, calls = Storage.rename, list[str]()
 
     def dead(*_: object) -> None:
-        raise Py4JNetworkError("Answer from Java side is empty")
-
-    def last(storage: Storage, source: str, target: str) -> None:
-        calls.append(source)
-        if len(calls) > moved:
-            kill()
-        rename(storage, source, target)
-
-    def kill() -> None:
         for name in ("rename", "exists", "delete"):
             monkeypatch.setattr(Storage, name, dead)
-        dead()
+        raise Py4JNetworkError("Answer from Java side is empty")
 
-    monkeypatch.setattr(Storage, "rename", last)
+    write("old")
+    at_rename(at, dead)
     monkeypatch.setattr(output, "await_end_of_jvm", lambda: None)
     with pytest.raises(Py4JNetworkError):
         write("new")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -54,9 +53,12 @@ def tasks(folder: Path) -> list[set[str]]:
 
 
 def test_parquet_keeps_words_and_order(
-    ring_release: dict[str, Any], tmp_path: Path, short: Callable[[], None]
+    ring_release: dict[str, Any], tmp_path: Path, short: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rejects names of rows that count inside a task, rows that are lost or come twice, and another order."""
+    """Rejects names of rows that count inside a task, rows that are lost or come twice, and another order.
+
+    And where nothing is encrypted a shuffle all the same, and partitions that stay without a word.
+    """
     options = ring_release | {"input": written(tmp_path / "in"), "keep": ["id"]}
     run_table(**options)
     short()
@@ -69,6 +71,12 @@ def test_parquet_keeps_words_and_order(
     assert found == rows_of(tmp_path / "out")
     assert rows_of(tmp_path / "filter") == [row for row in found if row["id"] != "r007"]
     assert [row["id"] for row in rows_of(tmp_path / "named")] == [row["id"] for row in found]
+    monkeypatch.setattr(partitioning, "is_encrypted", lambda _: False)
+    report = run_table(**options | {"output": tmp_path / "clear"})
+    assert len(tasks(tmp_path / "clear")) == 1
+    assert "spark.io.encryption.enabled=true" in report.facts["private_scope"][-2]
+    public = " ".join(report.facts["scope"])
+    assert "is preserved" in public and "io.encryption" not in public
 
 
 def test_rows_without_a_position_are_ordered_by_chance(
@@ -110,21 +118,6 @@ def test_added_files_and_vectors_are_spread(
     for after in ("", " v"):
         assert rows_of(tmp_path / f"spread{after}") == rows_of(tmp_path / f"whole{after}")
         assert len(tasks(tmp_path / f"spread{after}")) > 4 > len(tasks(tmp_path / f"whole{after}"))
-
-
-def test_rows_stay_where_nothing_is_encrypted(
-    ring_release: dict[str, Any], tmp_path: Path, short: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects a shuffle all the same, and partitions that stay without a word."""
-    written(tmp_path / "in")
-    short()
-    monkeypatch.setattr(partitioning, "is_encrypted", lambda _: False)
-    report = run_table(**ring_release, keep=["id"])
-    assert len(tasks(tmp_path / "out")) == 1
-    private = json.loads((tmp_path / "out.private/report.json").read_text())["private_scope"]
-    assert "spark.io.encryption.enabled=true" in private[-2]
-    public = " ".join(report.facts["scope"])
-    assert "is preserved" in public and "io.encryption" not in public
 
 
 IO = {"spark.io.encryption.enabled": "true"}

@@ -22,9 +22,9 @@ from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.run import Job, check_places
 from dptext_spark.tables.source import where
 from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.table import Table, check_places
 from tests.helpers.lakes import write_rows
 from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import rows_of, run_table, texts, write_table
@@ -45,9 +45,8 @@ def sorted_rows(folder: Path) -> list[dict[str, Any]]:
 def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
     values = {"mechanism": "laplace", **options, "text": columns.text}
     given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
-    job = Job.open("test", PrivatizeOptions.of(given), columns)
-    selected: Any = columns.select(job.df, job.row_id)
-    return str(selected._jdf.queryExecution().executedPlan().toString())
+    rows: Any = Table.open("test", PrivatizeOptions.of(given), columns).rows
+    return str(rows._jdf.queryExecution().executedPlan().toString())
 
 
 # Partitions

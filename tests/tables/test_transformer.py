@@ -10,14 +10,14 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import SQLTransformer
 from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Mahalanobis, TextPrivatizer, privatize
+from dptext_spark import Embedding, Mahalanobis, RowBudget, TextPrivatizer, privatize
 from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers.tables import by_id, texts
 from tests.helpers.worlds import KEY, LABEL
 
 pytestmark = pytest.mark.spark
 
-MECHANISM = Mahalanobis(epsilon=3.0, lambda_=0.5)
+MECHANISM = Mahalanobis(epsilon=40.0, lambda_=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def frame(spark: SparkSession) -> DataFrame:
 @pytest.fixture
 def parameters(ring: Embedding) -> dict[str, Any]:
     given = {"embedding": ring.path, "mechanism": MECHANISM, "id": "id", "text": "text"}
-    return given | {"keep": ["id"], "name": LABEL}
+    return given | {"keep": ["id"], "name": LABEL, "row_budget": RowBudget(loss=30.0, within=0.2)}
 
 
 def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
@@ -40,6 +40,7 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     model = Pipeline(stages=[stage, after]).fit(frame)
     dotted = {row: f"{text}." for row, text in expected.items()}
     assert by_id(stage.transform(frame)) == expected
+    assert expected != by_id(privatize(frame, **parameters | {"row_budget": None}, key=KEY))
     assert by_id(model.transform(frame)) == dotted
     other = stage.transform(frame, {stage.name: "other"})  # a copy keeps the key
     assert by_id(other) == by_id(privatize(frame, **parameters | {"name": "other"}, key=KEY))

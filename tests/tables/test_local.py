@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 from dptext_spark.errors import InputError
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.settings import session_settings
-from dptext_spark.tables import beforehand
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.local_files import LocalFiles, local_path
+from dptext_spark.tables.local import LocalFiles, check_names, is_absent, is_plain, local_path
 from dptext_spark.tables.storage import Storage, literal
 from tests.helpers.tables import texts, write_table
 
@@ -30,8 +29,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check(name: str, path: Path | str, **given: Any) -> None:
     values = {"input": str(path), "output": "out", "epsilon": 1.0, "dimension": 2, "vector": [name], **given}
-    columns = TableColumns(text=(name,), keep=("*",), id=None)
-    beforehand.check_names(VectorsOptions.of(values), columns)
+    check_names(VectorsOptions.of(values), TableColumns(text=(name,), keep=("*",), id=None))
 
 
 @pytest.fixture
@@ -46,30 +44,30 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("alone")
-def test_names_that_no_file_has_are_refused(table: Path) -> None:
-    """Rejects files that Spark passes over, and a message without the name that was meant."""
+def test_names_that_no_file_has_are_refused(table: Path, tmp_path: Path) -> None:
+    """Rejects files that Spark passes over, and a message without the name that was meant.
+
+    And a refusal of what may be there: elsewhere, behind options, patterns and damaged files.
+    """
     for name, message in {
         "txet": r"Allowed: text, turns, dt\. Got: txet\. Perhaps you meant text\.",
         "hidden": r"Got: hidden\.$",
         "turn[].text": r"Got: turn\[\]\.text\.$",
-        "text.": None,
-        "turns[].txet": None,
-        "dt": None,
-        "late.x": None,
     }.items():
-        if message is None:
-            check(name, table)  # Spark has it, or says what it is
-        else:
-            with pytest.raises(InputError, match=message):
-                check(name, table)
+        with pytest.raises(InputError, match=message):
+            check(name, table)
     with pytest.raises(InputError, match="text"):
         check("txet", f"file:{table}/dt=1/a.parquet")
-
-
-@pytest.mark.usefixtures("alone")
-def test_what_only_spark_can_tell_is_left_to_it(table: Path, tmp_path: Path) -> None:
-    """Rejects a refusal of what may be there: elsewhere, behind options, patterns and damaged files."""
-    for path in ("hdfs:///in", f"{table}/*", tmp_path / "none", table / "_temporary" / "none"):
+    for name in ("text.", "turns[].txet", "dt", "late.x"):
+        check(name, table)  # Spark has it, or says what it is
+    write_table(tmp_path / "in[1]" / "a.parquet", {"text": texts(1)})  # Spark reads the pattern: in1
+    for path in (
+        "hdfs:///in",
+        f"{table}/*",
+        tmp_path / "in[1]",
+        tmp_path / "none",
+        table / "_temporary" / "x",
+    ):
         check("nope", path)
     check("nope", table, **{"read-option": ["mergeSchema=true"]})
     check("nope", table, format="orc")
@@ -85,12 +83,12 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(
         with monkeypatch.context() as patch:
             patch.setenv(name, "/etc")
             check("nope", table)
-            assert not beforehand.is_absent("none")
+            assert not is_absent("none")
     for name in ("spark.hadoop.fs.defaultFS", "spark.sql.caseSensitive"):
         with session_settings({name: "x"}):
-            assert not beforehand.is_plain()
+            assert not is_plain()
     with session_settings({"spark.driver.memory": "1g"}):
-        assert beforehand.is_plain() and beforehand.is_absent("none") and not beforehand.is_absent("none*")
+        assert is_plain() and is_absent("none") and not is_absent("none*")
     monkeypatch.setattr(SparkContext, "_active_spark_context", object())
     check("nope", table)
 
@@ -120,6 +118,4 @@ def test_local_files_answer_as_hadoop_does(tmp_path: Path, spark: SparkSession, 
     relative = ["there", "./there/../link/a", "there/x:y"]
     assert [files.real(place) for place in relative] == [storage.real(f"{tmp_path}/{p}") for p in relative]
     for place in ("s3a://b/x", "viewfs:/x", "x:y", "file:x", "file://host/x", "//host/x", "HDFS://x/y"):
-        assert local_path(place) is None
-        assert not files.exists(place)
-        assert files.matches(place) == []
+        assert local_path(place) is None and not files.exists(place) and files.matches(place) == []

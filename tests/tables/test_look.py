@@ -1,4 +1,4 @@
-"""The sample before a run: of few rows, of the rows that are wanted, told before anything is written."""
+"""The look before a run: which words count as known, of which rows, and that it is told before a write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.coverage import Coverage
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
@@ -23,37 +22,92 @@ from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.files import Parquet
-from dptext_spark.tables.sample import SAMPLE_ROWS, SAMPLE_TASKS, Sample
+from dptext_spark.tables.look import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
+from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import run_table, write_table
 
-pytestmark = pytest.mark.spark
+CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"
+FATE = "They become [MASK]."
+OF = "of column text, in a sample of 1,000 rows, are"
+
+
+def measure(values: Any, world: Embedding, **policy: str) -> Coverage:
+    return Coverage.measure(pa.array(values), WordReader(bundle=world, policy=TextPolicy(**policy)))
+
+
+def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
+    """Rejects a lookup without lower case, blank tokens that count as unknown, and more than a MB."""
+    assert measure(["w1 W2, zyx", None, ""], small) == Coverage(rows=3, tokens=3, unknown=1)
+    assert measure([["w1", None, "", "zyx", "w2 w3"], None], small) == Coverage(rows=2, tokens=3, unknown=2)
+    assert measure(["the w1 zyx"], small, protect="content") == Coverage(rows=1, tokens=2, unknown=1)
+    reader = WordReader(bundle=small, policy=TextPolicy(protect="slots:s"))
+    assert Coverage.measure(pa.array([], pa.string()), reader) == Coverage()
+    found = Coverage.measure(pa.array(["w1 zyx abc"]), reader, pa.array([[{"start": 3, "end": 5}]]))
+    assert found == Coverage(rows=1, tokens=1, unknown=1)
+    found = measure(["zyx " * 25_000] * 12, small)
+    assert (found.rows, found.tokens) == (SLICE_BYTES // 100_001, found.rows * 25_000)
+    assert measure(["zyx " * SLICE_BYTES, "w1"], small).rows == 1
+
+
+def test_letters_of_scripts_without_spaces_are_counted(small: Embedding) -> None:
+    """Rejects complaints of texts that are cut into words."""
+    assert measure([CHINESE, "w1"], small) == Coverage(rows=2, tokens=2, unknown=1, unspaced=6 / 7 * 2)
+    assert measure([[CHINESE, "abcdef"]], small).unspaced_share == 0.0  # its words were distinguished already
+    pytest.importorskip("icu4py")
+    cut = measure([CHINESE, "w1"], small, tokenizer="icu")
+    assert cut.unspaced == 0.0 and cut.tokens > 2
+
+
+def test_samples_are_added_up() -> None:
+    whole = Coverage.sum([(10, 90, 3, 2.0), (0, 0, 0, 0.0), (10, 10, 7, 0.0)])
+    assert whole == Coverage(20, 100, 10, 2.0)
+    assert whole.to_json() == {"rows": 20, "tokens": 100, "unknown": 10, "unspaced": 0.1}
+    assert whole.describe() == "90.0% of 100 words are in the vocabulary (a sample of 20 rows)"
+    assert Coverage(rows=5).describe() == "no words in a sample of 5 rows"
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        (Coverage(), []),
+        (Coverage(1000, 100, 10, 100.0), []),
+        (Coverage(1000, 1000, 278, 0.0), [f"27.8% of the words {OF} not", f"vocabulary. {FATE}"]),
+        (Coverage(1000, 1000, 990, 950.0), [f"95% of the letters {OF}", "--tokenizer icu"]),
+        (Coverage(1000, 9000, 890, 200.0), ["A run of such letters counts as one word: 9.9% of the words"]),
+    ],
+)
+def test_what_is_warned_of(coverage: Coverage, said: list[str]) -> None:
+    warning = coverage.warning("text", FATE)
+    assert all(each in warning for each in said) and bool(warning) == bool(said)
 
 
 def look(frame: DataFrame, ring: Embedding, policy: TextPolicy | None = None, **names: Any) -> Sample:
     columns = TableColumns(**{"keep": (), "id": "id", **names})
     reader = WordReader(bundle=BundleFiles.send(frame.sparkSession, ring), policy=policy or TextPolicy())
-    sample = Sample(columns=columns, table=frame.schema, reader=reader, fate="They become [MASK].")
+    sample = Sample(columns=columns, table=frame.schema, reader=reader, fate=FATE)
     sample(columns.select(frame))
     return sample
 
 
+@pytest.mark.spark
 def test_columns_and_fields_are_counted_each(
     spark: SparkSession, ring: Embedding, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Rejects a sample that reads what passes through, and words or rows in a warning."""
     turns = "array<struct<who: string, said: string>>"
-    schema = f"kept string, id int, turns {turns}, note string, marks array<struct<start: int, end: int>>"
+    schema = f"id int, turns {turns}, note string, marks array<struct<start: int, end: int>>"
     rows = [
-        ("nope nope", 1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", [(4, 10)]),
-        ("nope nope", 2, None, None, None),
+        (1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", [(4, 10)]),
+        (2, None, None, None),
     ]
-    frame = spark.createDataFrame(rows, schema).coalesce(1)
-    names: dict[str, Any] = {"text": ("note", "turns[].said"), "keep": ("kept", "turns[].who")}
-    sample = look(frame, ring, **names)
+    frame = spark.createDataFrame(rows, schema).coalesce(1).withColumn("kept", F.raise_error(F.lit("read")))
+    sample = look(frame, ring, text=("note", "turns[].said"), keep=("kept", "turns[].who"))
     assert sample.found == {
         "note": Coverage(rows=2, tokens=3, unknown=1),
         "turns[].said": Coverage(rows=2, tokens=3, unknown=1),
     }
+    assert sample.lengths == {"median": 0, "longest": 6, "sample": 2} and sample.words == 3.0
     said = capsys.readouterr().err
     assert said.count("Warning, for those who run the job: 33.3% of the words of column") == 2
     assert "secret" not in said
@@ -62,16 +116,20 @@ def test_columns_and_fields_are_counted_each(
     assert slots.found == {"note": Coverage(rows=2, tokens=1, unknown=1)}
 
 
-def table(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
-    return spark.range(0, rows, numPartitions=tasks).withColumn("text", F.lit("w00 zyx"))
-
-
+@pytest.mark.spark
 def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embedding) -> None:
-    """Rejects Spark's own order as well: one task, for which all other cores wait, and then the rest."""
+    """Rejects Spark's own order as well: one task, for which all other cores wait, and then the rest.
+
+    And rows of the first batch for a later one, of a part of the tasks, and of a part of a task.
+    """
     context: Any = spark.sparkContext
+
+    def table(rows: int, tasks: int) -> DataFrame:
+        return spark.range(0, rows, numPartitions=tasks).withColumn("text", F.lit("w00 zyx"))
+
     spark.conf.unset("spark.sql.limit.initialNumPartitions")
     context.setJobGroup("sample", "")
-    many = table(spark, 40 * SAMPLE_ROWS, 20)
+    many = table(40 * SAMPLE_ROWS, 20)
     try:
         found = look(many, ring, text=("text",)).found["text"]
     finally:
@@ -87,27 +145,29 @@ def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embeddin
     empty = spark.createDataFrame([], "id int, text string")
     assert look(empty, ring, text=("text",)).found in ({}, {"text": Coverage()})
 
-
-def test_rows_of_partitions_are_known_where_the_sample_is_the_table(
-    spark: SparkSession, ring: Embedding
-) -> None:
-    """Rejects rows of the first batch for a later one, of a part of the tasks, and of a part of a task."""
-    sample = look(table(spark, 30, 3), ring, text=("text",))
+    sample = look(table(30, 3), ring, text=("text",))
     assert sample.rows == [10, 10, 10]
-    sample(sample.columns.select(table(spark, 8, 1)))
+    sample(sample.columns.select(table(8, 1)))
     assert sample.rows is None
     for rows, tasks in ((40, SAMPLE_TASKS), (SAMPLE_ROWS + 1, 1)):
-        assert look(table(spark, rows, tasks), ring, text=("text",)).rows is None
+        assert look(table(rows, tasks), ring, text=("text",)).rows is None
 
 
+@pytest.mark.spark
 def test_a_run_tells_it_before_it_writes(
     dptext: Callable[..., Result], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rejects a warning that comes with the counts, after hours of work."""
+    """Rejects a warning that comes with the counts, after hours of work; a dry run is of the wanted rows."""
 
     def write(*_: Any) -> None:
         raise InputError("Column text has words outside the vocabulary")
 
+    write_table(tmp_path / "known" / "known.parquet", {"id": [99], "text": ["w01 w02"]})
+    dry = dptext(tmp_path / "known", "--dry-run", "--where", "id = 99")
+    assert "\ntext: 100.0% of 2 words are in the vocabulary (a sample of 1 rows)\n" in dry.stdout
+    assert dry.exit_code == 0 and dry.stderr == ""
+    dry = dptext(tmp_path / "known", "--dry-run", "--where", "id > 99")
+    assert "\ntext: no words in a sample of 0 rows\n" in dry.stdout
     with monkeypatch.context() as patch:
         patch.setattr(Parquet, "write", write)
         refused = dptext(table, "--oov", "fail")
@@ -117,7 +177,6 @@ def test_a_run_tells_it_before_it_writes(
     assert first.startswith(said) and "another --oov than fail" in first
     assert second.startswith("dptext privatize: Column text has words outside the vocabulary")
     assert not (tmp_path / "out").exists()
-
     done = dptext(table)
     assert done.exit_code == 0
     assert "become [MASK]" in done.stderr and "Coverage" not in done.stdout
@@ -125,18 +184,7 @@ def test_a_run_tells_it_before_it_writes(
     assert report["coverage"] == coverage({"text": Coverage(rows=12, tokens=108, unknown=12)})
 
 
-def test_a_dry_run_tells_it_of_the_wanted_rows(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
-    write_table(tmp_path / "in" / "known.parquet", {"id": [99], "text": ["w01 w02"]})
-    dry = dptext(table, "--dry-run", "--where", "id = 99")
-    assert "\ntext: 100.0% of 2 words are in the vocabulary (a sample of 1 rows)\n" in dry.stdout
-    assert dry.exit_code == 0 and dry.stderr == ""
-    dry = dptext(table, "--dry-run", "--where", "id > 99")
-    assert "\ntext: no words in a sample of 0 rows\n" in dry.stdout
-    assert not (tmp_path / "out").exists()
-
-
+@pytest.mark.spark
 def test_a_growing_table_tells_it_of_the_files_that_are_new(
     table: Path, ring_release: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,8 +197,9 @@ def test_a_growing_table_tells_it_of_the_files_that_are_new(
     assert capsys.readouterr().err.count("Warning") == 0
 
 
+@pytest.mark.spark
 def test_texts_that_become_vectors_are_looked_at(
-    spark: SparkSession, ring: Embedding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ring: Embedding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     numbers = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float64()))
     source = write_table(tmp_path / "in.parquet", {"v": numbers, "text": ["w01 zyx", "w02"]})
@@ -161,13 +210,5 @@ def test_texts_that_become_vectors_are_looked_at(
         assert report.facts["coverage"] == coverage({"text": Coverage(rows=2, tokens=3, unknown=1)})
         assert "left out of the averages" in capsys.readouterr().err
         assert ("\ntext: 66.7% of 3 words are in the vocabulary" in report.describe()) is dry
-    assert json.loads((tmp_path / "out.private" / "report.json").read_text())["coverage"].keys() == {"text"}
     bare = vectors.run(VectorsOptions.of({**options, "dry-run": True, "output": str(tmp_path / "bare")}))
     assert "coverage" not in bare.facts and "Coverage" not in bare.describe()
-
-
-def test_texts_that_are_not_unicode_fail_as_in_a_run(spark: SparkSession, ring: Embedding) -> None:
-    frame = spark.sql("select 1 as id, cast(X'ff' as string) as text")
-    with pytest.raises(Exception, match="not valid UTF-8") as caught:
-        look(frame, ring, text=("text",))
-    assert InputError.__name__ in str(caught.value)

@@ -1,0 +1,132 @@
+"""This machine's files, where there is no JVM to ask: before one starts, and after one has ended.
+
+Spark finds all other faults, and these too where it runs already or is configured from outside.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.spark import java
+from dptext_spark.spark.settings import WANTED
+from dptext_spark.tables.columns import TableColumns, absent_columns
+from dptext_spark.tables.storage import NO_FILE, Places
+
+if TYPE_CHECKING:  # workers load this module with others, and need no options
+    from dptext_spark.options import EvaluateOptions, TableOptions
+
+# Any of them may say that a path without a scheme lies in HDFS.
+_ELSEWHERE: Final = (
+    "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
+)
+
+
+def is_plain() -> bool:
+    """Say whether Spark is not running, and will be started as this package alone sets it up."""
+    configured = any(name in os.environ for name in _ELSEWHERE.split())
+    configured |= Path(pyspark.__file__).with_name("conf").exists()
+    # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
+    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
+    return not configured and not java.is_running()
+
+
+def is_absent(path: str) -> bool:
+    """Say whether a path of this machine, which is no pattern, leads nowhere; else Spark knows."""
+    place = local_path(path)
+    return is_plain() and place is not None and not _is_pattern(path) and not os.path.exists(place)
+
+
+def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
+    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near."""
+    place, missing, allowed = Path(local_path(options.input) or ""), columns.mentioned, list[str]()
+    if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
+        return
+    try:
+        for file in [] if _is_pattern(options.input) else _files(place):
+            folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
+            names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
+            inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
+            missing = [name for name in missing if name not in names and not name.startswith(inside)]
+            allowed = allowed or names
+            if not missing:
+                return
+    except (OSError, pa.ArrowException):
+        return  # Spark finds what is wrong
+    if allowed:
+        raise absent_columns(missing, allowed)
+
+
+def _is_pattern(path: str) -> bool:
+    """Say whether Spark's reader takes a path for a pattern."""
+    return any(letter in path for letter in "{}[]*?\\")
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """Walk through a table's files, without those that Spark passes over."""
+    if place.is_file():
+        yield place
+        return
+    for entry in sorted(place.iterdir()):
+        if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
+            yield from _files(entry)
+
+
+def local_path(path: str) -> str | None:
+    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
+    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
+        path = re.sub(r"^file:(//(?=/))?", "", path)
+        if scheme[0] != "file:" or not path.startswith("/"):
+            return None
+    return None if path.startswith("//") else os.path.abspath(path)
+
+
+class LocalFiles(Places):
+    """Finds what a :class:`~dptext_spark.tables.storage.Storage` finds, but nothing off this machine."""
+
+    def exists(self, path: str) -> bool:
+        place = local_path(path)
+        return place is not None and os.path.exists(place)
+
+    def qualified(self, path: str) -> str:
+        place = local_path(path)
+        return path if place is None else f"file:{place}"
+
+    def real(self, path: str) -> str:
+        place = local_path(path)
+        return path if place is None else f"file:{os.path.realpath(place)}"
+
+    def matches(self, pattern: str) -> list[str]:
+        """Give the paths that a path or pattern stands for; none for a pattern with braces or brackets."""
+        place = local_path(pattern)
+        if place is None or re.search(r"(?<!\\)[\[{]", place):
+            return []
+        literal = re.sub(r"\\(.)", lambda escaped: glob.escape(escaped[1]), place)
+        return [f"file:{path}" for path in glob.glob(literal)]
+
+    def read(self, path: str) -> str:
+        try:
+            with open(local_path(path) or path, encoding="utf-8") as file:
+                return file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            got = NO_FILE if isinstance(error, FileNotFoundError) else type(error).__name__
+            raise ConfigError(f"The file {path} cannot be read", got=got) from None
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename on this machine; the target must not exist."""
+        os.rename(str(local_path(source)), str(local_path(target)))
+
+    def delete(self, path: str) -> None:
+        """Remove a folder of this machine with all that is in it."""
+        shutil.rmtree(str(local_path(path)), ignore_errors=True)

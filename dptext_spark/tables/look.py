@@ -1,0 +1,244 @@
+"""A look at a table before it is sanitized: at some rows for what the vocabulary lacks, at all for persons.
+
+Workers count: numbers reach the driver, no row and no word does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Self
+
+import click
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from dptext_spark.lookup import WordReader
+from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
+from dptext_spark.tables.columns import TableColumns, shared
+from dptext_spark.tables.fields import Field, pruned
+from dptext_spark.text.columns import SLICE_BYTES
+from dptext_spark.text.segmentation import WordRuns, unspaced_share
+
+SAMPLE_TASKS: Final = 4
+SAMPLE_ROWS: Final = 1000
+"""Rows that each of so many tasks looks at, at most: little work, whatever the size of the table."""
+
+MANY: Final = 0.1
+"""A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
+
+Ordinary English has a few in a hundred that a vocabulary of its own kind lacks; where stop words or a
+language are missing there are several in ten.
+"""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many words of a column the vocabulary has, in a sample of its rows.
+
+    Attributes:
+        rows: How many rows the sample has.
+        tokens: Tokens that the policy protects.
+        unknown: Those of them that the vocabulary lacks.
+        unspaced: Sum over the rows of the share of letters in scripts without spaces, of texts of which the
+            tokenizer takes each run of such letters for one word.
+    """
+
+    rows: int = 0
+    tokens: int = 0
+    unknown: int = 0
+    unspaced: float = 0.0
+
+    @classmethod
+    def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
+        """Look at the first rows of a column of texts or token lists: at most a MB of text, or one row."""
+        run = next(reader.runs(values, slots), None)
+        if run is None:
+            return cls()
+        rows = len(run.tokens.offsets) - 1
+        by_runs = run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name
+        return cls(
+            rows=rows,
+            tokens=int(run.protected.sum()),
+            unknown=int(run.unknown.sum()),
+            unspaced=rows * unspaced_share(values[run.rows]) if by_runs else 0.0,
+        )
+
+    @classmethod
+    def sum(cls, parts: Iterable[Sequence[Any]]) -> Self:
+        """Put samples together, each given by its numbers."""
+        return cls(*(sum(column) for column in zip(*parts, strict=True)))
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the words that the vocabulary lacks."""
+        return self.unknown / max(self.tokens, 1)
+
+    @property
+    def unspaced_share(self) -> float:
+        """Share of the letters that are of scripts without spaces, on average over the rows."""
+        return self.unspaced / max(self.rows, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the sample as JSON-ready values."""
+        return {**asdict(self), "unspaced": round(self.unspaced_share, 4)}
+
+    def describe(self) -> str:
+        """Say how much the vocabulary has."""
+        if not self.tokens:
+            return f"no words in a sample of {self.rows:,} rows"
+        known = f"{1 - self.unknown_share:.1%} of {self.tokens:,} words are in the vocabulary"
+        return f"{known} (a sample of {self.rows:,} rows)"
+
+    def warning(self, column: str, fate: str) -> str:
+        """Say what to know of a column before the run, if anything; ``fate`` is that of unknown words."""
+        of, sample = f"of column {column}", f"in a sample of {self.rows:,} rows"
+        unknown = f"{self.unknown_share:.1%} of the words"
+        if self.unspaced_share > MANY:
+            return (
+                f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without spaces "
+                "between words (Chinese, Japanese, Thai and others). A run of such letters counts as one "
+                f"word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
+                "--tokenizer icu, and take an embedding of that language."
+            )
+        if self.unknown_share > MANY:
+            return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary. {fate}"
+        return ""
+
+
+@dataclass(kw_only=True)
+class Sample:
+    """Looks at some rows, once, and warns where the vocabulary lacks many words.
+
+    Attributes:
+        columns: The columns of the run; texts and token lists are looked at.
+        table: The schema of the table.
+        reader: How they are read.
+        fate: What becomes of unknown words, and what to do about it, in sentences.
+        found: What the first call found, by column.
+        lengths: How many words its rows have, all columns together; None before it, and for no rows.
+        words: How many they have on average, likewise.
+        rows: How many rows each of Spark's partitions has; None where the sample is not the whole table.
+    """
+
+    columns: TableColumns
+    table: StructType
+    reader: WordReader
+    fate: str
+    found: dict[str, Coverage] = field(default_factory=dict)
+    lengths: dict[str, int | None] | None = None
+    words: float | None = None
+    rows: list[int] | None = None
+
+    def __call__(self, selected: DataFrame) -> None:
+        """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
+        if self.found:
+            self.rows = None  # of another batch of a growing table
+            return
+        columns = replace(self.columns, keep=(), vector=())
+        row = pruned(F.col(ROW), self.columns.schema(self.table), columns.schema(self.table))
+        slots = [SLOTS] if columns.slots else []
+        narrow = selected.select(row.alias(ROW), F.lit("").alias(ID), *slots)
+        # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
+        selected.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", SAMPLE_TASKS)
+        work = partial(_sample, self.reader, columns.ways(self.table))
+        counted = narrow.mapInArrow(work, from_arrow_schema(_SAMPLE))
+        if tasks := counted.limit(SAMPLE_TASKS).collect():
+            by_column = zip(*(task["coverage"] for task in tasks), strict=True)
+            self.found = dict(zip(columns.sanitized, map(Coverage.sum, by_column), strict=True))
+        if words := sorted(count for task in tasks for count in task["words"]):
+            median = words[(len(words) - 1) // 2]
+            self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
+            self.words = sum(words) / len(words)
+        if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
+            self.rows = [task["rows"] for task in tasks]
+        for name, coverage in self.found.items():
+            if warning := coverage.warning(name, self.fate):
+                click.echo(f"Warning, for those who run the job: {warning}", err=True)
+
+
+_SAMPLE: Final = pa.schema(
+    {
+        "coverage": pa.list_(
+            pa.struct(
+                {"rows": pa.int64(), "tokens": pa.int64(), "unknown": pa.int64(), "unspaced": pa.float64()}
+            )
+        ),
+        "words": pa.list_(pa.int64()),
+        "rows": pa.int64(),
+    }
+)
+
+
+def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count words in the first rows of a task; runs in Python workers.
+
+    A task without rows gives zeros: no other task is asked in its place, however few rows there are.
+    """
+    reader, batches = shared(reader), iter(batches)
+    first = next(batches, None)
+    rows: int | None = 0 if first is None else len(first)
+    coverage, words = [Coverage() for _ in ways.routes], np.zeros(0, dtype=np.int64)
+    if first is not None and rows:
+        about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
+        batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
+        coverage = [Coverage.measure(found.values, reader, found.slots) for _, _, found in batch.fields()]
+        words = batch.words(reader.visible_words)
+        # Where this is the end, Spark uses the worker again.
+        rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
+    found = {"coverage": [*map(asdict, coverage)], "words": words.tolist(), "rows": rows}
+    yield pa.RecordBatch.from_pylist([found], _SAMPLE)
+
+
+_PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}
+_ACCURACY: Final = 10_000
+
+
+def count_persons(
+    df: DataFrame, columns: TableColumns, name: str, reader: WordReader, within: float
+) -> dict[str, Any] | None:
+    """Add up the rows and words of each person in one pass; None where no row names one.
+
+    Persons go between machines as hashes, without their texts; percentiles of them reach the driver.
+    """
+    person = Field.find(df.schema, name)[0].column
+    columns = replace(columns, keep=())
+    selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
+    counted = selected.mapInArrow(
+        partial(_count, reader, columns.ways(df.schema)), "person string, words long"
+    )
+    sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
+    named = F.col("person").isNotNull()
+    shares = [*_PERCENTILES.values()]
+    found = sums.agg(
+        F.count("person").alias("persons"),
+        F.sum(F.when(~named, F.col("rows"))).alias("nobody"),
+        *(
+            F.percentile_approx(F.when(named, F.col(total)), shares, _ACCURACY).alias(total)
+            for total in ("rows", "words")
+        ),
+    ).collect()[0]
+    if not found["persons"]:
+        return None
+    return {
+        "column": name,
+        "persons": found["persons"],
+        "nobody": found["nobody"] or 0,
+        "rows": dict(zip(_PERCENTILES, found["rows"], strict=True)),
+        "words": dict(zip(_PERCENTILES, found["words"], strict=True)),
+        "within": within,
+    }
+
+
+def _count(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the words of rows; runs in Python workers."""
+    reader = shared(reader)
+    for arrow in batches:
+        batch = Batch.from_arrow(arrow, ways)
+        words = pa.array(batch.words(reader.visible_words))
+        yield pa.RecordBatch.from_arrays([batch.ids, words], names=["person", "words"])

@@ -1,0 +1,291 @@
+"""A table in, a table out: the job around the sanitized frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any, ClassVar, Self, TypeAlias
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.options import TableOptions
+from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
+from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.progress import progress
+from dptext_spark.spark.session import session
+from dptext_spark.tables.batch import ID, ROW
+from dptext_spark.tables.columns import TableColumns, Worker, check_left_out
+from dptext_spark.tables.formats.files import FileFormat
+from dptext_spark.tables.formats.format import FORMATS, Format, Output
+from dptext_spark.tables.local import LocalFiles, is_absent, is_plain, local_path
+from dptext_spark.tables.partitioning import POSITION, Partitioning
+from dptext_spark.tables.source import Source, own_session, where
+from dptext_spark.tables.storage import NO_FILE, Places, Storage
+
+Place: TypeAlias = tuple[str, str, str]
+"""What lies there, the option that moves it, and its path."""
+
+Look: TypeAlias = Callable[[DataFrame], None]
+"""Called with rows, as :meth:`TableColumns.select` gives them, before they are sanitized."""
+
+Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
+"""Called with them too; what it gives is entered while they are sanitized and written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A private table that is open, and the output that it becomes.
+
+    Attributes:
+        columns: Those of the options, with the names that ``--keep '*'`` stands for.
+        written: The output's format.
+        output: Where it goes: in the input's partitions.
+        identity: Where the rows come from: one place has one.
+        grows: Whether runs add files to one output.
+    """
+
+    grows: ClassVar[bool] = False
+
+    options: TableOptions
+    columns: TableColumns
+    storage: Storage
+    source: Source
+    written: Format
+    output: Output
+    identity: str
+
+    @classmethod
+    def check_paths(cls, options: TableOptions) -> None:
+        """Refuse, before Spark starts, places of this machine that overlap, or must not exist, or must."""
+        read, written = chosen_formats(options, grows=cls.grows)
+        if is_plain():
+            places, files = _places(options, read, written), LocalFiles()
+            local = [place for place in places if local_path(place[2])]
+            check_places(files, local)
+            if isinstance(written, FileFormat) and all(p in local for p in places if p[0] != "Input"):
+                cls.check_output(files, options, written)
+            check_input(read, options.input)
+
+    @classmethod
+    def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
+        """Start Spark under this name and check paths, columns and filter; no row is released.
+
+        Raises:
+            DptextError: Options or input are wrong.
+        """
+        read, written = chosen_formats(options, grows=cls.grows)
+        spark = own_session(session(app))
+        storage = Storage(spark)
+        with plain_errors("The paths of input, output or report could not be looked up"):
+            check_places(storage, _places(options, read, written))
+            cls.check_output(storage, options, written, spark)
+            place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
+        source = read.open(spark, storage, options.input)
+        check_left_out(read, source, columns)
+        try:
+            columns = columns.named(source.df.schema)
+            columns.check(source.df, source.partitions)
+            folders = tuple(name for name in source.partitions if name in columns.keep)
+            table = cls(
+                options=options,
+                columns=columns,
+                storage=storage,
+                source=source,
+                written=written,
+                output=replace(_output(options), partitions=folders),
+                identity=place,
+            )
+            _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
+        except (ConfigError, InputError) as error:
+            if not read.names_are_data or not error.allowed:
+                raise
+            # What is allowed would quote names that may be a row.
+            do = "Its first line names its columns; where none does, give --read-option header=false and "
+            do += "name them _c0, _c1 and so on"
+            raise type(error)(error.what, got=error.got, do=do) from None
+        written.check_schema(storage, columns.released(source.df.schema), table.output)
+        return table
+
+    @classmethod
+    def check_output(
+        cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
+    ) -> None:
+        """Refuse to replace what exists, unless told to."""
+        for what, path in options.files:
+            if not (options.overwrite or options.append) and storage.exists(path):
+                raise ConfigError(
+                    f"The {what.lower()} {path} exists",
+                    do="Choose another place with --reports, or replace it with --mode overwrite",
+                )
+        written.check_place(spark, storage, _output(options))
+
+    @cached_property
+    def df(self) -> DataFrame:
+        """The rows that are wanted."""
+        return where(self.source.df, self.options.where) if self.options.where else self.source.df
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """What workers read of them, and where each lies, if its format knows."""
+        row_id = self.source.position if self.options.id is None else None
+        selected = self.columns.select(self.df, row_id)
+        if not FORMATS[self.options.format].has_positions:
+            return selected
+        metadata = self.source.read.metadataColumn("_metadata")
+        places = (metadata["file_path"], metadata["row_index"])
+        return selected.withColumns(dict(zip(POSITION, places, strict=True)))
+
+    @property
+    def checked_id(self) -> str | None:
+        """The id column that is to be checked, if any."""
+        return None if self.options.trust_id else self.options.id
+
+    def sanitize(
+        self,
+        worker: Worker,
+        partitioning: Partitioning,
+        look: Look | None = None,
+        entered: Entered = nullcontext,
+    ) -> Mapping[str, Any]:
+        """Sanitize the table and write the output; what is under its name is always whole.
+
+        Returns:
+            The number of ``rows`` and the sums of the counters.
+        """
+        selected = self.rows.drop(*POSITION)
+        if look is not None:
+            look(selected)
+        result, observation = self.released_rows(self.rows, worker, partitioning)
+        with entered(selected), progress(result.sparkSession, "Sanitizing"):
+            self.written.write(self.storage, result, self.output)
+        return observation.get
+
+    def released_rows(
+        self, rows: DataFrame, worker: Worker, partitioning: Partitioning
+    ) -> tuple[DataFrame, Observation]:
+        """Spread and sanitize rows, lazily; the observation is as :meth:`TableColumns.sanitize` says."""
+        observation = Observation("dptext")
+        folders = [F.col(ROW).getField(name) for name in self.output.partitions]
+        spread = partitioning.spread(rows, F.col(ID), folders)
+        return self.columns.sanitize(spread, self.source.df.schema, worker, observation), observation
+
+    def table_facts(self, partitioning: Partitioning) -> Facts:
+        """Give what a report says of the table, for :func:`~dptext_spark.report.facts.table_facts`."""
+        options, sanitized = self.options, self.columns.sanitized
+        remarks = key_scope(
+            kept=options.key_file is not None,
+            what="text or vector" if self.columns.vectors else "text",
+            arrays=has_arrays(sanitized),
+            by_position=options.id is None,
+            grows=self.grows,
+        )
+        if options.trust_id and options.id is not None:
+            remarks.append(
+                "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+            )
+        if options.where:
+            remarks.append(
+                "Only rows that meet the filter --where are in the output, which tells that they meet it. "
+                "The filter is not in this report: it may quote private values."
+            )
+        private_remarks = list(partitioning.private_remarks)
+        if lost := [name for name in self.source.partitions if name not in self.output.partitions]:
+            private_remarks.insert(
+                0,
+                f"The input is partitioned by {', '.join(lost)}, the output is not: pass these columns "
+                "through with --keep to keep the folders.",
+            )
+        return {
+            "options": options.to_json(),
+            "row_id": (
+                "Rows are named by their file's path below the input and their position in it: a copy of the "
+                "table in other files gets other noise. Name them by a column with --id where there is one."
+                if options.id is None
+                else f"Rows are named by column {options.id}."
+            ),
+            "kept": self.columns.keep,
+            "sanitized": sanitized,
+            "remarks": remarks,
+            "private_remarks": private_remarks,
+            "keeps_order": partitioning.keeps_order,
+        }
+
+    def report(self, facts: Facts, found: Facts) -> Report:
+        """Make the report, of facts that there are in any case, and of others that may be missing."""
+        others = {name: value for name, value in found.items() if value not in (None, {}, [])}
+        whole = {**facts, **others, "rows": found.get("rows"), "columns": found.get("columns", {})}
+        return Report(facts=whole, text=describe(whole))
+
+    def write_reports(self, report: Report) -> None:
+        """Write the report that may be shared, and the one that may not, next to the output that is there.
+
+        Of a dry run the private one alone, where there is a folder for it.
+        """
+        failed = "The output was written, but its report could not be"
+        if self.options.dry_run:
+            if self.options.reports is None:
+                return
+            failed = "The report of the dry run could not be written"
+        else:
+            public = report.to_publish(self.options.published)
+            self.write_beside("public report", self.options.public_report_path, public)
+        with plain_errors(failed):
+            self.storage.make_private_folder(self.options.private_folder)
+            self.storage.write(self.options.report_path, report.to_json())
+
+    def write_beside(self, what: str, path: str, text: str) -> None:
+        """Write a file that belongs to the output, which is there already."""
+        with plain_errors(f"The output was written, but its {what} could not be"):
+            self.storage.write(path, text)
+
+
+def _output(options: TableOptions) -> Output:
+    return Output(place=options.output, overwrite=options.overwrite, append=options.append)
+
+
+def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Format]:
+    """Choose the formats of input and output, and refuse what they cannot do; needs no Spark."""
+    read = Format.named(options.format, options.read_options)
+    written = Format.named(options.output_format or options.format, options.write_options)
+    if not (read.has_path or written.has_path) and options.input == options.output:
+        raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
+    read.check_input(has_id=options.id is not None, grows=grows)
+    written.check_output(_output(options), grows=grows)
+    if not (written.has_path or options.reports or options.dry_run):
+        raise ConfigError(
+            "Option --reports is missing: nothing can lie beside an --output that is a name",
+            do="Name a folder for the reports",
+        )
+    return read, written
+
+
+def check_input(read: Format, path: str) -> None:
+    """Refuse, before Spark starts, an input of this machine that is absent or of another format."""
+    if is_plain() and isinstance(read, FileFormat):
+        read.check_files(LocalFiles(), path)
+        if is_absent(path):
+            raise read.unreadable(path, NO_FILE)
+
+
+def _places(options: TableOptions, read: Format, written: Format) -> list[Place]:
+    """Give the places of a run that are paths."""
+    is_path = {"Input": read.has_path, "Output": written.has_path}
+    return [place for place in options.places if is_path.get(place[0], True)]
+
+
+def check_places(storage: Places, places: Iterable[Place]) -> None:
+    """Refuse places of which one lies inside another."""
+    for (other, _, source), (what, option, target) in combinations(places, 2):
+        goal = storage.real(target)
+        for place in map(storage.real, storage.matches(source) or [source]):
+            if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
+                raise ConfigError(
+                    f"{what} and {other.lower()} lie inside one another",
+                    got=f"{place} and {goal}",
+                    do=f"Choose another {option}",
+                )

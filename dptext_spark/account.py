@@ -22,7 +22,7 @@ def run(options: AccountOptions) -> Report:
     embedding = Embedding.open(options.embedding)
     all_of(*(lambda m=each: m.prepare(embedding) for each in options.mechanism))
     notes = [
-        "Upper bounds in nats, for inputs that differ in so many words, each of them that far apart. Smaller "
+        "Upper bounds in nats for inputs that differ in this number of words, each at this distance. Smaller "
         "is safer.",
         "pure: no output reveals more. The other columns: no set of outputs reveals more, except with that "
         "probability.",

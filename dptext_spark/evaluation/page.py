@@ -51,7 +51,7 @@ def page(facts: Row) -> dict[str, Any]:
         ("run", "The run", [{"title": "Options and versions", "open": False, "blocks": [run]}]),
     ]
     return {
-        "title": "What a release keeps, and what it gives away",
+        "title": "What a release keeps, and what it reveals",
         "lead": lead,
         "sections": [{"id": id_, "title": title, "blocks": list(of)} for id_, title, of in sections],
     }
@@ -82,7 +82,7 @@ def _answer(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
 
 def _front(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
     yield (
-        "Further left these attackers recover less, further up is more useful. A number beside a mark is "
+        "Further left these attackers recover less, further up is more useful. A number next to a mark is "
         f"epsilon; bars are {100 * facts['confidence']:g}% intervals. The dotted lines are what comes "
         f"without a release, and what random words keep. Risk: {attackers(facts)}."
     )

@@ -179,7 +179,7 @@ class TableColumns:
             )
             raise InputError(what, got=", ".join(self.sanitized), do="Sanitize them one by one")
         _refuse(
-            f"Column {self.slots} does not lie beside what its slots are slots of",
+            f"Column {self.slots} does not lie in the same arrays as its text",
             [own.name for own in sanitized if slots and slots.arrays != own.arrays],
             allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
         )
@@ -204,7 +204,7 @@ class TableColumns:
         _refuse(
             "Columns are both sanitized and kept raw",
             [s if s == k else f"{s} and {k}" for s, k in sorted(clash.items())],
-            do="" if clash.keys() == {*clash.values()} else "Keep the fields beside them one by one",
+            do="" if clash.keys() == {*clash.values()} else "Keep the fields next to them one by one",
         )
         _refuse(
             "Partition columns cannot be sanitized: their values are the names of the input's folders",

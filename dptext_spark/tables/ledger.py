@@ -300,8 +300,8 @@ class LedgerRun:
             raise ConfigError(
                 f"The ledger {path} has a release of another input under this key and name",
                 got=f"release {other.number} to {other.terms.output}",
-                do="Give this input another --name: under this one rows with equal ids and texts come out "
-                "equal, and no others, which tells who is in both",
+                do="Give this input another --name: under this one equal ids and texts come out as equal "
+                "words, which would show which rows are in both",
             )
         exposed, units = ledger.exposed(terms), ledger.units
         self._exposed.update(dict.fromkeys(exposed))

@@ -190,7 +190,7 @@ class Table:
             )
         if options.where:
             remarks.append(
-                "Only rows that meet the filter --where are in the output, which tells that they meet it. "
+                "Only rows that meet the filter --where are in the output, which shows that they meet it. "
                 "The filter is not in this report: it may quote private values."
             )
         private_remarks = list(partitioning.private_remarks)
@@ -258,7 +258,7 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
     written.check_output(_output(options), grows=grows)
     if not (written.has_path or options.reports or options.dry_run):
         raise ConfigError(
-            "Option --reports is missing: nothing can lie beside an --output that is a name",
+            "Option --reports is missing: an --output that is a name has no folder for them",
             do="Name a folder for the reports",
         )
     return read, written

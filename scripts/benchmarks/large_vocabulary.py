@@ -30,7 +30,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import VECTORS, write_header
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
-from scripts.benchmarks.shared import Given, Turns, multiples, run_job, sanitizer, section, shape
+from scripts.benchmarks.shared import Given, Turns, run_job, sanitizer, seconds, section, shape
 from scripts.experiments.shared import evenly
 
 CHUNK: Final = 1 << 16
@@ -43,7 +43,7 @@ SMALL: Final = 4_000
 @click.option("--epsilon", "epsilons", type=float, multiple=True, default=(15.0, 30.0), show_default=True)
 def main(given: Given, words: int, epsilons: tuple[float, ...]) -> dict[str, Any]:
     """Build, open and search a bundle of so many words."""
-    words, seconds = (SMALL, 0.1) if given.small else (words, 10.0)
+    words, turn = (SMALL, 0.1) if given.small else (words, 10.0)
     with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
         source, bundle = made_words(given, Path(place), words), Path(place, "bundle")
         build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]
@@ -60,7 +60,7 @@ def main(given: Given, words: int, epsilons: tuple[float, ...]) -> dict[str, Any
             {"what": f"the matrix in {WORKERS} workers together / its size", "multiple": shared(bundle)},
         ]
         embedding = Embedding.open(bundle, verify=False)
-        rows += searches(embedding, epsilons, seconds)
+        rows += searches(embedding, epsilons, turn)
         size = embedding.vectors.nbytes / 1e6
     notes = [
         f"The matrix has {size:,.0f} MB. Its words are those of GloVe 840B, each many times: moved in a "
@@ -102,11 +102,9 @@ def alone(function: Any, *arguments: Any) -> Any:
 def opened(bundle: Path, verify: bool) -> dict[str, float]:
     """Open a bundle in a process that has opened none: processor time, and the memory that it adds."""
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    before, start = psutil.Process().memory_info().rss, time.process_time()
-    Embedding.open(bundle, verify=verify)
-    seconds = time.process_time() - start
+    before, taken = psutil.Process().memory_info().rss, seconds(lambda: Embedding.open(bundle, verify=verify))
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    return {"processor seconds": seconds, "MB": (int(peak[1]) * 1024 - before) / 1e6 if peak else np.nan}
+    return {"processor seconds": taken, "MB": (int(peak[1]) * 1024 - before) / 1e6 if peak else np.nan}
 
 
 _held: list[Any] = []  # what a worker keeps while it lives
@@ -133,16 +131,15 @@ def shared(bundle: Path) -> float:
     return held / (bundle / VECTORS).stat().st_size
 
 
-def searches(embedding: Embedding, epsilons: tuple[float, ...], seconds: float) -> Iterator[dict[str, Any]]:
+def searches(embedding: Embedding, epsilons: tuple[float, ...], turn: float) -> Iterator[dict[str, Any]]:
     """Compare the search in lists with the exact one."""
     for epsilon in epsilons:
         laplace = Laplace(epsilon=epsilon)
         chosen = search_for(laplace, embedding, embedding.releasable, RECALL)
         with threadpool_limits(1):
-            exact = Turns(sanitizer(embedding, laplace), seconds=seconds)
-            own = sanitizer(embedding, laplace, chosen.search)
-            lists = Turns(own, seconds=seconds)
-            multiple = float(np.median([*multiples(exact, lists, 2)]))
+            exact = Turns(sanitizer(embedding, laplace), seconds=turn)
+            lists = Turns(sanitizer(embedding, laplace, chosen.search), seconds=turn)
+            multiple = lists.multiple(exact)
         yield {
             "what": "search in lists / exact search",
             "ε": epsilon,

@@ -12,7 +12,6 @@ whose lists are there.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -32,8 +31,9 @@ from scripts.benchmarks.shared import (
     Given,
     Texts,
     Turns,
-    multiples,
+    sanitized,
     sanitizer,
+    seconds,
     section,
     shape,
 )
@@ -53,30 +53,30 @@ EXPONENTIAL: Final = (
 
 @section
 @click.option("--epsilon", default=15.0, show_default=True)
-@click.option("--seconds", default=2.0, show_default=True, help="length of a turn")
+@click.option("--seconds", "turn", default=2.0, show_default=True, help="length of a turn")
 @click.option("--tokens", default=14_000_000, show_default=True, help="words of exponential")
-def main(given: Given, epsilon: float, seconds: float, tokens: int) -> dict[str, Any]:
+def main(given: Given, epsilon: float, turn: float, tokens: int) -> dict[str, Any]:
     """Measure every mechanism."""
-    seconds, tokens, batch = (0.05, 800, 400) if given.small else (seconds, tokens, 400 * LENGTH)
+    turn, tokens, batch = (0.05, 800, 400) if given.small else (turn, tokens, 400 * LENGTH)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         for name in SOURCES:
-            rows += noise(given.bundle(name), epsilon, seconds)
+            rows += noise(given.bundle(name), epsilon, turn)
         for name, own, spec in EXPONENTIAL:
             rows.append(exponential(given.bundle(name), own, spec, tokens, batch))
     notes = [
-        f"One thread, processor time, words of Zipf's law; turns of {seconds:g} s and of `laplace`. "
+        f"One thread, processor time, words of Zipf's law; turns of {turn:g} s and of `laplace`. "
         "Hyperbolic mechanisms have the same matrix, shrunk into the ball.",
         f"`exponential`: {tokens:,} words, then {batch:,} whose lists are there; N_w of {SAMPLE} words.",
     ]
     return {"title": "Mechanisms compared", "rows": rows, "notes": notes}
 
 
-def noise(embedding: Embedding, epsilon: float, seconds: float) -> Iterator[dict[str, Any]]:
+def noise(embedding: Embedding, epsilon: float, turn: float) -> Iterator[dict[str, Any]]:
     """Compare mechanisms that draw noise."""
     n, matrix = embedding.dimension, np.asarray(embedding.vectors, dtype=np.float64)
     matrix = matrix * (0.95 / np.sqrt(np.square(matrix).sum(axis=1).max()))
-    reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=epsilon)), seconds=seconds)
+    reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=epsilon)), seconds=turn)
     with tempfile.TemporaryDirectory() as folder:
         ball = made_embedding(embedding.words.to_pylist(), matrix, Path(folder, "ball"), "poincare")
         for space, spec, own in (
@@ -86,33 +86,25 @@ def noise(embedding: Embedding, epsilon: float, seconds: float) -> Iterator[dict
             (ball, "hyperbolic", 2.0 * n),
             (ball, "hyperbolic-icdm", 2.0 * n),
         ):
-            turns = Turns(sanitizer(space, mechanism(spec, epsilon=own)), seconds=seconds)
-            multiple = float(np.median([*multiples(reference, turns, 2)]))
-            yield {
-                "embedding": shape(embedding),
-                "mechanism": spec,
-                "ε": own,
-                "multiple of laplace": multiple,
-            }
+            turns = Turns(sanitizer(space, mechanism(spec, epsilon=own)), seconds=turn)
+            about = {"embedding": shape(embedding), "mechanism": spec, "ε": own}
+            yield about | {"multiple of laplace": turns.multiple(reference)}
 
 
 def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, batch: int) -> dict[str, Any]:
     """Compare ``exponential``, its lists included and its lists made."""
     texts, configured = Texts(embedding), mechanism(spec, epsilon=epsilon)
-    own, laplace = (
-        sanitizer(embedding, each) for each in (configured, mechanism("laplace", epsilon=epsilon))
-    )
+    own = sanitizer(embedding, configured)
+    laplace = sanitizer(embedding, mechanism("laplace", epsilon=epsilon))
 
-    def seconds(sanitizer: Sanitizer, rows: pa.Array) -> float:
-        start = time.process_time()
-        sanitizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
-        return time.process_time() - start
+    def taken(release: Sanitizer, rows: pa.Array) -> float:
+        return seconds(lambda: sanitized(release, rows))
 
-    before = seconds(laplace, texts.rows(LAPLACE_WORDS))
-    taken = [seconds(own, texts.rows(batch)) for _ in range(-(-tokens // batch))]
+    before = taken(laplace, texts.rows(LAPLACE_WORDS))
+    turns = [taken(own, texts.rows(batch)) for _ in range(-(-tokens // batch))]
     rows = texts.rows(batch)
-    again = min(seconds(own, rows) for _ in range(4))
-    after = seconds(laplace, texts.rows(LAPLACE_WORDS))
+    again = min(taken(own, rows) for _ in range(4))
+    after = taken(laplace, texts.rows(LAPLACE_WORDS))
     each = (before + after) / 2.0 / LAPLACE_WORDS
     sample = np.unique(texts.ids(SAMPLE))
     law: Any = configured.bind(embedding, ExactSearch.over(embedding))
@@ -121,7 +113,7 @@ def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, ba
         "mechanism": spec,
         "ε": epsilon,
         "N_w": float(law.probabilities(sample)[np.arange(len(sample)), sample].mean()),
-        "multiple of laplace": each * len(taken) * batch / sum(taken),
+        "multiple of laplace": each * len(turns) * batch / sum(turns),
         "multiple of laplace, lists made": each * batch / again,
         "laplace, after / before": after / before,
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,13 +33,16 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from scripts.experiments.shared import (
     FOLDER,
+    Floats,
     Mean,
     WordRows,
+    Words,
     evenly,
     made_embedding,
     markdown,
     mean_vectors,
     releases,
+    repeated,
     staying,
 )
 
@@ -57,9 +61,6 @@ LEAST: Final = 10
 """Rows that a class needs to be taken."""
 SMOOTHING: Final = 10.0
 """Of the auditor's model of word pairs, in counts."""
-
-Figures = dict[str, list[float]]
-"""By name, a figure of each repetition."""
 
 
 @click.group()
@@ -84,15 +85,10 @@ def n_w(bundle: Path, epsilons: Sequence[float], count: int, limit: int | None, 
             embedding = made_embedding(embedding.words[:limit].to_pylist(), vectors, Path(folder, "own"))
         mechanisms = [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
         found = staying(mechanisms, embedding, evenly(count, len(embedding.words)), runs=RUNS)
-    rows = [
-        (
-            f"{each.epsilon:g}",
-            f"{n.mean():.3g}",
-            " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95)),
-            f"{s.mean():.3g}",
-        )
-        for each, n, s in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True)
-    ]
+    rows = []
+    for each, n, sizes in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True):
+        spread = " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95))
+        rows.append((f"{each.epsilon:g}", f"{n.mean():.3g}", spread, f"{sizes.mean():.3g}"))
     click.echo(markdown(("ε", "mean N_w", "5 / 50 / 95 %", "mean S_w"), rows))
 
 
@@ -115,20 +111,6 @@ class Corpus:
     answers: WordRows
     reference: WordRows
 
-    @property
-    def texts(self) -> WordRows:
-        """All parts, one after another: so they share noise."""
-        counts = np.cumsum([part.count for part in self.parts.values()])
-        rows = [part.rows + end - part.count for part, end in zip(self.parts.values(), counts, strict=True)]
-        words = np.concatenate([part.words for part in self.parts.values()])
-        return WordRows(words=words, rows=np.concatenate(rows), count=int(counts[-1]))
-
-    def cut(self, texts: WordRows) -> dict[str, WordRows]:
-        """Give the parts of what all texts became."""
-        ends = np.cumsum([len(part.words) for part in self.parts.values()])
-        words = np.split(texts.words, ends[:-1])
-        return {name: part.having(own) for (name, part), own in zip(self.parts.items(), words, strict=True)}
-
 
 @main.command()
 @click.argument("bundle", type=FOLDER)
@@ -139,19 +121,12 @@ def tasks(bundle: Path, data: Path, repetitions: int) -> None:
     embedding = Embedding.open(bundle)
     corpus = read(data, embedding)
     found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=repetitions)
-    chance = {
-        name: np.unique(labels, return_counts=True)[1].max() / len(labels)
-        for name, labels in corpus.labels.items()
-    }
-    chance |= {"paraphrases, first": 1.0 / corpus.answers.count, "auditor (AUC)": 0.5}
-    names = [*found[np.inf]]
+    chance = {"paraphrases, first": 1.0 / corpus.answers.count, "auditor (AUC)": 0.5}
+    for name, labels in corpus.labels.items():
+        chance[name] = np.unique(labels, return_counts=True)[1].max() / len(labels)
     rows = [
-        (
-            name,
-            f"{chance[name]:.3f}" if name in chance else "",
-            *(f"{Mean(of[name]):.3f}" for of in found.values()),
-        )
-        for name in names
+        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
+        for name in found[np.inf]
     ]
     columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
     click.echo(markdown(("", "chance", *columns), rows))
@@ -188,39 +163,39 @@ def read(data: Path, embedding: Embedding) -> Corpus:
 
 def measured(
     corpus: Corpus, embedding: Embedding, *, epsilons: Sequence[float], repetitions: int
-) -> dict[float, Figures]:
+) -> dict[float, dict[str, Mean]]:
     """Give all figures by epsilon; the last one, infinity, is without noise."""
-    original = corpus.texts
     mechanisms = [Laplace(epsilon=epsilon) for epsilon in epsilons]
-    drawn = releases(original, mechanisms, embedding, repetitions=repetitions, seed=7)
-    found: dict[float, Figures] = {}
-    for epsilon, outputs in zip([*epsilons, np.inf], [*drawn, [original] * repetitions], strict=True):
-        figures: Figures = {}
-        for seed, texts in enumerate(outputs):
-            parts = corpus.cut(texts)
-            row = {"words that stay": texts.kept(original)}
-            for name, labels in corpus.labels.items():
-                row |= classified(name, corpus.parts[name], parts[name], labels, embedding, seed)
-            row["paraphrases, first"] = answered(parts["answers"], corpus.answers, embedding)
-            row["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
-            for name, value in row.items():
-                figures.setdefault(name, []).append(value)
-        found[epsilon] = figures
-    return found
+    drawn = {
+        name: [
+            *releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed),
+            [part] * repetitions,
+        ]
+        for seed, (name, part) in enumerate(corpus.parts.items(), 7)
+    }
 
+    def measure(place: int, seed: int) -> dict[str, float]:
+        parts = {name: outputs[place][seed] for name, outputs in drawn.items()}
+        stay = [(parts[name].words == part.words)[part.known] for name, part in corpus.parts.items()]
+        figures = {"words that stay": float(np.concatenate(stay).mean())}
+        for name, labels in corpus.labels.items():
+            noisy, plain = (mean_vectors(each[name], embedding) for each in (parts, corpus.parts))
+            train, test = train_test_split(
+                np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels
+            )
+            model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0))
+            model.fit(noisy[train], labels[train])
+            figures[name] = float(model.score(noisy[test], labels[test]))
+            figures[f"{name}, trained on perturbed texts alone"] = float(
+                model.score(plain[test], labels[test])
+            )
+        figures["paraphrases, first"] = answered(parts["answers"], corpus.answers, embedding)
+        figures["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
+        return figures
 
-def classified(
-    name: str, original: WordRows, perturbed: WordRows, labels: NDArray[Any], embedding: Embedding, seed: int
-) -> dict[str, float]:
-    """Give accuracies on 30 % of the rows, perturbed or as written, of models trained on 70 %, perturbed."""
-    train, test = train_test_split(
-        np.arange(original.count), test_size=0.3, random_state=seed, stratify=labels
-    )
-    plain, noisy = mean_vectors(original, embedding), mean_vectors(perturbed, embedding)
-    model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0)).fit(noisy[train], labels[train])
     return {
-        name: float(model.score(noisy[test], labels[test])),
-        f"{name}, trained on perturbed texts alone": float(model.score(plain[test], labels[test])),
+        epsilon: repeated(partial(measure, place), range(repetitions))
+        for place, epsilon in enumerate([*epsilons, np.inf])
     }
 
 
@@ -235,57 +210,44 @@ def answered(questions: WordRows, answers: WordRows, embedding: Embedding) -> fl
 
 
 def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float:
-    """Give the area under the ROC curve of an auditor who tells the authors in the training data from others.
+    """Give the area under the ROC curve of an auditor who looks for authors of the training data.
 
     Half of the authors, at random, train the model. The auditor has each author's texts as written, and
     divides what the model gives them by what a model of other authors' original texts gives them.
     """
     members = np.random.default_rng(seed).permutation(trained_on.count) < trained_on.count // 2
-    target = PairModel.of(trained_on.take(np.flatnonzero(members)), size)
-    other, texts = PairModel.of(corpus.reference, size), corpus.parts["audit"]
+    target = PairModel(trained_on.take(np.flatnonzero(members)), size)
+    other, texts = PairModel(corpus.reference, size), corpus.parts["audit"]
     return float(roc_auc_score(members, target.logs(texts) - other.logs(texts)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairModel:
-    """A language model of word pairs: each word given the one before it, smoothed by frequencies of words.
+    """A language model of word pairs: each word given the one before it, smoothed by frequencies of words."""
 
-    Attributes:
-        size: How many words there are, the unknown one included.
-        pairs, pair_counts: int64, sorted, previous * size + word, and how often each came.
-        counts: float64 (size,), of words that something follows.
-        frequency: float64 (size,), each word's share, smoothed by a tenth of a count.
-    """
-
-    size: int
-    pairs: NDArray[np.int64]
-    pair_counts: NDArray[np.int64]
-    counts: NDArray[np.float64]
-    frequency: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, texts: WordRows, size: int) -> PairModel:
-        """Count."""
-        words = np.where(texts.known, texts.words, size - 1)
-        inner = texts.rows[1:] == texts.rows[:-1]
-        keys, counts = np.unique((words[:-1] * size + words[1:])[inner], return_counts=True)
+    def __init__(self, texts: WordRows, size: int) -> None:
+        """Count pairs of ``size`` words, the unknown one included."""
+        self._size = size
+        words, before, after, _ = self._pairs(texts)
+        self._keys, self._counts = np.unique(before * size + after, return_counts=True)
+        self._followed = np.bincount(before, minlength=size)
         frequency = np.bincount(words, minlength=size) + 0.1
-        followed = np.bincount(words[:-1][inner], minlength=size).astype(np.float64)
-        return cls(
-            size=size, pairs=keys, pair_counts=counts, counts=followed, frequency=frequency / frequency.sum()
-        )
+        self._frequency = frequency / frequency.sum()
 
-    def logs(self, texts: WordRows) -> NDArray[np.float64]:
-        """float64 (rows,): mean log probability of each row's words, given those before them."""
-        words = np.where(texts.known, texts.words, self.size - 1)
+    def _pairs(self, texts: WordRows) -> tuple[Words, Words, Words, NDArray[np.int64]]:
+        """All words; of each two that follow one another the first, the second, and their row."""
+        words = np.where(texts.known, texts.words, self._size - 1)
         inner = texts.rows[1:] == texts.rows[:-1]
-        before, after, rows = words[:-1][inner], words[1:][inner], texts.rows[1:][inner]
-        keys = before * self.size + after
-        place = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-        counts = np.where(self.pairs[place] == keys, self.pair_counts[place], 0.0)
-        logs = np.log((counts + SMOOTHING * self.frequency[after]) / (self.counts[before] + SMOOTHING))
+        return words, words[:-1][inner], words[1:][inner], texts.rows[1:][inner]
+
+    def logs(self, texts: WordRows) -> Floats:
+        """float64 (rows,): mean log probability of each row's words, given those before them."""
+        _, before, after, rows = self._pairs(texts)
+        keys = before * self._size + after
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        counts = np.where(self._keys[place] == keys, self._counts[place], 0.0)
+        shares = (counts + SMOOTHING * self._frequency[after]) / (self._followed[before] + SMOOTHING)
         lengths = np.bincount(rows, minlength=texts.count)
-        return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)
+        return np.bincount(rows, np.log(shares), minlength=texts.count) / np.maximum(lengths, 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a large vocabulary takes: to build, to open, to share between workers, and to search.
+"""What a large vocabulary takes: to build, to open, and to search.
 
     python -m scripts.benchmarks.large_vocabulary --data DATA [--words 3000000] [--epsilon 15 --epsilon 30]
 
@@ -10,11 +10,9 @@ index as much.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -27,14 +25,12 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration.recall import RECALL, search_for
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import VECTORS, write_header
+from dptext_spark.embedding.spaces import write_header
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.search.exact import ExactSearch
 from scripts.benchmarks.shared import Given, Turns, run_job, sanitizer, seconds, section, shape
 from scripts.experiments.shared import evenly
 
 CHUNK: Final = 1 << 16
-WORKERS: Final = 2
 SMALL: Final = 4_000
 
 
@@ -57,7 +53,6 @@ def main(given: Given, words: int, epsilons: tuple[float, ...]) -> dict[str, Any
             },
             {"what": "open, verified", **alone(opened, bundle, True)},
             {"what": "open", **alone(opened, bundle, False)},
-            {"what": f"the matrix in {WORKERS} workers together / its size", "multiple": shared(bundle)},
         ]
         embedding = Embedding.open(bundle, verify=False)
         rows += searches(embedding, epsilons, turn)
@@ -105,30 +100,6 @@ def opened(bundle: Path, verify: bool) -> dict[str, float]:
     before, taken = psutil.Process().memory_info().rss, seconds(lambda: Embedding.open(bundle, verify=verify))
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     return {"processor seconds": taken, "MB": (int(peak[1]) * 1024 - before) / 1e6 if peak else np.nan}
-
-
-_held: list[Any] = []  # what a worker keeps while it lives
-
-
-def map_all(bundle: Path) -> int:
-    """Open a bundle in a worker and look at all of its matrix; give the process."""
-    embedding = Embedding.open(bundle, verify=False)
-    search = ExactSearch.over(embedding).of_words(embedding)
-    search(np.asarray(embedding.vectors[:1], dtype=np.float64))
-    _held[:] = [embedding, search]
-    time.sleep(0.5)  # so that another worker takes the next bundle
-    return os.getpid()
-
-
-def shared(bundle: Path) -> float:
-    """Memory that the matrix takes in all workers together, as a multiple of its size."""
-    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
-        workers = set(pool.map(map_all, [bundle] * WORKERS))
-        maps = [part for worker in workers for part in psutil.Process(worker).memory_maps(grouped=False)]
-    if len(workers) != WORKERS:
-        raise click.ClickException("one worker did the work of two")
-    held = sum(part.pss for part in maps if part.path == str(bundle / VECTORS))
-    return held / (bundle / VECTORS).stat().st_size
 
 
 def searches(embedding: Embedding, epsilons: tuple[float, ...], turn: float) -> Iterator[dict[str, Any]]:

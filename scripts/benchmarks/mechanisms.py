@@ -18,25 +18,12 @@ from typing import Any, Final
 
 import click
 import numpy as np
-import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
-from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
-from scripts.benchmarks.shared import (
-    LENGTH,
-    SOURCES,
-    Given,
-    Texts,
-    Turns,
-    sanitized,
-    sanitizer,
-    seconds,
-    section,
-    shape,
-)
+from scripts.benchmarks.shared import LENGTH, SOURCES, Given, Texts, Turns, sanitizer, section, shape
 from scripts.experiments.shared import made_embedding
 
 SAMPLE: Final = 200
@@ -96,15 +83,10 @@ def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, ba
     texts, configured = Texts(embedding), mechanism(spec, epsilon=epsilon)
     own = sanitizer(embedding, configured)
     laplace = sanitizer(embedding, mechanism("laplace", epsilon=epsilon))
-
-    def taken(release: Sanitizer, rows: pa.Array) -> float:
-        return seconds(lambda: sanitized(release, rows))
-
-    before = taken(laplace, texts.rows(LAPLACE_WORDS))
-    turns = [taken(own, texts.rows(batch)) for _ in range(-(-tokens // batch))]
-    rows = texts.rows(batch)
-    again = min(taken(own, rows) for _ in range(4))
-    after = taken(laplace, texts.rows(LAPLACE_WORDS))
+    before, _ = texts.sanitized(laplace, LAPLACE_WORDS)
+    turns = [texts.sanitized(own, batch)[0] for _ in range(-(-tokens // batch))]
+    again, _ = texts.sanitized(own, batch, times=4)
+    after, _ = texts.sanitized(laplace, LAPLACE_WORDS)
     each = (before + after) / 2.0 / LAPLACE_WORDS
     sample = np.unique(texts.ids(SAMPLE))
     law: Any = configured.bind(embedding, ExactSearch.over(embedding))

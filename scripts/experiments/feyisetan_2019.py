@@ -6,18 +6,12 @@
     python -m scripts.experiments.feyisetan_2019 slots --ball ball --flat glove-300d --data snips.parquet
     python -m scripts.experiments.feyisetan_2019 sampler
 
-Every comparison is over the words that the ball and the Euclidean embedding have in common.
-
-``table4`` chooses an epsilon in the ball, takes the largest N_w of any word for its worst case, gives
-Laplace noise the epsilon of the same worst case, and compares averages of N_w. ``hyperbolic`` exists above n
-- 1 alone: the paper's epsilons are added to that. ``clipped`` does the same with the paper's own
-construction: noise with density ((1 - |z|) / (1 + |z|))^epsilon (equation 7) is *added* to the word's
-coordinates, and what leaves the ball is scaled back to its edge (section V-D). It also bounds from below
-what that gives away. The product moves noise by an isometry instead, because nothing is proven of the
-addition.
-
-``tasks`` perturbs words in slots of SentEval's texts (Table VI), ``slots`` those of voice queries (section
-II-A).
+Every comparison is over the words that the ball and the Euclidean embedding have in common. ``table4`` gives
+Laplace noise the epsilon at which its largest N_w of any word is that of an epsilon in the ball, and compares
+averages. ``clipped`` does the same with the paper's own construction: noise of density ((1 - |z|) / (1 +
+|z|))^epsilon (equation 7) is *added* to the word's coordinates, and what leaves the ball is scaled back to
+its edge (section V-D). ``tasks`` perturbs words in slots of SentEval's texts (Table VI), ``slots`` those of
+voice queries (section II-A).
 """
 
 from __future__ import annotations
@@ -53,23 +47,8 @@ from dptext_spark.geometry.ball import LebesgueRadii
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
-from scripts.experiments.shared import (
-    FILE,
-    FOLDER,
-    Floats,
-    Mean,
-    WordRows,
-    Words,
-    bag_of_words,
-    evenly,
-    in_common,
-    markdown,
-    mean_vectors,
-    releases,
-    repeated,
-    scored,
-    staying,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FILE, FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 1000
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
@@ -109,7 +88,7 @@ class World:
     @classmethod
     def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
         """Restrict embeddings to their common words."""
-        flat, curved = in_common(folder, large, ball)
+        flat, curved = shared.in_common(folder, large, ball)
         ids = np.flatnonzero(np.isin(large.words.to_pylist(), flat.words.to_pylist()))
         return cls(large=large, flat=flat, ball=curved, ids=ids)
 
@@ -126,7 +105,7 @@ class World:
         own[self.ids] = np.arange(len(self.ids))
         rows = texts.words.having(np.where(texts.slots, own[words], -1))
         if isinstance(setting, Mechanism):
-            drawn = releases(rows, [setting], self.space(setting), seed=seed)[0][0].words
+            drawn = shared.releases(rows, [setting], self.space(setting), seed=seed)[0][0].words
         else:
             drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
         return texts.words.having(np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words)))
@@ -174,7 +153,7 @@ def n_w(
 ) -> tuple[Floats, Floats]:
     """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
     mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
-    stays = RUNS * staying(mechanisms, embedding, words, runs=RUNS, seed=seed)["n_w"]
+    stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed)["n_w"]
     return stays.max(axis=1), stays.mean(axis=1)
 
 
@@ -202,7 +181,7 @@ def of_same_worst_case(
 def table4(world: World, count: int, seed: int) -> None:
     """Print N_w of mechanisms in the ball and of Laplace noise with the same worst case."""
     curved, size = world.ball, len(world.ids)
-    rows, lines = evenly(count, size), []
+    rows, lines = shared.evenly(count, size), []
     nearest = np.median(np.sort(curved.space.metric().to_all(rows), axis=1)[:, 1])
     click.echo(f"{len(rows)} of {size:,} words; median distance to the nearest in the ball {nearest:.3g}.\n")
     for name in IN_THE_BALL:
@@ -214,7 +193,7 @@ def table4(world: World, count: int, seed: int) -> None:
             proven = mechanism(name, epsilon=epsilon).guarantee(curved).epsilon
             lines.append([name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other])
     columns = ("mechanism", "ε", "proven ε", "worst case", "average", "Laplace ε", "average")
-    click.echo(markdown(columns, lines))
+    click.echo(shared.markdown(columns, lines))
 
 
 # The paper's own construction
@@ -290,7 +269,7 @@ class Clipped:
 def clipped(world: World, count: int, seed: int) -> None:
     """Print N_w of the paper's own construction, which words come out, and what it gives away."""
     words = world.flat.words.to_pylist()
-    rows, stays, losses = evenly(count, len(words)), [], []
+    rows, stays, losses = shared.evenly(count, len(words)), [], []
     for epsilon in EPSILONS:
         noise = Clipped(ball=world.ball, epsilon=epsilon)
         outputs = noise.outputs(rows, RUNS, seed)
@@ -318,9 +297,11 @@ def clipped(world: World, count: int, seed: int) -> None:
         [paper[0], *own, *flat, *paper[1:]]
         for paper, flat, *own in zip(PAPER, laplace, worst, mean, strict=True)
     ]
-    click.echo(markdown(columns, lines))
+    click.echo(shared.markdown(columns, lines))
     columns = ["ε", "share of ten words", "the most frequent", "word, other", "ε d, nats", "loss, at least"]
-    click.echo(f"Losses are {1 - FALSE_ALARM:.0%} sure for all rows together:\n\n{markdown(columns, losses)}")
+    click.echo(
+        f"Losses are {1 - FALSE_ALARM:.0%} sure for all rows together:\n\n{shared.markdown(columns, losses)}"
+    )
 
 
 # Words in slots
@@ -385,7 +366,7 @@ def tasks(world: World, chosen: Mapping[str, Setting], data: Path, rows: int, re
         above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
         cells = (f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every)
         lines.append([label, f"{means[STAY].mean:.1%}", *cells])
-    click.echo(markdown(("", STAY, *every), lines))
+    click.echo(shared.markdown(("", STAY, *every), lines))
 
 
 def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
@@ -418,12 +399,12 @@ def tried(
         for number, (name, texts) in enumerate(samples[seed].items()):
             words = world.perturbed(texts, setting, 1000 * seed + number)
             model = make_pipeline(StandardScaler(), LogisticRegression(C=PENALTY, max_iter=300))
-            means = mean_vectors(words, world.large)
-            scores[name] = 100.0 * scored(model, means, texts.labels, texts.tested)
+            means = shared.mean_vectors(words, world.large)
+            scores[name] = 100.0 * shared.scored(model, means, texts.labels, texts.tested)
             stay.append((words.words == texts.words.words)[texts.slots])
         return {STAY: float(np.concatenate(stay).mean()), **scores}
 
-    return {label: repeated(partial(measure, setting), seeds) for label, setting in chosen.items()}
+    return {label: shared.repeated(partial(measure, setting), seeds) for label, setting in chosen.items()}
 
 
 # Slots of voice queries
@@ -457,7 +438,7 @@ def slots(
     )
     found = attacked(texts, world, chosen, seeds=range(repetitions), runs=runs)
     lines = [(label, *(f"{mean:.1%}" for mean in means.values())) for label, means in found.items()]
-    click.echo(markdown(("", *found[ORIGINAL]), lines))
+    click.echo(shared.markdown(("", *found[ORIGINAL]), lines))
     click.echo(examples(world, chosen))
 
 
@@ -497,19 +478,19 @@ def attacked(
         words = world.perturbed(texts, setting, seed)
         model, bags = (
             LogisticRegression(C=10.0, max_iter=300),
-            bag_of_words(words, world.large)[:, :-1].sign(),
+            shared.bag_of_words(words, world.large)[:, :-1].sign(),
         )
         return {
             "slot words that stay": float((words.words == texts.words.words)[common].mean()),
             "recovered": recovered(texts, words, world, emissions) if emissions else 1.0,
-            "intents right": scored(model, bags, texts.labels, texts.tested),
+            "intents right": shared.scored(model, bags, texts.labels, texts.tested),
         }
 
-    found = {ORIGINAL: repeated(partial(measure, ORIGINAL, None), [0])}
+    found = {ORIGINAL: shared.repeated(partial(measure, ORIGINAL, None), [0])}
     for label, setting in chosen.items():
         if setting != ORIGINAL:
             emissions = emissions_of(setting, world, texts, runs)
-            found[label] = repeated(partial(measure, setting, emissions), seeds)
+            found[label] = shared.repeated(partial(measure, setting, emissions), seeds)
     return found
 
 
@@ -559,9 +540,9 @@ def examples(world: World, chosen: Mapping[str, Setting]) -> str:
             runs = WordRows(words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS)
             for label, setting in chosen.items():
                 if isinstance(setting, Mechanism):
-                    outputs = releases(runs, [setting], world.space(setting))[0][0].words
+                    outputs = shared.releases(runs, [setting], world.space(setting))[0][0].words
                     rows.append((word, new, nearer, label, np.count_nonzero(outputs == words.index(new))))
-    return markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
+    return shared.markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
 
 
 # The paper's sampler
@@ -592,7 +573,7 @@ def sampler(chains: int, steps: int) -> None:
         for measure, said in MEASURES.items():
             test = stats.kstest(by_measure(n, epsilon, measure)(lengths), "uniform")
             rows.append((n, epsilon, sigma, reading, said, f"{test.statistic:.3f}", f"{test.pvalue:.2g}"))
-    click.echo(markdown(("n", "ε", "σ", "reading", "distribution", "distance", "p"), rows))
+    click.echo(shared.markdown(("n", "ε", "σ", "reading", "distribution", "distance", "p"), rows))
 
 
 def chain(n: int, epsilon: float, sigma: float, reading: str, chains: int, steps: int) -> Floats:

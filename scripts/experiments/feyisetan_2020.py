@@ -3,10 +3,9 @@
     OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 n-w glove-50d --limit 100000 --epsilon 5
     OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 tasks glove-300d --data FOLDER
 
-FOLDER has ``senteval/{mr,subj,trec,mrpc}.parquet`` (movie reviews, subjectivity, questions by type,
-paraphrases, as SentEval collects them) and ``pan11/{pan11_small,pan11_large}.parquet`` (PAN 2011 authorship,
-mails of Enron). The audit asks whether an author's mails were among those that a language model was trained
-on (after Song and Shmatikov 2019): here a model of word pairs, and likelihood ratios.
+FOLDER has ``senteval/{mr,subj,trec,mrpc}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
+asks whether an author's mails were among those that a language model was trained on (after Song and Shmatikov
+2019): here a model of word pairs, and likelihood ratios.
 """
 
 from __future__ import annotations
@@ -31,20 +30,8 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
-from scripts.experiments.shared import (
-    FOLDER,
-    Floats,
-    Mean,
-    WordRows,
-    Words,
-    evenly,
-    made_embedding,
-    markdown,
-    mean_vectors,
-    releases,
-    repeated,
-    staying,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 1000
 EPSILONS: Final = (9.0, 14.0, 20.0, 30.0)
@@ -82,14 +69,16 @@ def n_w(bundle: Path, epsilons: Sequence[float], count: int, limit: int | None, 
             vectors = np.asarray(embedding.vectors[:limit], dtype=np.float32)
             if unit_length:
                 vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-            embedding = made_embedding(embedding.words[:limit].to_pylist(), vectors, Path(folder, "own"))
+            embedding = shared.made_embedding(
+                embedding.words[:limit].to_pylist(), vectors, Path(folder, "own")
+            )
         mechanisms = [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
-        found = staying(mechanisms, embedding, evenly(count, len(embedding.words)), runs=RUNS)
+        found = shared.staying(mechanisms, embedding, shared.evenly(count, len(embedding.words)), runs=RUNS)
     rows = []
     for each, n, sizes in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True):
         spread = " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95))
         rows.append((f"{each.epsilon:g}", f"{n.mean():.3g}", spread, f"{sizes.mean():.3g}"))
-    click.echo(markdown(("ε", "mean N_w", "5 / 50 / 95 %", "mean S_w"), rows))
+    click.echo(shared.markdown(("ε", "mean N_w", "5 / 50 / 95 %", "mean S_w"), rows))
 
 
 # Tasks and the audit
@@ -129,7 +118,7 @@ def tasks(bundle: Path, data: Path, repetitions: int) -> None:
         for name in found[np.inf]
     ]
     columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
-    click.echo(markdown(("", "chance", *columns), rows))
+    click.echo(shared.markdown(("", "chance", *columns), rows))
 
 
 def read(data: Path, embedding: Embedding) -> Corpus:
@@ -168,7 +157,7 @@ def measured(
     mechanisms = [Laplace(epsilon=epsilon) for epsilon in epsilons]
     drawn = {
         name: [
-            *releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed),
+            *shared.releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed),
             [part] * repetitions,
         ]
         for seed, (name, part) in enumerate(corpus.parts.items(), 7)
@@ -179,7 +168,7 @@ def measured(
         stay = [(parts[name].words == part.words)[part.known] for name, part in corpus.parts.items()]
         figures = {"words that stay": float(np.concatenate(stay).mean())}
         for name, labels in corpus.labels.items():
-            noisy, plain = (mean_vectors(each[name], embedding) for each in (parts, corpus.parts))
+            noisy, plain = (shared.mean_vectors(each[name], embedding) for each in (parts, corpus.parts))
             train, test = train_test_split(
                 np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels
             )
@@ -194,14 +183,14 @@ def measured(
         return figures
 
     return {
-        epsilon: repeated(partial(measure, place), range(repetitions))
+        epsilon: shared.repeated(partial(measure, place), range(repetitions))
         for place, epsilon in enumerate([*epsilons, np.inf])
     }
 
 
 def answered(questions: WordRows, answers: WordRows, embedding: Embedding) -> float:
     """Share of perturbed rows whose own paraphrase is the nearest, by cosine of mean vectors."""
-    asked, given = (mean_vectors(texts, embedding) for texts in (questions, answers))
+    asked, given = (shared.mean_vectors(texts, embedding) for texts in (questions, answers))
     centre = given.mean(axis=0)  # the answers are public
     given = given - centre
     given /= np.maximum(np.linalg.norm(given, axis=1, keepdims=True), 1e-12)

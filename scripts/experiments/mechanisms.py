@@ -2,10 +2,9 @@
 
     python -m scripts.experiments.mechanisms glove-50d --data snips.parquet [--ball ball]
 
-Epsilons of different metrics cannot be compared. So for each mechanism the one is searched at which an
-attacker in context recovers a given share of the words; what is kept there can be compared. With ``--ball``,
-mechanisms in a Poincaré ball are compared with those in a Euclidean embedding, both restricted to the words
-in common; similarity is then measured by the Euclidean vectors for both.
+For each mechanism the epsilon is searched at which an attacker in context recovers a given share of the
+words. With ``--ball``, embeddings are restricted to the words in common, and similarity is measured by the
+Euclidean vectors.
 """
 
 from __future__ import annotations
@@ -29,18 +28,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.comparison import evaluate
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
-from scripts.experiments.shared import (
-    FILE,
-    FOLDER,
-    WordRows,
-    bag_of_words,
-    evenly,
-    in_common,
-    markdown,
-    mean_vectors,
-    releases,
-    scored,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FILE, FOLDER, WordRows
 
 EUCLIDEAN: Final = (
     "laplace",
@@ -105,17 +94,19 @@ class World:
 
     def released(self, configured: Mechanism) -> WordRows:
         """The rows after a mechanism."""
-        return releases(self.original, [configured], self.embedding, release_words=self.release_words)[0][0]
+        return shared.releases(self.original, [configured], self.embedding, release_words=self.release_words)[
+            0
+        ][0]
 
     def kept(self, rows: WordRows) -> dict[str, Interval]:
         """Measure intents (with an exact interval), similarity of texts, and words that stay."""
         before, labels, right = self.original, np.array(self.labels), 0.0
-        counts = bag_of_words(rows, self.embedding)
+        counts = shared.bag_of_words(rows, self.embedding)
         for half in range(2):  # learned from the other half
             tested = np.arange(len(labels)) % 2 == half
-            right += scored(LogisticRegression(max_iter=300), counts, labels, tested) * tested.sum()
+            right += shared.scored(LogisticRegression(max_iter=300), counts, labels, tested) * tested.sum()
         found = stats.binomtest(round(right), len(labels)).proportion_ci()
-        both = [mean_vectors(each, self.judge) for each in (before, rows)]
+        both = [shared.mean_vectors(each, self.judge) for each in (before, rows)]
         lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
         cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
         some = np.bincount(before.rows[before.known], minlength=before.count)
@@ -171,11 +162,11 @@ def matched(
 def main(bundle: Path, data: Path, ball: Path | None, rows: int, success: float, release_words: int) -> None:
     """Print the tables of docs/experiments/mechanisms.md."""
     whole, flat = pq.read_table(data, columns=["text", "intent"]), Embedding.open(bundle)
-    chosen = whole.take(evenly(rows, len(whole)))
+    chosen = whole.take(shared.evenly(rows, len(whole)))
     with tempfile.TemporaryDirectory() as name:
         curved = None
         if ball is not None:
-            flat, curved = in_common(Path(name), flat, Embedding.open(ball))
+            flat, curved = shared.in_common(Path(name), flat, Embedding.open(ball))
         world = World(
             texts=chosen["text"].to_pylist(),
             labels=chosen["intent"].to_pylist(),
@@ -205,7 +196,7 @@ def table(worlds: Mapping[str, World], success: float) -> Iterator[str]:
     for label, texts in (("random words", world.random()), ("original", world.original)):
         rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
     yield f"Recovered in context: {success:.0%}, to within half a point; without any output {floor:.1%}.\n"
-    yield markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
+    yield shared.markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
 
 
 if __name__ == "__main__":

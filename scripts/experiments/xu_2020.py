@@ -3,18 +3,14 @@
     OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 statistics glove-300d
     OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 texts glove-300d --data FOLDER
 
-``statistics`` prints N_w and S_w of Tables 1 to 4. The paper runs every word of its vocabulary 100 times;
-here evenly spread words are run as often, in blocks. Words of a block share their noise, at all epsilons;
-two blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
-differences between lambda and 0 are averaged over each block, and the averages, which are independent and
-alike, enter a one-sided Student test. All claims together have a false-alarm rate of at most LEVEL
-(Bonferroni).
+``statistics`` prints N_w and S_w of Tables 1 to 4. Words of a block share their noise, at all epsilons; two
+blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
+differences between lambda and 0 are averaged over each block, and the averages enter a one-sided Student
+test. All claims together have a false-alarm rate of at most LEVEL (Bonferroni).
 
-``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. 70 % of the rows train,
-30 % are classified, both perturbed (section 5.2). Each repetition has noise and a split of its own; a split
-serves every epsilon and lambda, so that differences are of pairs. FOLDER has ``sms_spam/sms_spam.parquet``
-(Almeida et al. 2011: ``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` ("Real or
-not? NLP with disaster tweets": ``target`` is 0 or 1, ``text``).
+``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition has noise
+and a split of its own, which serves every epsilon and lambda. FOLDER has ``sms_spam/sms_spam.parquet``
+(``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` (``target`` is 0 or 1, ``text``).
 """
 
 from __future__ import annotations
@@ -43,20 +39,8 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.text.stop_words import stop_words
-from scripts.experiments.shared import (
-    FOLDER,
-    Floats,
-    Mean,
-    WordRows,
-    Words,
-    bag_of_words,
-    evenly,
-    made_embedding,
-    markdown,
-    releases,
-    repeated,
-    staying,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 100
 LEVEL: Final = 0.001
@@ -114,7 +98,7 @@ def main() -> None:
 def statistics(bundle: Path, count: int, blocks: int, seed: int) -> None:
     """Print N_w and S_w, the tested orderings, and the paper's epsilons translated."""
     embedding = Embedding.open(bundle)
-    words = evenly(count, len(embedding.words))
+    words = shared.evenly(count, len(embedding.words))
     if not 2 <= blocks <= len(words) // 2:
         raise click.UsageError(f"--blocks must be from 2 to half the words, {len(words) // 2}.")
     with threadpool_limits(1):
@@ -126,7 +110,7 @@ def statistics(bundle: Path, count: int, blocks: int, seed: int) -> None:
             n_w, s_w = (f"{values[place].mean():.2f}" for values in found[mixing].values())
             rows.append((f"{epsilon:g}", f"{mixing:g}", fasttext, glove, n_w, sizes, s_w))
         columns = ("ε", "λ", "N_w, paper (FastText)", "N_w, paper (GloVe)", "N_w, here")
-        click.echo(markdown((*columns, "S_w, paper (GloVe)", "S_w, here"), rows))
+        click.echo(shared.markdown((*columns, "S_w, paper (GloVe)", "S_w, here"), rows))
         click.echo("\n".join(orderings(found, blocks)))
         click.echo(translated(embedding, words[:: -(-len(words) // 400)], seed + 1))
 
@@ -136,7 +120,7 @@ def measured(
 ) -> Statistics:
     """Measure N_w and S_w at one lambda, as counts of RUNS, each float64 (epsilons, words)."""
     mechanisms = [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons]
-    found = staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
+    found = shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
     return {"n_w": RUNS * found["n_w"], "s_w": found["s_w"]}
 
 
@@ -153,7 +137,7 @@ def orderings(found: dict[float, Statistics], blocks: int) -> Iterator[str]:
         rows.append((name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said))
     held = sum(row[-1] == "holds" for row in rows)
     yield f"Lower N_w, higher S_w than at λ = 0: {held} of {len(rows)} hold, p < {level:.1e} each.\n"
-    yield markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
+    yield shared.markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
 
 
 def translated(embedding: Embedding, words: Words, seed: int) -> str:
@@ -194,7 +178,7 @@ def texts(bundle: Path, data: Path, repetitions: int) -> None:
     columns = ("ε", "λ", "words that stay", "accuracy", "recall")
     with tempfile.TemporaryDirectory() as folder:
         words = large.words.take(pa.array(used)).to_pylist()
-        embedding = made_embedding(words, large.vectors[used], Path(folder, "own"))
+        embedding = shared.made_embedding(words, large.vectors[used], Path(folder, "own"))
         for task in tasks:
             cells = classified(
                 task, embedding, TEXT_LAMBDAS, TEXT_EPSILONS, between=BETWEEN, repetitions=repetitions
@@ -206,7 +190,7 @@ def texts(bundle: Path, data: Path, repetitions: int) -> None:
                 setting = ("no noise", "") if epsilon == np.inf else (f"{epsilon:g}", f"{mixing:g}")
                 scores = f"{cell['kept'].mean:.3f}", f"{cell['accuracy']:.3f}", f"{cell['recall']:.3f}"
                 rows.append((*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else ""))
-            click.echo(markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
+            click.echo(shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
 
 
 def read_sms(data: Path) -> Task:
@@ -244,7 +228,7 @@ def classified(
             np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels
         )
         model = make_pipeline(TfidfTransformer(), LogisticRegression(C=10.0, max_iter=300))
-        features = bag_of_words(texts, embedding)
+        features = shared.bag_of_words(texts, embedding)
         guessed = model.fit(features[train], labels[train]).predict(features[test])
         return {
             "kept": texts.kept(original),
@@ -252,13 +236,13 @@ def classified(
             "recall": float(recall_score(labels[test], guessed)),
         }
 
-    cells = {(0.0, np.inf): repeated(measure, enumerate([original] * repetitions))}
+    cells = {(0.0, np.inf): shared.repeated(measure, enumerate([original] * repetitions))}
     for number, mixing in enumerate(lambdas):
         grid = sorted({*epsilons, *between}) if mixing == 0.0 else list(epsilons)
         mechanisms = [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in grid]
-        drawn = releases(original, mechanisms, embedding, repetitions=repetitions, seed=1 + number)
+        drawn = shared.releases(original, mechanisms, embedding, repetitions=repetitions, seed=1 + number)
         for epsilon, outputs in zip(grid, drawn, strict=True):
-            cells[mixing, epsilon] = repeated(measure, enumerate(outputs))
+            cells[mixing, epsilon] = shared.repeated(measure, enumerate(outputs))
     return cells
 
 

@@ -1,6 +1,6 @@
 """Whole jobs against their kernels: ``privatize`` against its search, ``calibrate`` against plain runs.
 
-    python -m scripts.benchmarks.job --data DATA [--words 1200000]
+    python -m scripts.benchmarks.job --data DATA
 
 ``privatize`` sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions.
 ``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are sums over
@@ -21,7 +21,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +37,7 @@ from scripts.benchmarks.shared import SOURCES, Given, epsilons, run_job, section
 
 CORES: Final = len(os.sched_getaffinity(0))
 DPTEXT: Final = (sys.executable, "-m", "dptext_spark")
+EPSILON: Final = 15.0
 FEW_WORDS: Final = 20_000
 STAYS: Final = (0.95, 0.8, 0.6, 0.4, 0.2, 0.05)
 PLAIN_RUNS: Final = 256
@@ -50,16 +50,12 @@ spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").c
 
 
 @section
-@click.option("--words", default=1_200_000, show_default=True, help="about that many")
-@click.option("--epsilon", default=15.0, show_default=True)
-@click.option("--calibrated", default=10_000, show_default=True, help="words to calibrate")
-@click.option("--runs", default=1000, show_default=True, help="of each of them")
-def main(given: Given, words: int, epsilon: float, calibrated: int, runs: int) -> dict[str, Any]:
+def main(given: Given) -> dict[str, Any]:
     """Measure both jobs."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     seconds = 0.2 if given.small else 20.0
-    words, calibrated, runs = (2_000, 20, 50) if given.small else (words, calibrated, runs)
+    words, calibrated, runs = (2_000, 20, 50) if given.small else (1_200_000, 10_000, 1_000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paragraphs(given.data / "novels_98" / "novels_98.parquet", folder / "novels", words)
@@ -68,11 +64,11 @@ def main(given: Given, words: int, epsilon: float, calibrated: int, runs: int) -
         rows = []
         for each in (given.bundle("glove-300d"), few):
             output = folder / f"out-{each.dimension}"
-            found = privatized(each, folder / "novels", output, epsilon, seconds)
+            found = privatized(each, folder / "novels", output, seconds)
             rows.append({"embedding": shape(each), **found})
         rows.append(calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds))
     notes = [
-        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {epsilon:g}, on "
+        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {EPSILON:g}, on "
         f"{CORES} cores; kernel and sgemm in one process per core. Rates are of perturbed words.",
         f"Calibration: {calibrated:,} words x {runs:,} runs at {len(STAYS)} epsilons of `laplace`; processor "
         "time is that of all processes, Spark and all tables included.",
@@ -93,20 +89,18 @@ def paragraphs(novels: Path, target: Path, words: int) -> None:
         pq.write_table(pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet")
 
 
-def privatized(
-    embedding: Embedding, table: Path, output: Path, epsilon: float, seconds: float
-) -> dict[str, float]:
+def privatized(embedding: Embedding, table: Path, output: Path, seconds: float) -> dict[str, float]:
     """Measure ``privatize`` with an embedding, and what it is compared with before and after it."""
 
     def beside() -> tuple[float, ...]:
         """Rates of sgemm and of the kernel, and the seconds of a bare session."""
-        kernel = on_all_cores(kernel_words, embedding.path, epsilon, seconds)
+        kernel = on_all_cores(kernel_words, embedding.path, seconds)
         return on_all_cores(sgemm_flops, seconds), kernel, run_job([sys.executable, "-c", BARE])[0]
 
     before = beside()
     options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
     taken, use = run_job(
-        [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(epsilon)]
+        [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(EPSILON)]
     )
     after = beside()
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
@@ -169,9 +163,9 @@ def sgemm_flops(seconds: float) -> float:
     return rate(lambda: np.matmul(a, b, out=out), 2 * 2048**3, seconds)
 
 
-def kernel_words(bundle: Path, epsilon: float, seconds: float) -> float:
+def kernel_words(bundle: Path, seconds: float) -> float:
     """Words a second of the search kernel alone, on points noisy as in the job."""
-    embedding, laplace = Embedding.open(bundle, verify=False), Laplace(epsilon=epsilon)
+    embedding, laplace = Embedding.open(bundle, verify=False), Laplace(epsilon=EPSILON)
     bound = laplace.bind(embedding, ExactSearch.over(embedding))
     words = np.arange(12_288) * 13 % embedding.releasable
     width = laplace.uniforms_per_token(embedding.dimension)

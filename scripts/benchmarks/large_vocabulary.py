@@ -1,6 +1,6 @@
 """What a large vocabulary takes: to build, to open, and to search.
 
-    python -m scripts.benchmarks.large_vocabulary --data DATA [--words 3000000] [--epsilon 15 --epsilon 30]
+    python -m scripts.benchmarks.large_vocabulary --data DATA
 
 The words are made: each is one of those of GloVe 840B, moved by half the distance to its nearest word, so
 that near words come in clusters. At 3,000,000 x 300 the source and the bundle need 3.6 GB each, and the
@@ -18,7 +18,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
@@ -31,15 +30,14 @@ from scripts.benchmarks.shared import Given, Turns, run_job, sanitizer, seconds,
 from scripts.experiments.shared import evenly
 
 CHUNK: Final = 1 << 16
+WORDS: Final = 3_000_000
 SMALL: Final = 4_000
 
 
 @section
-@click.option("--words", default=3_000_000, show_default=True)
-@click.option("--epsilon", "epsilons", type=float, multiple=True, default=(15.0, 30.0), show_default=True)
-def main(given: Given, words: int, epsilons: tuple[float, ...]) -> dict[str, Any]:
+def main(given: Given) -> dict[str, Any]:
     """Build, open and search a bundle of so many words."""
-    words, turn = (SMALL, 0.1) if given.small else (words, 10.0)
+    words, turn = (SMALL, 0.1) if given.small else (WORDS, 10.0)
     with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
         source, bundle = made_words(given, Path(place), words), Path(place, "bundle")
         build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]
@@ -55,7 +53,7 @@ def main(given: Given, words: int, epsilons: tuple[float, ...]) -> dict[str, Any
             {"what": "open", **alone(opened, bundle, False)},
         ]
         embedding = Embedding.open(bundle, verify=False)
-        rows += searches(embedding, epsilons, turn)
+        rows += searches(embedding, turn)
         size = embedding.vectors.nbytes / 1e6
     notes = [
         f"The matrix has {size:,.0f} MB. Its words are those of GloVe 840B, each many times: moved in a "
@@ -102,9 +100,9 @@ def opened(bundle: Path, verify: bool) -> dict[str, float]:
     return {"processor seconds": taken, "MB": (int(peak[1]) * 1024 - before) / 1e6 if peak else np.nan}
 
 
-def searches(embedding: Embedding, epsilons: tuple[float, ...], turn: float) -> Iterator[dict[str, Any]]:
+def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
     """Compare the search in lists with the exact one."""
-    for epsilon in epsilons:
+    for epsilon in (15.0, 30.0):
         laplace = Laplace(epsilon=epsilon)
         chosen = search_for(laplace, embedding, embedding.releasable, RECALL)
         with threadpool_limits(1):

@@ -26,6 +26,7 @@ from dptext_spark.search.exact import ExactSearch
 from scripts.benchmarks.shared import LENGTH, SOURCES, Given, Texts, Turns, sanitizer, section, shape
 from scripts.experiments.shared import made_embedding
 
+EPSILON: Final = 15.0
 SAMPLE: Final = 200
 """Words whose N_w is computed."""
 LAPLACE_WORDS: Final = 4_000
@@ -39,16 +40,14 @@ EXPONENTIAL: Final = (
 
 
 @section
-@click.option("--epsilon", default=15.0, show_default=True)
-@click.option("--seconds", "turn", default=2.0, show_default=True, help="length of a turn")
 @click.option("--tokens", default=14_000_000, show_default=True, help="words of exponential")
-def main(given: Given, epsilon: float, turn: float, tokens: int) -> dict[str, Any]:
+def main(given: Given, tokens: int) -> dict[str, Any]:
     """Measure every mechanism."""
-    turn, tokens, batch = (0.05, 800, 400) if given.small else (turn, tokens, 400 * LENGTH)
+    turn, tokens, batch = (0.05, 800, 400) if given.small else (2.0, tokens, 400 * LENGTH)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         for name in SOURCES:
-            rows += noise(given.bundle(name), epsilon, turn)
+            rows += noise(given.bundle(name), turn)
         for name, own, spec in EXPONENTIAL:
             rows.append(exponential(given.bundle(name), own, spec, tokens, batch))
     notes = [
@@ -59,17 +58,17 @@ def main(given: Given, epsilon: float, turn: float, tokens: int) -> dict[str, An
     return {"title": "Mechanisms compared", "rows": rows, "notes": notes}
 
 
-def noise(embedding: Embedding, epsilon: float, turn: float) -> Iterator[dict[str, Any]]:
+def noise(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
     """Compare mechanisms that draw noise."""
     n, matrix = embedding.dimension, np.asarray(embedding.vectors, dtype=np.float64)
     matrix = matrix * (0.95 / np.sqrt(np.square(matrix).sum(axis=1).max()))
-    reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=epsilon)), seconds=turn)
+    reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=EPSILON)), seconds=turn)
     with tempfile.TemporaryDirectory() as folder:
         ball = made_embedding(embedding.words.to_pylist(), matrix, Path(folder, "ball"), "poincare")
         for space, spec, own in (
-            (embedding, "laplace:select=vickrey,t=0.5", epsilon),
-            (embedding, "mahalanobis:lambda=0.5", epsilon),
-            (embedding, f"projection:sensitivity=spectral,dimension={min(54, n // 2)}", epsilon),
+            (embedding, "laplace:select=vickrey,t=0.5", EPSILON),
+            (embedding, "mahalanobis:lambda=0.5", EPSILON),
+            (embedding, f"projection:sensitivity=spectral,dimension={min(54, n // 2)}", EPSILON),
             (ball, "hyperbolic", 2.0 * n),
             (ball, "hyperbolic-icdm", 2.0 * n),
         ):

@@ -1,6 +1,6 @@
 """Searches for the nearest word of noisy points: ours, exact and in lists, and those of faiss.
 
-    python -m scripts.benchmarks.searches --data DATA [--recall 0.98]
+    python -m scripts.benchmarks.searches --data DATA
 
 Every search takes turns with the exact one, in one thread, on the same noisy points; time is the
 processor's. Recall is the share of points for which the exact nearest word is found. The last rows compare
@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import click
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +47,7 @@ Find = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 
 
 @section
-@click.option("--recall", default=RECALL, show_default=True)
-def main(given: Given, recall: float) -> dict[str, Any]:
+def main(given: Given) -> dict[str, Any]:
     """Compare searches for the nearest word of noisy points."""
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
@@ -58,13 +56,13 @@ def main(given: Given, recall: float) -> dict[str, Any]:
             indexes = indexes_of(embedding)
             for stays, epsilon in zip(STAYS, epsilons(embedding, STAYS), strict=True):
                 laplace = Laplace(epsilon=round(float(epsilon), 2))
-                found = compared(embedding, indexes, laplace, recall, 0.01 if given.small else 1.0)
+                found = compared(embedding, indexes, laplace, 0.01 if given.small else 1.0)
                 rows += [{"noise": f"N_w near {stays}", **row} for row in found]
-        rows += [kernels(flat, Laplace(epsilon=epsilon), recall, given.small) for epsilon in KERNELS]
+        rows += [kernels(flat, Laplace(epsilon=epsilon), given.small) for epsilon in KERNELS]
     notes = [
         "One thread, processor time, by turns on the same noisy points of `laplace`, words by Zipf's "
         f"law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact nearest word is found.",
-        f"Lists: as many are looked at as recall {recall:g} needs; those of faiss have the same centroids. "
+        f"Lists: as many are looked at as recall {RECALL:g} needs; those of faiss have the same centroids. "
         f"HNSW32 takes the least efSearch with that recall on {FEW} of the points, or the best one.",
         "The largest table is made: words of GloVe 840B, each many times, moved by half the distance of near "
         "words.",
@@ -99,13 +97,13 @@ def indexes_of(embedding: Embedding) -> tuple[Any, Any, Any]:
     return flat, ivf, hnsw
 
 
-def set_width(index: Any, points: NDArray[np.float64], nearest: NDArray[np.int64], recall: float) -> int:
+def set_width(index: Any, points: NDArray[np.float64], nearest: NDArray[np.int64]) -> int:
     """Give HNSW the least efSearch that reaches the recall, else the one with the best."""
     best = 0.0, WIDTHS[0]
     for width in WIDTHS:
         index.hnsw.efSearch = width
         best = max(best, (float((finder(index)(points) == nearest).mean()), width))
-        if best[0] >= recall:
+        if best[0] >= RECALL:
             break
     index.hnsw.efSearch = best[1]
     return best[1]
@@ -117,17 +115,17 @@ def finder(index: Any) -> Find:
 
 
 def compared(
-    embedding: Embedding, indexes: tuple[Any, Any, Any], laplace: Laplace, recall: float, turn: float
+    embedding: Embedding, indexes: tuple[Any, Any, Any], laplace: Laplace, turn: float
 ) -> Iterator[dict[str, Any]]:
     """Compare all searches at an epsilon, by turns of about so many seconds."""
-    ours = search_for(laplace, embedding, embedding.releasable, recall).search
+    ours = search_for(laplace, embedding, embedding.releasable, RECALL).search
     drawn = sample_of(laplace, embedding, embedding.releasable)
     order = np.random.default_rng(0).permutation(len(drawn.points))
     words, points, nearest = drawn.words[order], drawn.points[order], drawn.nearest[order]
     flat, ivf, hnsw = indexes
     lists, width = (
         f"{ours.probes} of {ours.lists} lists",
-        set_width(hnsw, points[:FEW], nearest[:FEW], recall),
+        set_width(hnsw, points[:FEW], nearest[:FEW]),
     )
     ivf.nprobe = ours.probes
     least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
@@ -157,11 +155,11 @@ def compared(
         }
 
 
-def kernels(embedding: Embedding, laplace: Laplace, recall: float, small: bool) -> dict[str, Any]:
+def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, Any]:
     """Compare whole kernels at an epsilon: words and uniforms in, words out."""
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
     words = words[:EXACT_WORDS] if small else words
-    found = search_for(laplace, embedding, embedding.releasable, recall)
+    found = search_for(laplace, embedding, embedding.releasable, RECALL)
     uniforms = np.random.default_rng(1).random((len(words), laplace.uniforms_per_token(embedding.dimension)))
     exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), found.search))
 

@@ -132,12 +132,11 @@ def with_world(command: Callable[..., None]) -> Callable[..., None]:
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the settings to try: originals, random words, the paper's noise, and other noise."""
 
-    @click.option("--laplace", type=float, multiple=True, default=(12.0, 16.0), help="epsilons; repeatable")
     @click.option("--hyperbolic", type=float, multiple=True, help="epsilons; repeatable")
     @wraps(command)
-    def run(*args: Any, laplace: Sequence[float], hyperbolic: Sequence[float], **options: Any) -> None:
+    def run(*args: Any, hyperbolic: Sequence[float], **options: Any) -> None:
         chosen: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
-        grid = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": laplace}
+        grid = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0, 16.0)}
         for name, epsilons in grid.items():
             chosen |= {f"{name}, ε = {e:g}": mechanism(name, epsilon=e) for e in epsilons}
         command(*args, chosen=chosen, **options)
@@ -148,20 +147,16 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 # Table IV
 
 
-def n_w(
-    name: str, epsilons: Sequence[float], embedding: Embedding, words: Words, seed: int
-) -> tuple[Floats, Floats]:
+def n_w(name: str, epsilons: Sequence[float], embedding: Embedding, words: Words) -> tuple[Floats, Floats]:
     """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
     mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
-    stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed)["n_w"]
+    stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS)["n_w"]
     return stays.max(axis=1), stays.mean(axis=1)
 
 
-def of_same_worst_case(
-    worst: Sequence[float], embedding: Embedding, words: Words, seed: int
-) -> list[list[str]]:
+def of_same_worst_case(worst: Sequence[float], embedding: Embedding, words: Words) -> list[list[str]]:
     """Write epsilon and average N_w of Laplace noise that has these largest ones, between those measured."""
-    largest, mean = n_w("laplace", LAPLACE, embedding, words, seed)
+    largest, mean = n_w("laplace", LAPLACE, embedding, words)
     rising, logs, rows = np.maximum.accumulate(largest), np.log(LAPLACE), []
     for each in worst:
         if each > RUNS - 0.5:
@@ -176,19 +171,17 @@ def of_same_worst_case(
 
 @main.command()
 @with_world
-@click.option("--words", "count", default=300, show_default=True, help="evenly spread over the vocabulary")
-@click.option("--seed", default=0, show_default=True)
-def table4(world: World, count: int, seed: int) -> None:
+def table4(world: World) -> None:
     """Print N_w of mechanisms in the ball and of Laplace noise with the same worst case."""
     curved, size = world.ball, len(world.ids)
-    rows, lines = shared.evenly(count, size), []
+    rows, lines = shared.evenly(300, size), []
     nearest = np.median(np.sort(curved.space.metric().to_all(rows), axis=1)[:, 1])
     click.echo(f"{len(rows)} of {size:,} words; median distance to the nearest in the ball {nearest:.3g}.\n")
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
         epsilons = [least + epsilon for epsilon in EPSILONS]
-        own = n_w(name, epsilons, curved, rows, seed)
-        others = of_same_worst_case(own[0].tolist(), world.flat, rows, seed)
+        own = n_w(name, epsilons, curved, rows)
+        others = of_same_worst_case(own[0].tolist(), world.flat, rows)
         for epsilon, worst, mean, other in zip(epsilons, *own, others, strict=True):
             proven = mechanism(name, epsilon=epsilon).guarantee(curved).epsilon
             lines.append([name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other])
@@ -264,15 +257,13 @@ class Clipped:
 
 @main.command()
 @with_world
-@click.option("--words", "count", default=500, show_default=True, help="evenly spread over the vocabulary")
-@click.option("--seed", default=0, show_default=True)
-def clipped(world: World, count: int, seed: int) -> None:
+def clipped(world: World) -> None:
     """Print N_w of the paper's own construction, which words come out, and what it gives away."""
     words = world.flat.words.to_pylist()
-    rows, stays, losses = shared.evenly(count, len(words)), [], []
+    rows, stays, losses = shared.evenly(500, len(words)), [], []
     for epsilon in EPSILONS:
         noise = Clipped(ball=world.ball, epsilon=epsilon)
-        outputs = noise.outputs(rows, RUNS, seed)
+        outputs = noise.outputs(rows, RUNS, seed=0)
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]
@@ -282,7 +273,7 @@ def clipped(world: World, count: int, seed: int) -> None:
             [epsilon, share, common, f"{words[word]}, {words[other]}", f"{claimed:.3g}", f"{nats:.3g}"]
         )
     worst, mean = np.max(stays, axis=1), np.mean(stays, axis=1)
-    laplace = of_same_worst_case(worst.tolist(), world.flat, rows, seed)
+    laplace = of_same_worst_case(worst.tolist(), world.flat, rows)
     columns = [
         "ε",
         "worst case",
@@ -306,6 +297,10 @@ def clipped(world: World, count: int, seed: int) -> None:
 
 # Words in slots
 
+ROWS: Final = 1000
+"""Examples of each task, of each repetition."""
+QUERIES: Final = 4000
+"""To learn from, about."""
 TESTED: Final = 0.25
 PENALTY: Final = 0.01  # of standardized features
 FREQUENT: Final = 10
@@ -349,9 +344,7 @@ class Texts:
 @with_world
 @with_settings
 @click.option("--data", type=FOLDER, required=True, help="folder of SentEval's tasks, a Parquet file each")
-@click.option("--rows", default=1000, show_default=True, help="examples of each task, of each repetition")
-@click.option("--repetitions", default=5, show_default=True)
-def tasks(world: World, chosen: Mapping[str, Setting], data: Path, rows: int, repetitions: int) -> None:
+def tasks(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
     """Print scores of tasks whose words in slots are perturbed, for learning and for tests."""
     every = {}
     for name, label in FILES.items():
@@ -360,7 +353,7 @@ def tasks(world: World, chosen: Mapping[str, Setting], data: Path, rows: int, re
         tested = np.array(table.get("split", [""] * words.count)) == "test"
         slots, labels = in_slots(words, world, FREQUENT), np.array(table[label])
         every[name] = Texts(words=words, slots=slots, labels=labels, tested=tested)
-    found = tried(every, world, chosen, rows=rows, seeds=range(repetitions))
+    found = tried(every, world, chosen, rows=ROWS, seeds=range(5))
     lines = []
     for label, means in found.items():
         above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
@@ -414,16 +407,13 @@ def tried(
 @with_world
 @with_settings
 @click.option("--data", type=FILE, required=True, help="Parquet with text, intent, split and slots_json")
-@click.option("--rows", default=4000, show_default=True, help="queries to learn from, about")
-@click.option("--repetitions", default=3, show_default=True)
-@click.option("--runs", default=100, show_default=True, help="of each word, for the attacker to learn from")
-def slots(
-    world: World, chosen: Mapping[str, Setting], data: Path, rows: int, repetitions: int, runs: int
-) -> None:
+def slots(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
     """Print how many intents and slots of queries are recognized after noise, and what examples become."""
     every = pq.read_table(data).to_pylist()
     rest = [query for query in every if query["split"] != "validate"]
-    queries = rest[:: max(1, len(rest) // rows)] + [query for query in every if query["split"] == "validate"]
+    queries = rest[:: max(1, len(rest) // QUERIES)] + [
+        query for query in every if query["split"] == "validate"
+    ]
     placed = [(query, positions(query["text"], json.loads(query["slots_json"]))) for query in queries]
     whole = [(query, spans) for query, spans in placed if spans is not None]
     click.echo(
@@ -436,7 +426,7 @@ def slots(
         labels=np.array([query["intent"] for query, _ in whole]),
         tested=np.array([query["split"] == "validate" for query, _ in whole]),
     )
-    found = attacked(texts, world, chosen, seeds=range(repetitions), runs=runs)
+    found = attacked(texts, world, chosen, seeds=range(3), runs=100)
     lines = [(label, *(f"{mean:.1%}" for mean in means.values())) for label, means in found.items()]
     click.echo(shared.markdown(("", *found[ORIGINAL]), lines))
     click.echo(examples(world, chosen))

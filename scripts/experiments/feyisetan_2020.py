@@ -21,6 +21,7 @@ import click
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -58,11 +59,10 @@ def main() -> None:
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True)
-@click.option("--words", "count", default=200, show_default=True, help="evenly spread over the vocabulary")
 @click.option("--limit", type=int, help="take the first words alone, as --limit of dptext embedding does")
 @click.option("--unit-length", is_flag=True, help="scale every vector to length 1 before")
-def n_w(bundle: Path, epsilons: Sequence[float], count: int, limit: int | None, unit_length: bool) -> None:
-    """Print N_w and S_w of Laplace noise, of 1,000 runs."""
+def n_w(bundle: Path, epsilons: Sequence[float], limit: int | None, unit_length: bool) -> None:
+    """Print N_w and S_w of Laplace noise: 200 words, evenly spread over the vocabulary, 1,000 runs."""
     embedding = Embedding.open(bundle)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         if limit or unit_length:
@@ -73,7 +73,7 @@ def n_w(bundle: Path, epsilons: Sequence[float], count: int, limit: int | None, 
                 embedding.words[:limit].to_pylist(), vectors, Path(folder, "own")
             )
         mechanisms = [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
-        found = shared.staying(mechanisms, embedding, shared.evenly(count, len(embedding.words)), runs=RUNS)
+        found = shared.staying(mechanisms, embedding, shared.evenly(200, len(embedding.words)), runs=RUNS)
     rows = []
     for each, n, sizes in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True):
         spread = " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95))
@@ -104,12 +104,11 @@ class Corpus:
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of the data sets.")
-@click.option("--repetitions", default=5, show_default=True, help="Noises, splits and halves of authors.")
-def tasks(bundle: Path, data: Path, repetitions: int) -> None:
+def tasks(bundle: Path, data: Path) -> None:
     """Print what classifiers, paraphrases and an auditor get right after Laplace noise."""
     embedding = Embedding.open(bundle)
     corpus = read(data, embedding)
-    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=repetitions)
+    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
     chance = {"paraphrases, first": 1.0 / corpus.answers.count, "auditor (AUC)": 0.5}
     for name, labels in corpus.labels.items():
         chance[name] = np.unique(labels, return_counts=True)[1].max() / len(labels)
@@ -175,9 +174,8 @@ def measured(
             model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0))
             model.fit(noisy[train], labels[train])
             figures[name] = float(model.score(noisy[test], labels[test]))
-            figures[f"{name}, trained on perturbed texts alone"] = float(
-                model.score(plain[test], labels[test])
-            )
+            alone = f"{name}, trained on perturbed texts alone"
+            figures[alone] = float(model.score(plain[test], labels[test]))
         figures["paraphrases, first"] = answered(parts["answers"], corpus.answers, embedding)
         figures["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
         return figures
@@ -216,13 +214,13 @@ class PairModel:
     def __init__(self, texts: WordRows, size: int) -> None:
         """Count pairs of ``size`` words, the unknown one included."""
         self._size = size
-        words, before, after, _ = self._pairs(texts)
-        self._keys, self._counts = np.unique(before * size + after, return_counts=True)
+        words, before, after, _ = self._split(texts)
+        self._pairs = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
         self._followed = np.bincount(before, minlength=size)
         frequency = np.bincount(words, minlength=size) + 0.1
         self._frequency = frequency / frequency.sum()
 
-    def _pairs(self, texts: WordRows) -> tuple[Words, Words, Words, NDArray[np.int64]]:
+    def _split(self, texts: WordRows) -> tuple[Words, Words, Words, NDArray[np.int64]]:
         """All words; of each two that follow one another the first, the second, and their row."""
         words = np.where(texts.known, texts.words, self._size - 1)
         inner = texts.rows[1:] == texts.rows[:-1]
@@ -230,13 +228,11 @@ class PairModel:
 
     def logs(self, texts: WordRows) -> Floats:
         """float64 (rows,): mean log probability of each row's words, given those before them."""
-        _, before, after, rows = self._pairs(texts)
-        keys = before * self._size + after
-        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        counts = np.where(self._keys[place] == keys, self._counts[place], 0.0)
-        shares = (counts + SMOOTHING * self._frequency[after]) / (self._followed[before] + SMOOTHING)
+        _, before, after, rows = self._split(texts)
+        counts = np.asarray(self._pairs[before, after]).ravel() + SMOOTHING * self._frequency[after]
+        logs = np.log(counts / (self._followed[before] + SMOOTHING))
         lengths = np.bincount(rows, minlength=texts.count)
-        return np.bincount(rows, np.log(shares), minlength=texts.count) / np.maximum(lengths, 1)
+        return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)
 
 
 if __name__ == "__main__":

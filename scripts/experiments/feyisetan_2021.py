@@ -9,12 +9,12 @@ FOLDER has ``opinion_lexicon/{positive,negative}-words.txt`` (Hu and Liu) and Se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
-from sklearn.base import BaseEstimator
 from sklearn.linear_model import RidgeClassifierCV
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
@@ -37,6 +36,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
+from scripts.experiments import shared
 from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words, markdown, repeated
 
 LAWS: Final = {
@@ -62,8 +62,6 @@ STRENGTHS: Final = (1e-4, 1e-3, 1e-2, 1e-1)
 """C of the support vector machine, from which a fifth of the training rows picks."""
 
 Row = list[object]
-Split = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Rows to train on, and rows to test on."""
 
 
 # Ways to release vectors
@@ -208,26 +206,18 @@ def shown(epsilon: float) -> str:
 # Figure 3
 
 
-def fold(labels: NDArray[np.int64], number: int) -> Split:
-    """Test on one of five stratified folds."""
+def fold(labels: NDArray[Any], number: int) -> NDArray[np.bool_]:
+    """Test on one of five stratified folds: bool (rows,)."""
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels)
-    return list(folds)[number % FOLDS]
+    return np.isin(np.arange(len(labels)), list(folds)[number % FOLDS][1])
 
 
-def support_vectors() -> BaseEstimator:
-    """Make the linear support vector machine of Figure 3."""
-    one_fifth = StratifiedShuffleSplit(1, test_size=0.2, random_state=0)
-    return GridSearchCV(LinearSVC(dual=False, tol=1e-2), {"C": STRENGTHS}, cv=one_fifth)
-
-
-def accuracy(features: Floats, labels: NDArray[np.int64], split: Split, model: BaseEstimator) -> float:
+def accuracy(features: Floats, labels: NDArray[Any], tested: NDArray[np.bool_], model: Any) -> float:
     """Scale features by the training rows, train and test."""
-    (train, test), chosen = split, make_pipeline(StandardScaler(), model)
-    chosen.fit(features[train].astype(np.float32), labels[train])
-    return float(chosen.score(features[test].astype(np.float32), labels[test]))
+    return shared.scored(make_pipeline(StandardScaler(), model), features.astype(np.float32), labels, tested)
 
 
-def opinion_words(folder: Path, embedding: Embedding) -> Split:
+def opinion_words(folder: Path, embedding: Embedding) -> tuple[Words, NDArray[np.int64]]:
     """Read the opinion lexicon: word ids of the vocabulary and labels, as many of either kind."""
     rank = {word: place for place, word in enumerate(embedding.words.to_pylist())}
     kinds = []
@@ -243,6 +233,8 @@ def opinion_words(folder: Path, embedding: Embedding) -> Split:
 def sentiment(setup: Setup, data: Path) -> Iterator[str]:
     """Print Figure 3: one run for each projection."""
     ids, labels = opinion_words(data / "opinion_lexicon", setup.embedding)
+    fifth = StratifiedShuffleSplit(1, test_size=0.2, random_state=0)
+    model = GridSearchCV(LinearSVC(dual=False, tol=1e-2), {"C": STRENGTHS}, cv=fifth)
     rows: list[Row] = []
     for epsilon, beta in product(WORD_EPSILONS, (0.5, 0.9)):
         rows.append([shown(epsilon), beta])
@@ -251,7 +243,7 @@ def sentiment(setup: Setup, data: Path) -> Iterator[str]:
             for seed in setup.seeds:
                 law, rng = setup.laws(beta, seed)[name], np.random.default_rng(seed)
                 released = law.released(setup.embedding.vectors[ids], epsilon, rng)
-                found.append(accuracy(released, labels, fold(labels, seed), support_vectors()))
+                found.append(accuracy(released, labels, fold(labels, seed), model))
             rows[-1].append(f"{Mean(found):.1%}")
     yield f"**A linear SVM on {len(ids) // 2:,} words of each kind; chance is 50 %.**\n"
     yield markdown(["ε", "β", *LAWS.values()], rows)
@@ -260,62 +252,46 @@ def sentiment(setup: Setup, data: Path) -> Iterator[str]:
 # Table 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Texts:
-    """Labelled texts; words outside the vocabulary are left out.
-
-    Attributes:
-        texts: Known words alone.
-        labels: int64 (texts,).
-        given: The data set's own split, if it has one.
-    """
+class Task(NamedTuple):
+    """Labelled texts; ``tested``, bool (texts,), is the data set's own split, if it has one."""
 
     texts: WordRows
-    labels: NDArray[np.int64]
-    given: Split | None = None
-
-    @classmethod
-    def of(
-        cls, texts: Sequence[str], labels: Sequence[object], embedding: Embedding, given: Split | None = None
-    ) -> Texts:
-        """Look up the words of texts."""
-        every = WordRows.of(texts, embedding)
-        known = WordRows(words=every.words[every.known], rows=every.rows[every.known], count=every.count)
-        codes = np.unique(np.asarray(labels), return_inverse=True)[1].astype(np.int64)
-        return cls(texts=known, labels=codes, given=given)
-
-    def averages(self, columns: Words) -> sparse.csr_array:
-        """Weigh each token's column in its text's mean: (texts, columns)."""
-        offsets = self.texts.offsets
-        lengths = np.diff(offsets)
-        weights = np.repeat(1.0 / np.maximum(lengths, 1), lengths)
-        return sparse.csr_array((weights, columns, offsets), shape=(len(lengths), int(columns.max()) + 1))
-
-    def noise(self, law: Law, reading: str, rng: np.random.Generator) -> Floats:
-        """Draw what noise of epsilon = Delta adds to each text's average: float64 (texts, m)."""
-        if reading == "text":
-            return law.unit_noise(len(self.labels), rng)
-        words = self.texts.words
-        columns = np.arange(len(words)) if reading == "token" else np.unique(words, return_inverse=True)[1]
-        averages = self.averages(columns).tocsc()
-        added = np.zeros((len(self.labels), len(law.matrix)))
-        for start in range(0, averages.shape[1], 20_000):
-            part = averages[:, start : start + 20_000]
-            added += part @ law.unit_noise(part.shape[1], rng)
-        return added
+    labels: NDArray[Any]
+    tested: NDArray[np.bool_] | None = None
 
 
-def of_texts(setup: Setup, texts: Texts, reading: str, name: str, epsilon: float) -> Mean:
+def noise_of(
+    texts: WordRows, law: Law, reading: str, rng: np.random.Generator, embedding: Embedding
+) -> Floats:
+    """Draw what noise of epsilon = Delta adds to each text's average of known words: float64 (texts, m)."""
+    if reading == "text":
+        return law.unit_noise(texts.count, rng)
+    counts = shared.bag_of_words(texts, embedding)[:, :-1]
+    sizes = np.maximum(np.asarray(counts.sum(axis=1)), 1.0)
+    if reading == "token":
+        rows = texts.rows[texts.known]
+        places = rows, np.arange(len(rows))
+        counts = sparse.csr_matrix((np.ones(len(rows)), places), shape=(texts.count, len(rows)))
+    added, columns = np.zeros((texts.count, len(law.matrix))), counts.tocsc()
+    for start in range(0, counts.shape[1], 20_000):
+        part = columns[:, start : start + 20_000]
+        added += part @ law.unit_noise(part.shape[1], rng)
+    return added / sizes
+
+
+def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) -> Mean:
     """Train and test on released vectors of texts; one run for each projection."""
-    distinct, columns = np.unique(texts.texts.words, return_inverse=True)
-    means, found = texts.averages(columns) @ setup.embedding.vectors[distinct].astype(np.float64), []
+    means, found = shared.mean_vectors(task.texts, setup.embedding), []
     for seed in setup.seeds:
-        law = setup.laws(TABLE_BETA, seed)[name]
-        noise = texts.noise(law, reading, np.random.default_rng(seed)) if epsilon < math.inf else 0.0
-        features = law.images(means) + noise * (law.constant / epsilon)
+        law, rng = setup.laws(TABLE_BETA, seed)[name], np.random.default_rng(seed)
+        features = law.images(means)
+        if epsilon < math.inf:
+            noise = noise_of(task.texts, law, reading, rng, setup.embedding)
+            features += noise * (law.constant / epsilon)
         # By squared errors of rows left out: its "accuracy" is 1 for any two classes (scikit-learn 1.9).
-        model, split = RidgeClassifierCV(np.logspace(1.0, 5.0, 9)), texts.given or fold(texts.labels, seed)
-        found.append(accuracy(features, texts.labels, split, model))
+        model = RidgeClassifierCV(np.logspace(1.0, 5.0, 9))
+        tested = fold(task.labels, seed) if task.tested is None else task.tested
+        found.append(accuracy(features, task.labels, tested, model))
     return Mean(found)
 
 
@@ -324,14 +300,14 @@ def senteval(setup: Setup, data: Path) -> Iterator[str]:
     # The vocabulary's Delta covers differences of two words, not those of two averages.
     cells = [(reading, name) for reading in READINGS for name in LAWS if name != "vocabulary"]
     rows: list[Row] = []
-    for task in TASKS:
-        table = pq.read_table(data / "senteval" / f"{task}.parquet").to_pydict()
-        labels, splits = table["coarse" if task == "trec" else "label"], np.array(table.get("split", []))
-        given = (np.flatnonzero(splits == "train"), np.flatnonzero(splits == "test")) if len(splits) else None
-        texts = Texts.of(table["text"], labels, setup.embedding, given)
-        found = [of_texts(setup, texts, *cell, TABLE_EPSILON) for cell in cells]
-        found.append(of_texts(setup, texts, "text", "plain", math.inf))
-        rows.append([task.upper(), *(f"{each:.1%}" for each in found)])
+    for name in TASKS:
+        table = pq.read_table(data / "senteval" / f"{name}.parquet").to_pydict()
+        labels = np.array(table["coarse" if name == "trec" else "label"])
+        tested = np.array(table["split"]) == "test" if "split" in table else None
+        task = Task(WordRows.of(table["text"], setup.embedding), labels, tested)
+        found = [of_texts(setup, task, *cell, TABLE_EPSILON) for cell in cells]
+        found.append(of_texts(setup, task, "text", "plain", math.inf))
+        rows.append([name.upper(), *(f"{each:.1%}" for each in found)])
     columns = [f"{LAWS[name]}, {READINGS[reading]}" for reading, name in cells]
     yield f"**Test accuracy at ε = {TABLE_EPSILON:g}, β = {TABLE_BETA:g}.**\n"
     yield markdown(["", *columns, "no noise"], rows)
@@ -340,18 +316,11 @@ def senteval(setup: Setup, data: Path) -> Iterator[str]:
 @click.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="folder of the data sets")
-@click.option("--part", "parts", type=click.Choice(["errors", "words", "texts"]), multiple=True)
-def main(bundle: Path, data: Path, parts: Sequence[str]) -> None:
-    """Print the tables of docs/experiments/feyisetan-2021.md, or those of some parts."""
+def main(bundle: Path, data: Path) -> None:
+    """Print the tables of docs/experiments/feyisetan-2021.md."""
     setup = Setup(embedding=Embedding.open(bundle, verify=False))
-    printed: dict[str, Callable[[], Iterable[str]]] = {
-        "errors": lambda: (*stretches(setup), *figures(setup)),
-        "words": lambda: sentiment(setup, data),
-        "texts": lambda: senteval(setup, data),
-    }
-    for part in parts or printed:
-        for piece in printed[part]():
-            click.echo(piece)
+    for piece in chain(stretches(setup), figures(setup), sentiment(setup, data), senteval(setup, data)):
+        click.echo(piece)
 
 
 if __name__ == "__main__":

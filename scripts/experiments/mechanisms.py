@@ -40,6 +40,10 @@ EUCLIDEAN: Final = (
     "exponential:truncate=6",
     "exponential:truncate=4",
 )
+ROWS: Final = 1000
+RELEASE_WORDS: Final = 5000
+SUCCESS: Final = 0.2
+"""Share of words that is recovered."""
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
 
 Interval = tuple[float, float, float]
@@ -94,9 +98,8 @@ class World:
 
     def released(self, configured: Mechanism) -> WordRows:
         """The rows after a mechanism."""
-        return shared.releases(self.original, [configured], self.embedding, release_words=self.release_words)[
-            0
-        ][0]
+        words = self.release_words
+        return shared.releases(self.original, [configured], self.embedding, release_words=words)[0][0]
 
     def kept(self, rows: WordRows) -> dict[str, Interval]:
         """Measure intents (with an exact interval), similarity of texts, and words that stay."""
@@ -156,13 +159,10 @@ def matched(
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FILE, required=True, help="Parquet table of Snips, 2017")
 @click.option("--ball", type=FOLDER, help="Bundle of a ball to compare with.")
-@click.option("--rows", default=1000, show_default=True, help="Evenly spread over the table.")
-@click.option("--success", default=0.2, show_default=True, help="Share of words that is recovered.")
-@click.option("--release-words", default=5000, show_default=True)
-def main(bundle: Path, data: Path, ball: Path | None, rows: int, success: float, release_words: int) -> None:
+def main(bundle: Path, data: Path, ball: Path | None) -> None:
     """Print the tables of docs/experiments/mechanisms.md."""
     whole, flat = pq.read_table(data, columns=["text", "intent"]), Embedding.open(bundle)
-    chosen = whole.take(shared.evenly(rows, len(whole)))
+    chosen = whole.take(shared.evenly(ROWS, len(whole)))
     with tempfile.TemporaryDirectory() as name:
         curved = None
         if ball is not None:
@@ -172,22 +172,22 @@ def main(bundle: Path, data: Path, ball: Path | None, rows: int, success: float,
             labels=chosen["intent"].to_pylist(),
             embedding=flat,
             judge=flat,
-            release_words=release_words,
+            release_words=RELEASE_WORDS,
         )
         worlds = dict.fromkeys(EUCLIDEAN if curved is None else ("laplace", "exponential"), world)
         if curved is not None:
             worlds |= {f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL}
         known = world.original.known
         click.echo(f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n")
-        click.echo("\n".join(table(worlds, success)))
+        click.echo("\n".join(table(worlds)))
 
 
-def table(worlds: Mapping[str, World], success: float) -> Iterator[str]:
+def table(worlds: Mapping[str, World]) -> Iterator[str]:
     """Compare mechanisms, the best accuracy first, floors and ceilings last."""
     rows, floor = [], 0.0
     for label, world in worlds.items():
         spec = label.removesuffix(", in the ball")
-        epsilon, floor = matched(world, spec, success, near=0.005)
+        epsilon, floor = matched(world, spec, SUCCESS, near=0.005)
         kept = world.kept(world.released(mechanism(spec, epsilon=epsilon)))
         rows.append(
             (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept.values()))
@@ -195,7 +195,7 @@ def table(worlds: Mapping[str, World], success: float) -> Iterator[str]:
     rows.sort(key=lambda row: row[2], reverse=True)
     for label, texts in (("random words", world.random()), ("original", world.original)):
         rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
-    yield f"Recovered in context: {success:.0%}, to within half a point; without any output {floor:.1%}.\n"
+    yield f"Recovered in context: {SUCCESS:.0%}, to within half a point; without any output {floor:.1%}.\n"
     yield shared.markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
 
 

@@ -43,6 +43,11 @@ from scripts.experiments import shared
 from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 100
+WORDS: Final = 5000
+BLOCKS: Final = 50
+"""Of words that share their noise."""
+REPETITIONS: Final = 5
+"""Noises and splits."""
 LEVEL: Final = 0.001
 CLAIMED: Final = (5.0, 10.0, 20.0)
 EPSILONS: Final = (1.0, *CLAIMED, 40.0)
@@ -92,17 +97,12 @@ def main() -> None:
 
 @main.command()
 @click.argument("bundle", type=FOLDER)
-@click.option("--words", "count", default=5000, show_default=True, help="evenly spread over the vocabulary")
-@click.option("--blocks", default=50, show_default=True, help="of words that share their noise")
-@click.option("--seed", default=0, show_default=True)
-def statistics(bundle: Path, count: int, blocks: int, seed: int) -> None:
+def statistics(bundle: Path) -> None:
     """Print N_w and S_w, the tested orderings, and the paper's epsilons translated."""
     embedding = Embedding.open(bundle)
-    words = shared.evenly(count, len(embedding.words))
-    if not 2 <= blocks <= len(words) // 2:
-        raise click.UsageError(f"--blocks must be from 2 to half the words, {len(words) // 2}.")
+    words = shared.evenly(WORDS, len(embedding.words))
     with threadpool_limits(1):
-        found = {each: measured(embedding, each, EPSILONS, words, blocks, seed) for each in LAMBDAS}
+        found = {each: measured(embedding, each, EPSILONS, words, BLOCKS, 0) for each in LAMBDAS}
         click.echo(f"{len(words):,} of {len(embedding.words):,} words, {RUNS} runs each. Means over words:\n")
         rows = []
         for (place, epsilon), mixing in product(enumerate(EPSILONS), LAMBDAS):
@@ -111,8 +111,8 @@ def statistics(bundle: Path, count: int, blocks: int, seed: int) -> None:
             rows.append((f"{epsilon:g}", f"{mixing:g}", fasttext, glove, n_w, sizes, s_w))
         columns = ("ε", "λ", "N_w, paper (FastText)", "N_w, paper (GloVe)", "N_w, here")
         click.echo(shared.markdown((*columns, "S_w, paper (GloVe)", "S_w, here"), rows))
-        click.echo("\n".join(orderings(found, blocks)))
-        click.echo(translated(embedding, words[:: -(-len(words) // 400)], seed + 1))
+        click.echo("\n".join(orderings(found)))
+        click.echo(translated(embedding, words[:: -(-len(words) // 400)]))
 
 
 def measured(
@@ -124,14 +124,14 @@ def measured(
     return {"n_w": RUNS * found["n_w"], "s_w": found["s_w"]}
 
 
-def orderings(found: dict[float, Statistics], blocks: int) -> Iterator[str]:
+def orderings(found: dict[float, Statistics]) -> Iterator[str]:
     """Test every ordering against lambda = 0 that the paper calls significant."""
     level = LEVEL / (2 * len(CLAIMED) * (len(LAMBDAS) - 1))
     rows = []
     for (name, sign), epsilon, mixing in product((("n_w", -1.0), ("s_w", 1.0)), CLAIMED, LAMBDAS[1:]):
         place = EPSILONS.index(epsilon)
         gains = sign * (found[mixing][name][place] - found[0.0][name][place])
-        means = np.array([gains[block::blocks].mean() for block in range(blocks)])
+        means = np.array([gains[block::BLOCKS].mean() for block in range(BLOCKS)])
         p = float(stats.ttest_1samp(means, 0.0, alternative="greater").pvalue)
         said = "holds" if p < level else "does not hold"
         rows.append((name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said))
@@ -140,12 +140,12 @@ def orderings(found: dict[float, Statistics], blocks: int) -> Iterator[str]:
     yield shared.markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
 
 
-def translated(embedding: Embedding, words: Words, seed: int) -> str:
+def translated(embedding: Embedding, words: Words) -> str:
     """Say at which epsilon the mean N_w here is the paper's (GloVe), by a power of the paper's epsilon."""
     grid = np.geomspace(2.0, 80.0, 24)
     logs = []
     for mixing, means in PAPER["N_w, GloVe"].items():
-        here = measured(embedding, mixing, grid.tolist(), words, 8, seed)["n_w"].mean(axis=1)
+        here = measured(embedding, mixing, grid.tolist(), words, 8, 1)["n_w"].mean(axis=1)
         logs.append(np.interp(means[1 : 1 + len(CLAIMED)], here, np.log(grid)))
     papers = np.tile(np.log(CLAIMED), (len(LAMBDAS), 1))
     slope, offset = np.polyfit(papers.ravel(), np.array(logs).ravel(), 1)
@@ -168,8 +168,7 @@ class Task(NamedTuple):
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
-@click.option("--repetitions", default=5, show_default=True, help="Noises and splits.")
-def texts(bundle: Path, data: Path, repetitions: int) -> None:
+def texts(bundle: Path, data: Path) -> None:
     """Classify perturbed texts."""
     tasks, large = [read_sms(data), read_tweets(data)], Embedding.open(bundle)
     # The words that these texts have, as in the paper. No release should do this.
@@ -181,7 +180,7 @@ def texts(bundle: Path, data: Path, repetitions: int) -> None:
         embedding = shared.made_embedding(words, large.vectors[used], Path(folder, "own"))
         for task in tasks:
             cells = classified(
-                task, embedding, TEXT_LAMBDAS, TEXT_EPSILONS, between=BETWEEN, repetitions=repetitions
+                task, embedding, TEXT_LAMBDAS, TEXT_EPSILONS, between=BETWEEN, repetitions=REPETITIONS
             )
             majority = max(task.labels.mean(), 1.0 - task.labels.mean())
             click.echo(f"## {task.name}: {len(task.texts):,} rows; the larger class has {majority:.3f}\n")

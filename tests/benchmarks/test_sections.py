@@ -1,4 +1,4 @@
-"""Benchmarks: sections show their help, a run has what was measured and what failed, small ones count right."""
+"""Benchmarks: sections show their help, a run has what was measured and what failed, small ones count."""
 
 from __future__ import annotations
 

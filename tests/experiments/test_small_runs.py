@@ -109,8 +109,8 @@ def test_clipped_noise_makes_central_words_of_all(tmp_path: Path) -> None:
 
     outputs = feyisetan_2019.Clipped(ball=curved, epsilon=8.0).outputs(words, 1000, seed=0)
     stays = np.count_nonzero(outputs == words[:, None], axis=1)
-    ((_, average),) = feyisetan_2019.of_same_worst_case([float(stays.max())], flat, words, 0)
-    _, isometry = feyisetan_2019.n_w("hyperbolic-icdm", [8.0], curved, words, 0)
+    ((_, average),) = feyisetan_2019.of_same_worst_case([float(stays.max())], flat, words)
+    _, isometry = feyisetan_2019.n_w("hyperbolic-icdm", [8.0], curved, words)
     assert rises(stays.mean(), float(average)) and rises(stays.mean(), stays[:4].mean())
     assert rises(900.0, isometry[0])
     frequent = np.argsort(-np.bincount(outputs.ravel(), minlength=120), kind="stable")[:4]
@@ -213,11 +213,12 @@ def test_vectors_are_released(large: Embedding) -> None:
     for name in laws:
         errors = [feyisetan_2021.errors(setup, pairs, beta, name, e) for e in (200.0, 20.0, 2.0)]
         assert rises(*(error["distance"].mean for error in errors))
-    texts = feyisetan_2021.Texts.of(*demo_queries(500), large)
-    ceilings = [feyisetan_2021.of_texts(setup, texts, "text", n, math.inf).mean for n in ("paper", "plain")]
+    texts, intents = demo_queries(500)
+    task = feyisetan_2021.Task(shared.WordRows.of(texts, large), np.array(intents))
+    ceilings = [feyisetan_2021.of_texts(setup, task, "text", n, math.inf).mean for n in ("paper", "plain")]
     assert rises(*ceilings)
     for reading in feyisetan_2021.READINGS:
-        scores = [feyisetan_2021.of_texts(setup, texts, reading, "plain", e).mean for e in (2.0, 200.0)]
+        scores = [feyisetan_2021.of_texts(setup, task, reading, "plain", e).mean for e in (2.0, 200.0)]
         assert rises(*scores)
 
 

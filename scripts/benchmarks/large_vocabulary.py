@@ -43,14 +43,17 @@ def main(given: Given) -> dict[str, Any]:
         build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]
         _, use = run_job([*build, "--index", "ivf"])
         source.unlink()
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
+            verified, unverified = pool.map(opened, [bundle] * 2, [True, False])
         rows: list[dict[str, Any]] = [
             {
                 "what": "build, with an index",
                 "processor seconds": use.processor,
                 "MB": use.peaks["driver, without mapped files"],
             },
-            {"what": "open, verified", **alone(opened, bundle, True)},
-            {"what": "open", **alone(opened, bundle, False)},
+            {"what": "open, verified", **verified},
+            {"what": "open", **unverified},
         ]
         embedding = Embedding.open(bundle, verify=False)
         rows += searches(embedding, turn)
@@ -84,12 +87,6 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
             file.write((vectors[rows % len(vectors)] + drawn * np.float32(step)).data)
             names.writelines(f"w{row}\n" for row in rows.tolist())
     return source
-
-
-def alone(function: Any, *arguments: Any) -> Any:
-    """Call a function in a fresh process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def opened(bundle: Path, verify: bool) -> dict[str, float]:

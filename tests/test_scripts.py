@@ -73,13 +73,10 @@ def test_what_a_script_names_exists(script: Path) -> None:
     assert [name for name in modules(source, is_python=is_python) if not exists(name)] == []
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_the_module_behind_a_script_is_imported(name: str) -> None:
-    (module,) = re.findall(r"-m (scripts[\w.]+)", (ROOT / "scripts" / name).read_text())
-    assert callable(importlib.import_module(module).main)
-
-
-def test_jobs_and_options_that_scripts_give_exist() -> None:
+def test_what_entries_start_and_jobs_and_options_that_scripts_give_exist() -> None:
+    for name in ENTRIES:
+        (module,) = re.findall(r"-m (scripts[\w.]+)", (ROOT / "scripts" / name).read_text())
+        assert callable(importlib.import_module(module).main), name
     dag = (ROOT / "scripts/airflow/dag.py").read_text()
     jobs = importlib.import_module("scripts.cluster.every_job").JOBS
     for job in (*jobs, *re.findall(r"params\.jobs }}/(\w+)\.py", dag)):
@@ -92,13 +89,10 @@ def test_jobs_and_options_that_scripts_give_exist() -> None:
 
 def test_what_is_lost_is_seen() -> None:
     """As when scripts/chaos named a script in the folder that it had left."""
-    moved = 'script = ROOT / "scripts" / "shuffled_release.py"'
-    assert list(paths(moved)) == ["scripts/shuffled_release.py"]
-    assert list(paths("scripts/setup dev\nconf/x.toml")) == ["scripts/setup", "conf/x.toml"]
-    assert list(modules("python -m scripts.gone.faults", is_python=False)) == ["scripts.gone.faults"]
-    assert (
-        list(modules("from tests.helpers.tables import lost", is_python=True))[-1]
-        == "tests.helpers.tables.lost"
-    )
-    assert not exists("scripts.gone.faults") and not exists("tests.helpers.tables.lost")
+    moved = 'script = ROOT / "scripts" / "shuffled_release.py"\nscripts/setup dev\nconf/x.toml'
+    assert {*paths(moved)} == {"scripts/shuffled_release.py", "scripts/setup", "conf/x.toml"}
+    assert [*modules("python -m scripts.gone.faults", is_python=False)] == ["scripts.gone.faults"]
+    lost = [*modules("from tests.helpers.tables import lost", is_python=True)][-1]
+    assert lost == "tests.helpers.tables.lost"
+    assert not exists("scripts.gone.faults") and not exists(lost)
     assert exists("dptext_spark.tables.columns.TableColumns")

@@ -15,7 +15,7 @@ of their words, until the budget refuses them, and whoever saw both outputs sees
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -80,20 +80,22 @@ def dptext_privatize() -> None:
     @task(trigger_rule="none_failed", retries=0)
     def check_protection(place: str, params: Mapping[str, Any]) -> None:
         """Stop before anything is released where words stay themselves too often."""
-        _stop_for(_weak_words(_json(place, "calibration.json")["summary"], params["max_n_w"]))
+        most, summary = params["max_n_w"], _json(place, "calibration.json")["summary"]
+        found = [row["p95"] for row in summary if row["statistic"] == "n_w"]
+        if faults := [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most]:
+            raise AirflowFailException("; ".join(faults))
 
     @task(outlets=[SANITIZED], retries=0)
     def check_report(params: Mapping[str, Any], ds: str) -> None:
         """Fail the run of a day whose report is out of bounds; its partition stays to be looked at."""
-        report = _json(params["reports"], f"dt={ds}/private/report.json")
+        most, report = params["max_unknown"], _json(params["reports"], f"dt={ds}/private/report.json")
         faults = []
         for column, counts in report["columns"].items():
             unknown = counts["out_of_vocabulary"]["tokens"] / max(counts["tokens"], 1)
-            if unknown > params["max_unknown"]:
-                faults.append(
-                    f"unknown words of {column}: {unknown:.3f}, max_unknown {params['max_unknown']}"
-                )
-        _stop_for(faults)
+            if unknown > most:
+                faults.append(f"unknown words of {column}: {unknown:.3f}, max_unknown {most}")
+        if faults:
+            raise AirflowFailException("; ".join(faults))
 
     calibrate = SparkSubmitOperator(
         task_id="calibrate",
@@ -129,16 +131,6 @@ def dptext_privatize() -> None:
 
 def _json(folder: str, name: str) -> Any:
     return json.loads((ObjectStoragePath(folder) / name).read_text())
-
-
-def _weak_words(summary: Iterable[Mapping[str, Any]], most: float) -> list[str]:
-    found = [row["p95"] for row in summary if row["statistic"] == "n_w"]
-    return [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most]
-
-
-def _stop_for(faults: list[str]) -> None:
-    if faults:
-        raise AirflowFailException("; ".join(faults))
 
 
 dptext_privatize()

@@ -45,6 +45,27 @@ PLACES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run of the DAG: its exit code, its log, and the state of every task."""
+
+    code: int
+    log: str
+    states: dict[str, str]
+
+    def ended(self, states: set[str]) -> None:
+        """Check that it ended well, each task in one of these states."""
+        expect(self.code == 0, self.log)
+        expect({*self.states.values()} <= states, f"states {self.states}")
+
+    def stopped(self, **states: str) -> str:
+        """Check that it failed with these states of tasks; give why a check stopped it."""
+        expect(self.code != 0, "airflow said that all is well")
+        expect(self.states.items() >= states.items(), f"states {self.states}")
+        found = re.search(r"AirflowFailException: ([^\n]+)", self.log)
+        return found[1].strip() if found else "no AirflowFailException in the log"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Airflow:
     """An Airflow of its own, and the DAG's data.
 
@@ -72,37 +93,38 @@ class Airflow:
         build_embedding(GLOVE, self.folder / "bundle")
         self._run("db", "migrate")
 
-    def day(self, day: str, queries: pa.Table) -> None:
-        """Put a day's partition of the input."""
-        file = self.folder / "messages" / f"dt={day}" / "part.parquet"
-        file.parent.mkdir(parents=True)
-        pq.write_table(queries, file)
-
     def run(
-        self, day: str, meanwhile: Callable[[int], None] = lambda _: None, **params: Any
-    ) -> tuple[int, str]:
-        """Run the DAG for a day, with more of its parameters; give the exit code and the log.
+        self,
+        day: str,
+        queries: pa.Table | None = None,
+        meanwhile: Callable[[int], None] = lambda _: None,
+        **params: Any,
+    ) -> Run:
+        """Run the DAG for a day, after putting its partition, with more of the DAG's parameters.
 
-        ``meanwhile`` is called with the process's id while it runs.
+        ``meanwhile`` is called with the process's id while it runs. No other day's partition may change.
         """
+        if queries is not None:
+            file = self.folder / "messages" / f"dt={day}" / "part.parquet"
+            file.parent.mkdir(parents=True)
+            pq.write_table(queries, file)
+        before = self._others(day)
         values: dict[str, Any] = {name: str(self.folder / place) for name, place in PLACES.items()}
         values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 50, **params}
         log = self.folder / f"{day}.log"
-        with log.open("wb") as file:
+        with log.open("wb") as printed:
             arguments = [str(self.command), "dags", "test", DAG, day, "--conf", json.dumps(values)]
-            process = subprocess.Popen(arguments, env=self._environment(), stdout=file, stderr=file)
+            process = subprocess.Popen(arguments, env=self._environment(), stdout=printed, stderr=printed)
             try:
                 meanwhile(process.pid)
                 code = process.wait(timeout=1200)
             finally:
                 for member in family(process.pid):
                     member.kill()
-        return code, log.read_text(errors="replace")
-
-    def states(self, day: str) -> dict[str, str]:
-        """The state of every task in the last run of a day."""
+        expect(self._others(day) == before, "another day's partition changed")
         answer = self._run("tasks", "states-for-dag-run", DAG, day, "--output", "json")
-        return {task["task_id"]: task["state"] for task in json.loads(answer)}
+        states = {task["task_id"]: task["state"] for task in json.loads(answer)}
+        return Run(code=code, log=log.read_text(errors="replace"), states=states)
 
     def _run(self, *arguments: str) -> str:
         command = [str(self.command), *arguments]
@@ -127,10 +149,9 @@ class Airflow:
         """The content of the files of a day's partition."""
         return {name: content(file) for name, file in settled(self.output / f"dt={day}").items()}
 
-    def others(self, day: str) -> dict[str, tuple[int, bytes]]:
+    def _others(self, day: str) -> dict[str, tuple[int, bytes]]:
         """Time of change and content of every file of the table that is not of this day."""
-        files = sorted(self.output.rglob("*")) if self.output.exists() else []
-        own = [file for file in files if file.is_file() and f"dt={day}" not in file.parts]
+        own = [path for path in self.output.rglob("*") if path.is_file() and f"dt={day}" not in path.parts]
         return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in own}
 
 
@@ -160,19 +181,10 @@ def with_unknown_words(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("text"), "text", texts)
 
 
-def reason(log: str) -> str:
-    """Why a check stopped a run."""
-    found = re.search(r"AirflowFailException: ([^\n]+)", log)
-    return found[1].strip() if found else "no AirflowFailException in the log"
-
-
 def good_day(airflow: Airflow) -> str:
     """The first day: the bundle is new."""
     day, given = "2026-01-01", queries(0)
-    airflow.day(day, given)
-    code, log = airflow.run(day)
-    expect(code == 0, log)
-    expect(set(airflow.states(day).values()) == {"success"}, f"states {airflow.states(day)}")
+    airflow.run(day, given).ended({"success"})
     released = pq.read_table(airflow.output / f"dt={day}")
     expect(sorted(released["id"].to_pylist()) == given["id"].to_pylist(), "rows are not those of the input")
     reports = airflow.folder / "reports" / f"dt={day}"
@@ -186,24 +198,14 @@ def good_day(airflow: Airflow) -> str:
 
 def bad_day(airflow: Airflow) -> str:
     """A day of words that the bundle lacks: the run fails, the other days stay."""
-    day = "2026-01-02"
-    airflow.day(day, with_unknown_words(queries(10_000)))
-    before = airflow.others(day)
-    code, log = airflow.run(day)
-    states = airflow.states(day)
-    expect(code != 0, "airflow said that all is well")
-    expect(states["calibrate"] == "skipped", "calibrated again, although the bundle is the same")
-    expect((states["privatize"], states["check_report"]) == ("success", "failed"), f"states {states}")
-    expect(airflow.others(day) == before, "another day's partition changed")
-    return f"calibrate skipped; check_report failed: {reason(log)}"
+    run = airflow.run("2026-01-02", with_unknown_words(queries(10_000)))
+    why = run.stopped(calibrate="skipped", privatize="success", check_report="failed")
+    return f"calibrate skipped; check_report failed: {why}"
 
 
 def killed_day(airflow: Airflow) -> str:
     """A day whose driver is killed in its first attempt, and that day once more."""
     day = "2026-01-03"
-    airflow.day(day, queries(20_000, copies=12))
-    before = airflow.others(day)
-    driver: list[int] = []
 
     def kill(airflow_process: int) -> None:
         """Kill the driver when a task of it writes."""
@@ -217,35 +219,27 @@ def killed_day(airflow: Airflow) -> str:
         process = wait_for(at_work, "privatize did not come to its writing", 900)[0]
         process.kill()
         process.wait(PATIENCE)
-        driver.append(process.pid)
         expect(not (airflow.output / f"dt={day}").exists(), "the killed attempt left an output")
 
-    code, log = airflow.run(day, kill)
-    expect(driver and code == 0, log)
-    attempts = log.count("starting task_id=privatize")
+    run = airflow.run(day, queries(20_000, copies=12), kill)
+    run.ended({"success", "skipped"})
+    attempts = run.log.count("starting task_id=privatize")
     expect(attempts == 2, f"{attempts} attempts")
-    expect(airflow.states(day)["privatize"] == "success", f"states {airflow.states(day)}")
     retried = airflow.partition(day)
     hidden = [path.name for path in airflow.output.iterdir() if not path.name.startswith("dt=")]
-    expect(not hidden, f"left behind: {hidden}")
-    code, log = airflow.run(day)
-    expect(code == 0, log)
+    expect(not hidden, f"left: {hidden}")
+    airflow.run(day).ended({"success", "skipped"})
     expect(retried and airflow.partition(day) == retried, "the retry and a run without a fault differ")
-    expect(airflow.others(day) == before, "another day's partition changed")
     return "kill -9 of the driver, 2nd attempt success; run again undisturbed: the same bytes"
 
 
 def weak_day(airflow: Airflow) -> str:
     """An epsilon that lets words be themselves: nothing may be released."""
     day = "2026-01-04"
-    airflow.day(day, queries(90_000))
-    code, log = airflow.run(day, epsilon=40.0)
-    states = airflow.states(day)
-    expect(code != 0, "airflow said that all is well")
-    expect(states["calibrate"] == "success", "not calibrated, although epsilon is new")
-    expect(states["check_protection"] == "failed", f"states {states}")
+    run = airflow.run(day, queries(90_000), epsilon=40.0)
+    why = run.stopped(calibrate="success", check_protection="failed")
     expect(not (airflow.output / f"dt={day}").exists(), "the day was released")
-    return f"check_protection failed: {reason(log)}; nothing written"
+    return f"check_protection failed: {why}; nothing written"
 
 
 DAYS: Final = {

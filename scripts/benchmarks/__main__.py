@@ -55,48 +55,40 @@ def measured(name: str, data: Path, folder: Path, *, small: bool, limit: float) 
     """Run a section in a process of its own; give what it printed, or why there is nothing."""
     command = [sys.executable, "-m", f"scripts.benchmarks.{name}", "--data", str(data)]
     command += ["--bundles", str(folder / "bundles"), *(["--small"] if small else [])]
-    environment = os.environ | {"TMPDIR": str(folder)}  # nothing stays behind of one that is killed
-    began = {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", "load before": round(os.getloadavg()[0], 1)}
-    start = time.monotonic()
-    with (folder / f"{name}.log").open("w+", encoding="utf-8") as errors:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            printed, _ = process.communicate(timeout=limit)
-            errors.seek(0)
-            found = outcome(process.returncode, printed, errors.read())
-        except subprocess.TimeoutExpired:
-            found = {"failed": f"not done after {limit:g} s"}
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all that it started
-            process.wait()
-    return began | {"seconds": round(time.monotonic() - start)} | found
-
-
-def outcome(code: int, printed: str, said: str) -> dict[str, Any]:
-    """Read what a section printed, or give the last line of what it said, without paths."""
-    if code:
-        click.echo(said[-4000:], err=True)
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), f"exit code {code}")
-        return {"failed": re.sub(r"[^\s'\"]*/[^\s'\"]*", "…", last.strip())[:200]}
-    found: dict[str, Any] = json.loads(printed)
-    return found if found["rows"] else {"failed": "measured nothing"}
+    environment = os.environ | {"TMPDIR": str(folder)}  # nothing is left of one that is killed
+    facts: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
+    facts["load before"], start = round(os.getloadavg()[0], 1), time.monotonic()
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, said = process.communicate(timeout=limit)
+        if process.returncode:
+            click.echo(said[-4000:], err=True)
+            # The last line, without paths.
+            last = said.strip().rpartition("\n")[2] or f"exit code {process.returncode}"
+            facts["failed"] = re.sub(r"[^\s'\"]*/[^\s'\"]*", "…", last.strip())[:200]
+        else:
+            facts |= json.loads(printed)
+    except subprocess.TimeoutExpired:
+        facts["failed"] = f"not done after {limit:g} s"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with all that it started
+        process.wait()
+    return facts | {"seconds": round(time.monotonic() - start)}
 
 
 @click.command()
 @click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--output", "file", type=click.Path(dir_okay=False, path_type=Path), required=True)
-@click.option(
-    "--only", multiple=True, type=click.Choice(SECTIONS), help="Replace these sections; repeatable."
-)
+@click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="Replace these; repeatable.")
 @click.option("--small", is_flag=True, help="Try all of it quickly; the figures mean nothing.")
 @click.option("--seconds", "limit", default=3600.0, show_default=True, help="that a section may take")
 def main(data: Path, file: Path, only: tuple[str, ...], small: bool, limit: float) -> None:
@@ -113,9 +105,8 @@ def main(data: Path, file: Path, only: tuple[str, ...], small: bool, limit: floa
         for name in only or SECTIONS:
             click.echo(f"{name} ...", err=True)
             found = measured(name, data.resolve(), Path(folder), small=small, limit=limit)
-            results["sections"][name] = found
-            ordered = {each: results["sections"][each] for each in SECTIONS if each in results["sections"]}
-            results["sections"] = ordered
+            sections = results["sections"] | {name: found}
+            results["sections"] = {each: sections[each] for each in SECTIONS if each in sections}
             click.echo(f"    {found.get('failed', 'done')} ({found['seconds']} s)", err=True)
             file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if any("failed" in results["sections"][name] for name in only or SECTIONS):

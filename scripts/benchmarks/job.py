@@ -1,12 +1,11 @@
 """Whole jobs against their kernels: ``privatize`` against its search, ``calibrate`` against plain runs.
 
-    python -m scripts.benchmarks.job --data DATA [--words 1200000]
+    python -m scripts.benchmarks.job --data DATA
 
 ``privatize`` sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions.
 ``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are sums over
 one single-threaded process per core, as Spark runs them. Kernels, sgemm and a bare Spark session are
-measured before and after each job. Report the ratios, the seconds belong to the machine; ratios of processor
-time hardly depend on what else it does.
+measured before and after each job. Report the ratios: the seconds belong to the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +37,7 @@ from scripts.benchmarks.shared import SOURCES, Given, epsilons, run_job, section
 
 CORES: Final = len(os.sched_getaffinity(0))
 DPTEXT: Final = (sys.executable, "-m", "dptext_spark")
+EPSILON: Final = 15.0
 FEW_WORDS: Final = 20_000
 STAYS: Final = (0.95, 0.8, 0.6, 0.4, 0.2, 0.05)
 PLAIN_RUNS: Final = 256
@@ -51,31 +50,25 @@ spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").c
 
 
 @section
-@click.option("--words", default=1_200_000, show_default=True, help="about that many")
-@click.option("--epsilon", default=15.0, show_default=True)
-@click.option("--calibrated", default=10_000, show_default=True, help="words to calibrate")
-@click.option("--runs", default=1000, show_default=True, help="of each of them")
-def main(given: Given, words: int, epsilon: float, calibrated: int, runs: int) -> dict[str, Any]:
+def main(given: Given) -> dict[str, Any]:
     """Measure both jobs."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     seconds = 0.2 if given.small else 20.0
-    words, calibrated, runs = (2_000, 20, 50) if given.small else (words, calibrated, runs)
+    words, calibrated, runs = (2_000, 20, 50) if given.small else (1_200_000, 10_000, 1_000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paragraphs(given.data / "novels_98" / "novels_98.parquet", folder / "novels", words)
         vectors = given.data / SOURCES["glove-50d"] / "vectors.npy"
         few = build_embedding(vectors, folder / "few", limit=FEW_WORDS)
-        rows = [
-            {
-                "embedding": shape(each),
-                **privatized(each, folder / "novels", folder / str(n), epsilon, seconds),
-            }
-            for n, each in enumerate((given.bundle("glove-300d"), few))
-        ]
+        rows = []
+        for each in (given.bundle("glove-300d"), few):
+            output = folder / f"out-{each.dimension}"
+            found = privatized(each, folder / "novels", output, seconds)
+            rows.append({"embedding": shape(each), **found})
         rows.append(calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds))
     notes = [
-        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {epsilon:g}, on "
+        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {EPSILON:g}, on "
         f"{CORES} cores; kernel and sgemm in one process per core. Rates are of perturbed words.",
         f"Calibration: {calibrated:,} words x {runs:,} runs at {len(STAYS)} epsilons of `laplace`; processor "
         "time is that of all processes, Spark and all tables included.",
@@ -96,36 +89,27 @@ def paragraphs(novels: Path, target: Path, words: int) -> None:
         pq.write_table(pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet")
 
 
-def privatized(
-    embedding: Embedding, table: Path, output: Path, epsilon: float, seconds: float
-) -> dict[str, float]:
-    """Measure ``privatize`` with an embedding, and what it is compared with."""
+def privatized(embedding: Embedding, table: Path, output: Path, seconds: float) -> dict[str, float]:
+    """Measure ``privatize`` with an embedding, and what it is compared with before and after it."""
 
     def beside() -> tuple[float, ...]:
-        """Rates of sgemm and kernel, the kernel's also in processor time; seconds of a bare session, also."""
-        taken, use = run_job([sys.executable, "-c", BARE])
-        kernel = [
-            on_all_cores(kernel_words, embedding.path, epsilon, seconds, clock) for clock in (False, True)
-        ]
-        return on_all_cores(sgemm_flops, seconds), kernel[0], kernel[1] / CORES, taken, use.processor
+        """Rates of sgemm and of the kernel, and the seconds of a bare session."""
+        kernel = on_all_cores(kernel_words, embedding.path, seconds)
+        return on_all_cores(sgemm_flops, seconds), kernel, run_job([sys.executable, "-c", BARE])[0]
 
     before = beside()
     options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
-    command = [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(epsilon)]
-    taken, use = run_job(command)
+    taken, use = run_job(
+        [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(EPSILON)]
+    )
     after = beside()
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
     words = report["replaced"] + report["unchanged"]
-    sgemm, kernel, of_processor, bare, bare_processor = np.mean([before, after], axis=0).tolist()
-    flops = 2 * embedding.releasable * embedding.dimension
+    sgemm, kernel, bare = np.mean([before, after], axis=0).tolist()
     return {
-        "search kernel / sgemm": kernel * flops / sgemm,
+        "search kernel / sgemm": kernel * 2 * embedding.releasable * embedding.dimension / sgemm,
         "whole job / search kernel": words / taken / kernel,
         "job without a bare session / search kernel": words / (taken - bare) / kernel,
-        "whole job / search kernel, processor time": words / use.processor / of_processor,
-        "job without a bare session / search kernel, processor time": words
-        / (use.processor - bare_processor)
-        / of_processor,
         "the matrix in all processes / its size": use.peaks["matrix"] / (embedding.vectors.nbytes / 1e6),
         "job, words/s": words / taken,
         "search kernel, after / before": after[1] / before[1],
@@ -135,19 +119,18 @@ def privatized(
 
 
 def calibration(embedding: Embedding, output: Path, words: int, runs: int, seconds: float) -> dict[str, Any]:
-    """Measure ``calibrate``, and plain runs before and after it."""
+    """Measure ``calibrate``, and plain runs before and after it, in draws in a second of processor time."""
     grid = [float(f"{e:.4g}") for e in epsilons(embedding, STAYS)]
-    plain = [on_all_cores(plain_draws, embedding.path, grid, seconds)]
-    options = (
-        f"--embedding {embedding.path} --output {output} --words {words} --runs {runs} --mechanism laplace"
-    )
-    _, use = run_job([*DPTEXT, "calibrate", *options.split(), "--epsilon", *map(str, grid)])
-    plain.append(on_all_cores(plain_draws, embedding.path, grid, seconds))
-    draws = words * runs * len(grid) / use.processor
+    options = f"--embedding {embedding.path} --output {output} --words {words} --runs {runs}"
+    command = [*DPTEXT, "calibrate", *options.split(), "--mechanism", "laplace", "--epsilon", *map(str, grid)]
+    before = on_all_cores(plain_draws, embedding.path, grid, seconds)
+    _, use = run_job(command)
+    after = on_all_cores(plain_draws, embedding.path, grid, seconds)
+    plain, draws = (before + after) / 2 / CORES, words * runs * len(grid) / use.processor
     return {
         "embedding": shape(embedding),
-        "calibration / plain runs, draws in a second of processor time": draws / (np.mean(plain) / CORES),
-        "plain runs, after / before": plain[1] / plain[0],
+        "calibration / plain runs, draws in a second of processor time": draws / plain,
+        "plain runs, after / before": after / before,
     }
 
 
@@ -160,14 +143,16 @@ def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
         return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
 
 
-def _repeat(step: Callable[[], int], seconds: float, *, processor: bool = False) -> float:
-    """Run a step for some seconds; give its work per second on the clock, or of the processor."""
-    clock = time.process_time if processor else time.perf_counter
+def rate(
+    step: Callable[[], object], work: int, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Repeat a step of so much work for some seconds; give the work of a second."""
     with threadpool_limits(1):
         step()
         done, start = 0, clock()
         while clock() - start < seconds:
-            done += step()
+            step()
+            done += work
         return done / (clock() - start)
 
 
@@ -175,46 +160,26 @@ def sgemm_flops(seconds: float) -> float:
     """Operations a second: products of large square matrices in single precision."""
     a, b = np.ones((2, 2048, 2048), dtype=np.float32)
     out = np.empty_like(a)
-
-    def step() -> int:
-        np.matmul(a, b, out=out)
-        return 2 * 2048**3
-
-    return _repeat(step, seconds)
+    return rate(lambda: np.matmul(a, b, out=out), 2 * 2048**3, seconds)
 
 
-def kernel_words(bundle: Path, epsilon: float, seconds: float, processor: bool) -> float:
+def kernel_words(bundle: Path, seconds: float) -> float:
     """Words a second of the search kernel alone, on points noisy as in the job."""
-    embedding, laplace = Embedding.open(bundle, verify=False), Laplace(epsilon=epsilon)
+    embedding, laplace = Embedding.open(bundle, verify=False), Laplace(epsilon=EPSILON)
     bound = laplace.bind(embedding, ExactSearch.over(embedding))
     words = np.arange(12_288) * 13 % embedding.releasable
     width = laplace.uniforms_per_token(embedding.dimension)
     points = bound.points(words, np.random.default_rng(0).random((len(words), width))[:, :-1])
-
-    def step() -> int:
-        bound.search(points)
-        return len(points)
-
-    return _repeat(step, seconds, processor=processor)
+    return rate(lambda: bound.search(points), len(points), seconds)
 
 
 def plain_draws(bundle: Path, grid: list[float], seconds: float) -> float:
     """Draws in a second of processor time of plain runs, as many of each epsilon."""
-    embedding = Embedding.open(bundle, verify=False)
-    draw = estimator(
-        [Laplace(epsilon=e) for e in grid],
-        embedding,
-        search=ExactSearch.over(embedding),
-        runs=PLAIN_RUNS,
-        name="plain",
-    )
+    embedding, each = Embedding.open(bundle, verify=False), [Laplace(epsilon=e) for e in grid]
+    draw = estimator(each, embedding, search=ExactSearch.over(embedding), runs=PLAIN_RUNS, name="plain")
     words = np.arange(2) * (len(embedding.words) // 3)
-
-    def step() -> int:
-        draw(words, block=0)
-        return len(words) * PLAIN_RUNS * len(grid)
-
-    return _repeat(step, seconds, processor=True)
+    work = len(words) * PLAIN_RUNS * len(grid)
+    return rate(lambda: draw(words, block=0), work, seconds, time.process_time)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a large vocabulary takes: to build, to open, to share between workers, and to search.
+"""What a large vocabulary takes: to build, to open, and to search.
 
-    python -m scripts.benchmarks.large_vocabulary --data DATA [--words 3000000] [--epsilon 15 --epsilon 30]
+    python -m scripts.benchmarks.large_vocabulary --data DATA
 
 The words are made: each is one of those of GloVe 840B, moved by half the distance to its nearest word, so
 that near words come in clusters. At 3,000,000 x 300 the source and the bundle need 3.6 GB each, and the
@@ -10,57 +10,53 @@ index as much.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final, cast
 
-import click
 import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration.recall import RECALL, Recall, chosen_search, recall_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import VECTORS, write_header
+from dptext_spark.embedding.spaces import write_header
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.search.exact import ExactSearch
-from scripts.benchmarks.shared import Given, Turns, multiples, run_job, sanitizer, section, shape
+from scripts.benchmarks.shared import Given, Turns, run_job, sanitizer, seconds, section, shape
 from scripts.experiments.shared import evenly
 
 CHUNK: Final = 1 << 16
-WORKERS: Final = 2
+WORDS: Final = 3_000_000
 SMALL: Final = 4_000
 
 
 @section
-@click.option("--words", default=3_000_000, show_default=True)
-@click.option("--epsilon", "epsilons", type=float, multiple=True, default=(15.0, 30.0), show_default=True)
-def main(given: Given, words: int, epsilons: tuple[float, ...]) -> dict[str, Any]:
+def main(given: Given) -> dict[str, Any]:
     """Build, open and search a bundle of so many words."""
-    words, seconds = (SMALL, 0.1) if given.small else (words, 10.0)
+    words, turn = (SMALL, 0.1) if given.small else (WORDS, 10.0)
     with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
         source, bundle = made_words(given, Path(place), words), Path(place, "bundle")
         build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]
         _, use = run_job([*build, "--index", "ivf"])
         source.unlink()
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
+            verified, unverified = pool.map(opened, [bundle] * 2, [True, False])
         rows: list[dict[str, Any]] = [
             {
                 "what": "build, with an index",
                 "processor seconds": use.processor,
                 "MB": use.peaks["driver, without mapped files"],
             },
-            {"what": "open, verified", **alone(opened, bundle, True)},
-            {"what": "open", **alone(opened, bundle, False)},
-            {"what": f"the matrix in {WORKERS} workers together / its size", "multiple": shared(bundle)},
+            {"what": "open, verified", **verified},
+            {"what": "open", **unverified},
         ]
         embedding = Embedding.open(bundle, verify=False)
-        rows += searches(embedding, epsilons, seconds)
+        rows += searches(embedding, turn)
         size = embedding.vectors.nbytes / 1e6
     notes = [
         f"The matrix has {size:,.0f} MB. Its words are those of GloVe 840B, each many times: moved in a "
@@ -93,56 +89,23 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
     return source
 
 
-def alone(function: Any, *arguments: Any) -> Any:
-    """Call a function in a fresh process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 def opened(bundle: Path, verify: bool) -> dict[str, float]:
     """Open a bundle in a process that has opened none: processor time, and the memory that it adds."""
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    before, start = psutil.Process().memory_info().rss, time.process_time()
-    Embedding.open(bundle, verify=verify)
-    seconds = time.process_time() - start
+    before, taken = psutil.Process().memory_info().rss, seconds(lambda: Embedding.open(bundle, verify=verify))
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    return {"processor seconds": seconds, "MB": (int(peak[1]) * 1024 - before) / 1e6 if peak else np.nan}
+    return {"processor seconds": taken, "MB": (int(peak[1]) * 1024 - before) / 1e6 if peak else np.nan}
 
 
-_held: list[Any] = []  # what a worker keeps while it lives
-
-
-def map_all(bundle: Path) -> int:
-    """Open a bundle in a worker and look at all of its matrix; give the process."""
-    embedding = Embedding.open(bundle, verify=False)
-    search = ExactSearch.over(embedding).of_words(embedding)
-    search(np.asarray(embedding.vectors[:1], dtype=np.float64))
-    _held[:] = [embedding, search]
-    time.sleep(0.5)  # so that another worker takes the next bundle
-    return os.getpid()
-
-
-def shared(bundle: Path) -> float:
-    """Memory that the matrix takes in all workers together, as a multiple of its size."""
-    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
-        workers = set(pool.map(map_all, [bundle] * WORKERS))
-        maps = [part for worker in workers for part in psutil.Process(worker).memory_maps(grouped=False)]
-    if len(workers) != WORKERS:
-        raise click.ClickException("one worker did the work of two")
-    held = sum(part.pss for part in maps if part.path == str(bundle / VECTORS))
-    return held / (bundle / VECTORS).stat().st_size
-
-
-def searches(embedding: Embedding, epsilons: tuple[float, ...], seconds: float) -> Iterator[dict[str, Any]]:
+def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
     """Compare the search in lists with the exact one."""
-    for epsilon in epsilons:
+    for epsilon in (15.0, 30.0):
         laplace = Laplace(epsilon=epsilon)
         search = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace])
         with threadpool_limits(1):
-            exact = Turns(sanitizer(embedding, laplace), seconds=seconds)
-            own = sanitizer(embedding, laplace, search)
-            lists = Turns(own, seconds=seconds)
-            multiple = float(np.median([*multiples(exact, lists, 2)]))
+            exact = Turns(sanitizer(embedding, laplace), seconds=turn)
+            lists = Turns(sanitizer(embedding, laplace, search), seconds=turn)
+            multiple = lists.multiple(exact)
         found = cast(Recall, recall_of(search, laplace, embedding)).facts
         yield {
             "what": "search in lists / exact search",

@@ -12,33 +12,21 @@ whose lists are there.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import numpy as np
-import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
-from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
-from scripts.benchmarks.shared import (
-    LENGTH,
-    SOURCES,
-    Given,
-    Texts,
-    Turns,
-    multiples,
-    sanitizer,
-    section,
-    shape,
-)
+from scripts.benchmarks.shared import LENGTH, SOURCES, Given, Texts, Turns, sanitizer, section, shape
 from scripts.experiments.shared import made_embedding
 
+EPSILON: Final = 15.0
 SAMPLE: Final = 200
 """Words whose N_w is computed."""
 LAPLACE_WORDS: Final = 4_000
@@ -52,67 +40,52 @@ EXPONENTIAL: Final = (
 
 
 @section
-@click.option("--epsilon", default=15.0, show_default=True)
-@click.option("--seconds", default=2.0, show_default=True, help="length of a turn")
 @click.option("--tokens", default=14_000_000, show_default=True, help="words of exponential")
-def main(given: Given, epsilon: float, seconds: float, tokens: int) -> dict[str, Any]:
+def main(given: Given, tokens: int) -> dict[str, Any]:
     """Measure every mechanism."""
-    seconds, tokens, batch = (0.05, 800, 400) if given.small else (seconds, tokens, 400 * LENGTH)
+    turn, tokens, batch = (0.05, 800, 400) if given.small else (2.0, tokens, 400 * LENGTH)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         for name in SOURCES:
-            rows += noise(given.bundle(name), epsilon, seconds)
+            rows += noise(given.bundle(name), turn)
         for name, own, spec in EXPONENTIAL:
             rows.append(exponential(given.bundle(name), own, spec, tokens, batch))
     notes = [
-        f"One thread, processor time, words of Zipf's law; turns of {seconds:g} s and of `laplace`. "
+        f"One thread, processor time, words of Zipf's law; turns of {turn:g} s and of `laplace`. "
         "Hyperbolic mechanisms have the same matrix, shrunk into the ball.",
         f"`exponential`: {tokens:,} words, then {batch:,} whose lists are there; N_w of {SAMPLE} words.",
     ]
     return {"title": "Mechanisms compared", "rows": rows, "notes": notes}
 
 
-def noise(embedding: Embedding, epsilon: float, seconds: float) -> Iterator[dict[str, Any]]:
+def noise(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
     """Compare mechanisms that draw noise."""
     n, matrix = embedding.dimension, np.asarray(embedding.vectors, dtype=np.float64)
     matrix = matrix * (0.95 / np.sqrt(np.square(matrix).sum(axis=1).max()))
-    reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=epsilon)), seconds=seconds)
+    reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=EPSILON)), seconds=turn)
     with tempfile.TemporaryDirectory() as folder:
         ball = made_embedding(embedding.words.to_pylist(), matrix, Path(folder, "ball"), "poincare")
         for space, spec, own in (
-            (embedding, "laplace:select=vickrey,t=0.5", epsilon),
-            (embedding, "mahalanobis:lambda=0.5", epsilon),
-            (embedding, f"projection:sensitivity=spectral,dimension={min(54, n // 2)}", epsilon),
+            (embedding, "laplace:select=vickrey,t=0.5", EPSILON),
+            (embedding, "mahalanobis:lambda=0.5", EPSILON),
+            (embedding, f"projection:sensitivity=spectral,dimension={min(54, n // 2)}", EPSILON),
             (ball, "hyperbolic", 2.0 * n),
             (ball, "hyperbolic-icdm", 2.0 * n),
         ):
-            turns = Turns(sanitizer(space, mechanism(spec, epsilon=own)), seconds=seconds)
-            multiple = float(np.median([*multiples(reference, turns, 2)]))
-            yield {
-                "embedding": shape(embedding),
-                "mechanism": spec,
-                "ε": own,
-                "multiple of laplace": multiple,
-            }
+            turns = Turns(sanitizer(space, mechanism(spec, epsilon=own)), seconds=turn)
+            about = {"embedding": shape(embedding), "mechanism": spec, "ε": own}
+            yield about | {"multiple of laplace": turns.multiple(reference)}
 
 
 def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, batch: int) -> dict[str, Any]:
     """Compare ``exponential``, its lists included and its lists made."""
     texts, configured = Texts(embedding), mechanism(spec, epsilon=epsilon)
-    own, laplace = (
-        sanitizer(embedding, each) for each in (configured, mechanism("laplace", epsilon=epsilon))
-    )
-
-    def seconds(sanitizer: Sanitizer, rows: pa.Array) -> float:
-        start = time.process_time()
-        sanitizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
-        return time.process_time() - start
-
-    before = seconds(laplace, texts.rows(LAPLACE_WORDS))
-    taken = [seconds(own, texts.rows(batch)) for _ in range(-(-tokens // batch))]
-    rows = texts.rows(batch)
-    again = min(seconds(own, rows) for _ in range(4))
-    after = seconds(laplace, texts.rows(LAPLACE_WORDS))
+    own = sanitizer(embedding, configured)
+    laplace = sanitizer(embedding, mechanism("laplace", epsilon=epsilon))
+    before, _ = texts.sanitized(laplace, LAPLACE_WORDS)
+    turns = [texts.sanitized(own, batch)[0] for _ in range(-(-tokens // batch))]
+    again, _ = texts.sanitized(own, batch, times=4)
+    after, _ = texts.sanitized(laplace, LAPLACE_WORDS)
     each = (before + after) / 2.0 / LAPLACE_WORDS
     sample = np.unique(texts.ids(SAMPLE))
     law: Any = configured.bind(embedding, ExactSearch.over(embedding))
@@ -121,7 +94,7 @@ def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, ba
         "mechanism": spec,
         "ε": epsilon,
         "N_w": float(law.probabilities(sample)[np.arange(len(sample)), sample].mean()),
-        "multiple of laplace": each * len(taken) * batch / sum(taken),
+        "multiple of laplace": each * len(turns) * batch / sum(turns),
         "multiple of laplace, lists made": each * batch / again,
         "laplace, after / before": after / before,
     }

@@ -35,11 +35,9 @@ PEAKS: Final = {
 @section
 @click.option("--vocabulary", type=int, multiple=True, default=(33_860, 400_000), help="repeatable")
 @click.option("--words", type=int, multiple=True, default=(20_000,), help="of the table; repeatable")
-@click.option("--dimension", default=300, show_default=True)
-def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...], dimension: int) -> dict[str, Any]:
+def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> dict[str, Any]:
     """Measure executors' peaks for each size of the vocabulary and of the table."""
-    if given.small:
-        vocabulary, words, dimension = (500,), (400, 8_000), 10
+    vocabulary, words, dimension = ((500,), (400, 8_000), 10) if given.small else (vocabulary, words, 300)
     rows = []
     for size in vocabulary:
         for length in words:

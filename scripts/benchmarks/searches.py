@@ -1,6 +1,6 @@
 """Searches for the nearest word of noisy points: ours, exact and in lists, and those of faiss.
 
-    python -m scripts.benchmarks.searches --data DATA [--recall 0.98]
+    python -m scripts.benchmarks.searches --data DATA
 
 Every search takes turns with the exact one, in one thread, on the same noisy points; time is the
 processor's. Recall is the share of points for which the exact nearest word is found. The last rows compare
@@ -10,13 +10,12 @@ whole kernels, noise included.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
-import click
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import POINT_BLOCK, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
-from scripts.benchmarks.shared import Given, epsilons, section, shape
+from scripts.benchmarks.shared import Given, epsilons, seconds, section, shape
 
 STAYS: Final = (0.1, 0.5, 0.9)
 KERNELS: Final = (5.0, 10.0, 20.0)
@@ -49,23 +48,22 @@ Find = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 
 
 @section
-@click.option("--recall", default=RECALL, show_default=True)
-def main(given: Given, recall: float) -> dict[str, Any]:
+def main(given: Given) -> dict[str, Any]:
     """Compare searches for the nearest word of noisy points."""
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         flat = given.bundle("glove-50d", lists=True)
         for embedding in (given.bundle("glove-300d", lists=True), flat, jittered(given)):
-            indexes = Indexes.over(embedding)
+            indexes = indexes_of(embedding)
             for stays, epsilon in zip(STAYS, epsilons(embedding, STAYS), strict=True):
                 laplace = Laplace(epsilon=round(float(epsilon), 2))
-                found = compared(embedding, indexes, laplace, recall, 0.01 if given.small else 1.0)
+                found = compared(embedding, indexes, laplace, 0.01 if given.small else 1.0)
                 rows += [{"noise": f"N_w near {stays}", **row} for row in found]
-        rows += [kernels(flat, Laplace(epsilon=epsilon), recall, given.small) for epsilon in KERNELS]
+        rows += [kernels(flat, Laplace(epsilon=epsilon), given.small) for epsilon in KERNELS]
     notes = [
         "One thread, processor time, by turns on the same noisy points of `laplace`, words by Zipf's "
         f"law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact nearest word is found.",
-        f"Lists: as many are looked at as recall {recall:g} needs; those of faiss have the same centroids. "
+        f"Lists: as many are looked at as recall {RECALL:g} needs; those of faiss have the same centroids. "
         f"HNSW32 takes the least efSearch with that recall on {FEW} of the points, or the best one.",
         "The largest table is made: words of GloVe 840B, each many times, moved by half the distance of near "
         "words.",
@@ -84,41 +82,32 @@ def jittered(given: Given) -> Embedding:
     return Embedding.open(folder, verify=False)
 
 
-class Indexes(NamedTuple):
-    """The indexes of faiss over a bundle's words; its lists are the bundle's, to the centroid."""
+def indexes_of(embedding: Embedding) -> tuple[Any, Any, Any]:
+    """Make indexes of faiss over a bundle's words: flat, with the bundle's own lists, and HNSW."""
+    vectors = np.ascontiguousarray(embedding.vectors[: embedding.releasable], dtype=np.float32)
+    dimension, (lists,) = vectors.shape[1], made(embedding)
+    flat, centroids = faiss.IndexFlatL2(dimension), faiss.IndexFlatL2(dimension)
+    flat.add(vectors)
+    centroids.add(np.ascontiguousarray(InvertedLists.open(embedding, lists).centroids))
+    ivf, hnsw = faiss.IndexIVFFlat(centroids, dimension, lists), faiss.IndexHNSWFlat(dimension, 32)
+    ivf.is_trained = True
+    ivf.add(vectors)
+    faiss.omp_set_num_threads(len(os.sched_getaffinity(0)))
+    hnsw.add(vectors)
+    faiss.omp_set_num_threads(1)
+    return flat, ivf, hnsw
 
-    flat: Any
-    ivf: Any
-    hnsw: Any
-    centroids: Any  # the index does not own them
 
-    @classmethod
-    def over(cls, embedding: Embedding) -> Indexes:
-        """Make them."""
-        vectors = np.ascontiguousarray(embedding.vectors[: embedding.releasable], dtype=np.float32)
-        dimension, (lists,) = vectors.shape[1], made(embedding)
-        flat, centroids = faiss.IndexFlatL2(dimension), faiss.IndexFlatL2(dimension)
-        flat.add(vectors)
-        centroids.add(np.ascontiguousarray(InvertedLists.open(embedding, lists).centroids))
-        ivf, hnsw = faiss.IndexIVFFlat(centroids, dimension, lists), faiss.IndexHNSWFlat(dimension, 32)
-        ivf.is_trained = True
-        ivf.add(vectors)
-        faiss.omp_set_num_threads(len(os.sched_getaffinity(0)))
-        hnsw.add(vectors)
-        faiss.omp_set_num_threads(1)
-        return cls(flat, ivf, hnsw, centroids)
-
-    def set_width(self, points: NDArray[np.float64], nearest: NDArray[np.int64], recall: float) -> int:
-        """Give HNSW the least efSearch that reaches the recall, else the one with the best."""
-        best = 0.0, WIDTHS[0]
-        for width in WIDTHS:
-            self.hnsw.hnsw.efSearch = width
-            found = finder(self.hnsw)(points[:FEW])
-            best = max(best, (float((found == nearest[:FEW]).mean()), width))
-            if best[0] >= recall:
-                break
-        self.hnsw.hnsw.efSearch = best[1]
-        return best[1]
+def set_width(index: Any, points: NDArray[np.float64], nearest: NDArray[np.int64]) -> int:
+    """Give HNSW the least efSearch that reaches the recall, else the one with the best."""
+    best = 0.0, WIDTHS[0]
+    for width in WIDTHS:
+        index.hnsw.efSearch = width
+        best = max(best, (float((finder(index)(points) == nearest).mean()), width))
+        if best[0] >= RECALL:
+            break
+    index.hnsw.efSearch = best[1]
+    return best[1]
 
 
 def finder(index: Any) -> Find:
@@ -127,39 +116,35 @@ def finder(index: Any) -> Find:
 
 
 def compared(
-    embedding: Embedding, indexes: Indexes, laplace: Laplace, recall: float, turn: float
+    embedding: Embedding, indexes: tuple[Any, Any, Any], laplace: Laplace, turn: float
 ) -> Iterator[dict[str, Any]]:
     """Compare all searches at an epsilon, by turns of about so many seconds."""
-    ours = cast(IvfSearch, chosen_search(f"ivf:recall={recall}", embedding, [laplace]))
+    ours = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
     drawn = sample_of(laplace, embedding, embedding.releasable)
     order = np.random.default_rng(0).permutation(len(drawn.points))
     words, points, nearest = drawn.words[order], drawn.points[order], drawn.nearest[order]
-    lists, width = f"{ours.probes} of {ours.lists} lists", indexes.set_width(points, nearest, recall)
-    indexes.ivf.nprobe = ours.probes
-    least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
-
-    def enough(find: Find) -> NDArray[np.float64]:
-        """Take whole blocks of points for about a turn, and enough for faiss."""
-        each = seconds(lambda: find(points[:least])) / min(least, len(points))
-        count = int(np.clip(turn / max(each, 1e-9), least, len(points)))
-        return points[: count - count % POINT_BLOCK]
-
-    every = [
-        (name, setting, find, enough(find))
-        for name, setting, find in (
-            ("exact, ours", "", ExactSearch.over(embedding).of_words(embedding)),
-            ("ivf, ours", lists, ours.of_words(embedding)),
-            ("IndexFlatL2, faiss", "", finder(indexes.flat)),
-            ("IVF,Flat, faiss", lists, finder(indexes.ivf)),
-            ("HNSW32, faiss", f"efSearch {width}", finder(indexes.hnsw)),
-        )
-    ]
-    taken = np.array(
-        [[seconds(lambda: find(own)) / len(own) for *_, find, own in every] for _ in range(ROUNDS)]  # noqa: B023
+    flat, ivf, hnsw = indexes
+    lists, width = (
+        f"{ours.probes} of {ours.lists} lists",
+        set_width(hnsw, points[:FEW], nearest[:FEW]),
     )
-    for (name, setting, find, own), multiple in zip(
-        every, np.median(taken[:, :1] / taken, axis=0), strict=True
+    ivf.nprobe = ours.probes
+    least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
+    every: list[tuple[str, str, Find, NDArray[np.float64]]] = []
+    for name, setting, find in (
+        ("exact, ours", "", ExactSearch.over(embedding).of_words(embedding)),
+        ("ivf, ours", lists, ours.of_words(embedding)),
+        ("IndexFlatL2, faiss", "", finder(flat)),
+        ("IVF,Flat, faiss", lists, finder(ivf)),
+        ("HNSW32, faiss", f"efSearch {width}", finder(hnsw)),
     ):
+        # Whole blocks of points for about a turn, and enough for faiss.
+        each = seconds(partial(find, points[:least])) / min(least, len(points))
+        count = int(np.clip(turn / max(each, 1e-9), least, len(points)))
+        every.append((name, setting, find, points[: count - count % POINT_BLOCK]))
+    taken = [[seconds(partial(find, own)) / len(own) for *_, find, own in every] for _ in range(ROUNDS)]
+    multiples = np.median(np.array(taken)[:, :1] / np.array(taken), axis=0)
+    for (name, setting, find, own), multiple in zip(every, multiples, strict=True):
         yield {
             "embedding": shape(embedding),
             "search": name,
@@ -171,18 +156,11 @@ def compared(
         }
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Processor time of some work."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def kernels(embedding: Embedding, laplace: Laplace, recall: float, small: bool) -> dict[str, Any]:
+def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, Any]:
     """Compare whole kernels at an epsilon: words and uniforms in, words out."""
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
     words = words[:EXACT_WORDS] if small else words
-    search = cast(IvfSearch, chosen_search(f"ivf:recall={recall}", embedding, [laplace]))
+    search = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
     found = sample_of(laplace, embedding, embedding.releasable).measured(search).facts
     uniforms = np.random.default_rng(1).random((len(words), laplace.uniforms_per_token(embedding.dimension)))
     exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), search))

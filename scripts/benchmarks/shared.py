@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -45,6 +45,13 @@ MOST: Final = 2_000 * LENGTH
 def sanitizer(embedding: Embedding, configured: Mechanism, search: Search | None = None) -> Sanitizer:
     """Open a release under a fresh key."""
     return Sanitizer.open(Release.open(embedding=embedding, mechanism=configured, search=search))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Processor time of some work."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 # The command of a section
@@ -109,7 +116,6 @@ class Use(threading.Thread):
     Attributes:
         peaks: ``JVM``, ``executor``, ``driver`` and ``worker`` (resident, or without mapped files), ``worker,
             private`` (without the matrix) and ``matrix`` (the proportional share of all processes together).
-        processor: Seconds of all processes, less what each spent after its last sample.
     """
 
     EVERY = 0.25
@@ -123,6 +129,7 @@ class Use(threading.Thread):
 
     @property
     def processor(self) -> float:
+        """Seconds of all processes, less what each spent after its last sample."""
         return sum(self._spent.values())
 
     def run(self) -> None:
@@ -130,12 +137,14 @@ class Use(threading.Thread):
         while not self.stop.wait(self.EVERY):
             shares = time.monotonic() >= due
             due += self.RARELY * shares
-            matrix = 0
-            for process in _below(self._root):
+            matrix, below = 0, []
+            with suppress(psutil.Error):
+                top = psutil.Process(self._root)
+                below = [each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()]
+            for process in below:
                 with suppress(psutil.Error):  # it ended meanwhile
                     matrix += self._look(process, shares)
-            if matrix:
-                self._peak("matrix", matrix)
+            self._peak("matrix", matrix)
 
     def _look(self, process: psutil.Process, shares: bool) -> int:
         """Note what a process uses; give the bytes of the matrix that it accounts for."""
@@ -155,15 +164,8 @@ class Use(threading.Thread):
         return sum(part.pss for part in maps)
 
     def _peak(self, name: str, value: float) -> None:
-        self.peaks[name] = max(self.peaks[name], value / 1e6)
-
-
-def _below(root: int) -> list[psutil.Process]:
-    """Give the processes of a tree, without this one."""
-    with suppress(psutil.Error):
-        top = psutil.Process(root)
-        return [each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()]
-    return []
+        if value > 0:
+            self.peaks[name] = max(self.peaks[name], value / 1e6)
 
 
 def _role(process: psutil.Process) -> str:
@@ -208,10 +210,16 @@ class Texts:
         """Draw word ids."""
         return np.searchsorted(self.weights, self.rng.random(count) * self.weights[-1])
 
-    def rows(self, count: int) -> pa.Array:
-        """Draw rows of ``LENGTH`` words."""
+    def sanitized(self, own: Sanitizer, count: int, times: int = 1) -> tuple[float, int]:
+        """Draw rows of ``LENGTH`` words and sanitize them: least processor time, and words unchanged."""
         offsets = np.arange(0, count + 1, LENGTH, dtype=np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(self.ids(count))))
+        rows = pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(self.ids(count))))
+        ids, best = pa.array(range(len(rows))), np.inf
+        for _ in range(times):
+            start = time.process_time()
+            counts = own.sanitize(rows, ids, column="tokens").counts
+            best = min(best, time.process_time() - start)
+        return best, int(counts.unchanged.sum())
 
 
 class Turns:
@@ -233,22 +241,15 @@ class Turns:
 
     def rate(self) -> float:
         """Words a second of processor time, over one turn."""
-        rows = self._texts.rows(self.count)
-        ids, start = pa.array(range(len(rows))), time.process_time()
-        counts = self._sanitizer.sanitize(rows, ids, column="tokens").counts
-        seconds = time.process_time() - start
+        taken, unchanged = self._texts.sanitized(self._sanitizer, self.count)
         self.words += self.count
-        self.unchanged += int(counts.unchanged.sum())
-        return self.count / seconds
+        self.unchanged += unchanged
+        return self.count / taken
 
-
-def multiples(reference: Turns, own: Turns, rounds: int) -> Iterator[float]:
-    """Take turns, each between two of the reference: multiples of its rate."""
-    before = reference.rate()
-    for _ in range(rounds):
-        rate, after = own.rate(), reference.rate()
-        yield 2.0 * rate / (before + after)
-        before = after
+    def multiple(self, reference: Turns) -> float:
+        """Take two turns, each between two of the reference: the mean multiple of its rate."""
+        rates = [reference.rate(), self.rate(), reference.rate(), self.rate(), reference.rate()]
+        return rates[1] / (rates[0] + rates[2]) + rates[3] / (rates[2] + rates[4])
 
 
 def epsilons(embedding: Embedding, stays: Sequence[float]) -> NDArray[np.float64]:

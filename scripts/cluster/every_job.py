@@ -51,12 +51,15 @@ class Places:
     Attributes:
         driver: The submitting host's own folder.
         shared: What all hosts see: ``input`` and ``output``.
-        undrawn: Stand-ins for what draws pages and pictures: the packed environment lacks it too.
     """
 
     driver: Path
     shared: Path
-    undrawn: Path
+
+    @property
+    def undrawn(self) -> Path:
+        """Stand-ins for what draws pages and pictures: the packed environment lacks it too."""
+        return self.shared / "undrawn"
 
     def fill(self) -> None:
         """Put package, key and input where they belong."""
@@ -132,9 +135,8 @@ class Job:
             if where is None:
                 self.output.rename(aside)
         different, said = compared(aside, self.output)
-        click.echo(f"{line}  {said}: {'DIFFERENT' if different else 'equal'}")
-        for name in different:
-            click.echo(f"  {name}")
+        verdict = "DIFFERENT" if different else "equal"
+        click.echo("\n  ".join([f"{line}  {said}: {verdict}", *different]))
         return not different
 
 
@@ -172,8 +174,7 @@ def main(jobs: Sequence[str]) -> None:
                 "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
                 "Run as root, or where user namespaces are allowed."
             )
-        shared = folder / "shared"
-        places = Places(driver=folder / "submit", shared=shared, undrawn=shared / "undrawn")
+        places = Places(driver=folder / "submit", shared=folder / "shared")
         places.fill()
         keep = not compare_all(folder, places, jobs)
     finally:

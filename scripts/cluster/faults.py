@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,8 +32,9 @@ import pyarrow.parquet as pq
 from dptext_spark.demo import GLOVE, QUERIES
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
+from scripts.cluster.left_behind import SETTINGS, a_cluster
 from tests.helpers.canaries import found, text_forms
-from tests.helpers.cluster import QUICK_JAVA, Cluster, Wrong, expect, wait_for, write_key
+from tests.helpers.cluster import Cluster, Wrong, expect, wait_for, write_key
 from tests.helpers.comparison import content, settled
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -49,18 +49,8 @@ OVERWRITE: Final = ("--mode", "overwrite")
 RELEASE: Final = (
     "--mechanism laplace --epsilon 10 --text text --id id --keep id --write-option compression=none"
 )
-SETTINGS: Final = {
-    "spark.executor.cores": "1",
-    "spark.executor.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-    # One task for each file.
-    "spark.sql.files.maxPartitionBytes": "8m",
-    "spark.sql.files.openCostInBytes": "8m",
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.rolling.enabled": "false",
-    # Nothing compressed: what is left behind is searched for the canary.
-    **{f"spark.{what}.compress": "false" for what in ("eventLog", "shuffle", "shuffle.spill", "broadcast")},
-}
+# One task for each file.
+SPLITTING: Final = {f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBytes", "openCostInBytes")}
 
 Outcome: TypeAlias = tuple[str, str]
 """How the fault is shown to have happened, and what came of it."""
@@ -81,43 +71,34 @@ class Run:
     output: Path
 
     def hidden(self) -> list[Path]:
-        """What lies beside the output under a hidden name."""
+        """What lies next to the output under a hidden name."""
         return list(self.output.parent.glob(f".{self.output.name}.*"))
 
-    def at_work(self) -> None:
-        """Wait until a task's rows are written, and others' are not."""
-        self.wait_for(lambda: [p for d in self.hidden() for p in d.glob("table/_temporary/0/task_*")])
-
-    def started(self) -> None:
-        """Wait until the driver has read its options and has its Spark session."""
-        self.wait_for(lambda: any((self.folder / "events").iterdir()))
-
-    def wait_for(self, condition: Callable[[], object]) -> None:
-        """Wait until a condition holds; the job must be at work until then."""
+    def wait_for(self, pattern: str) -> Run:
+        """Wait until the folders of run and output hold such a file; the job must be at work until then."""
 
         def met() -> object:
             expect(self.process.poll() is None, f"the job ended before the fault:\n{self.log()}")
-            return condition()
+            return any(file for place in (self.folder, self.output.parent) for file in place.glob(pattern))
 
         try:
             wait_for(met, "too late", PATIENCE)
         except TimeoutError:
             raise Wrong(f"the job did not come to where the fault belongs:\n{self.log()}") from None
+        return self
 
-    def end(self) -> int:
-        """Wait for the end; gives the exit code."""
-        return int(self.process.wait(PATIENCE))
+    def at_work(self) -> Run:
+        """Wait until a task's rows are written, and others' are not."""
+        return self.wait_for(f".{self.output.name}.*/table/_temporary/0/task_*")
 
     def log(self) -> str:
         """What the driver printed."""
         return (self.folder / "driver.log").read_text(errors="replace")
 
-    @cached_property
-    def message(self) -> str:
-        """The error in one line."""
-        lines = re.findall(r"^dptext privatize: (.+)$", self.log(), re.MULTILINE)
-        expect(len(lines) == 1, f"no error in one line, but:\n{self.log()}")
-        return str(lines[0])
+    def ended(self, *codes: int) -> None:
+        """Wait for the end, with one of these exit codes."""
+        code = int(self.process.wait(PATIENCE))
+        expect(code in codes, f"exit code {code}:\n{self.log()}")
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Events of a kind in Spark's own log of the run, up to where it ends."""
@@ -125,9 +106,11 @@ class Run:
         lines = file.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if f'"SparkListener{kind}"' in line]
 
-    def task_ends(self) -> Counter[str]:
-        """How tasks ended, with Spark's names for it."""
-        return Counter(event["Task End Reason"]["Reason"] for event in self.events("TaskEnd"))
+    def tasks(self, reason: str) -> int:
+        """Count tasks that ended for a reason, by Spark's name; there must be one."""
+        ends = Counter(event["Task End Reason"]["Reason"] for event in self.events("TaskEnd"))
+        expect(ends[reason], f"tasks ended with {dict(ends)}")
+        return ends[reason]
 
     def content(self) -> tuple[dict[str, Any], Any]:
         """The output's bytes by file, and the report's counts."""
@@ -154,23 +137,22 @@ class World:
         self.disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "small", self.disk], check=True)
 
-    def submit(
-        self, output: str, *options: str, key: bool = True, script: Path = PRIVATIZE, **conf: str
-    ) -> Run:
-        """Start a job; underscores in names of settings stand for dots."""
+    def submit(self, output: str, *options: str, key: bool = True, **conf: str) -> Run:
+        """Start ``privatize``; underscores in names of settings stand for dots."""
+        own = ["--key-file", str(self.folder / "release.key"), "--name", "faults"] if key else []
+        table = ["--input", str(self.table), "--embedding", str(self.bundle), *RELEASE.split()]
+        return self.start(output, PRIVATIZE, *table, *own, *options, "--output", **conf)
+
+    def start(self, output: str, script: Path, *arguments: str, **conf: str) -> Run:
+        """Start a script whose last argument is its output."""
         self.runs += 1
         folder, goal = self.folder / f"run-{self.runs}", self.folder / output
         (folder / "events").mkdir(parents=True)
-        settings = {**SETTINGS, "spark.eventLog.dir": f"file:{folder}/events"}
+        settings = {**SETTINGS, **SPLITTING, "spark.eventLog.dir": f"file:{folder}/events"}
         settings |= {name.replace("_", "."): value for name, value in conf.items()}
-        arguments: list[str | Path] = [script, *options]
-        if script == PRIVATIZE:
-            arguments += ["--input", self.table, "--embedding", self.bundle, *RELEASE.split()]
-            arguments += ["--key-file", self.folder / "release.key", "--name", "faults"] if key else []
-            arguments += ["--output"]
         with (folder / "driver.log").open("wb") as log:
             process = self.cluster.start(
-                *arguments, goal, conf=settings, stdout=log, stderr=subprocess.STDOUT
+                script, *arguments, goal, conf=settings, stdout=log, stderr=subprocess.STDOUT
             )
         return Run(process=process, folder=folder, output=goal)
 
@@ -178,47 +160,46 @@ class World:
         """Check that no text of the table is anywhere but in the table."""
         places = [path for path in self.folder.iterdir() if path != self.table]
         hits = [str(file.relative_to(self.folder)) for file, _ in found(places, {"": text_forms(CANARY)})]
-        expect(not hits, f"text was left behind in {hits}")
+        expect(not hits, f"text was left in {hits}")
 
     @cached_property
     def undisturbed(self) -> tuple[dict[str, Any], Any]:
         """Bytes and counts of a run without a fault."""
         run = self.submit("undisturbed")
-        expect(run.end() == 0, run.log())
-        rows = pq.read_table(run.output)
-        expect(sorted(rows["id"].to_pylist()) == list(range(rows.num_rows)), "rows are lost or doubled")
-        expect(rows.num_rows == pq.read_table(self.table).num_rows, "rows are lost")
+        run.ended(0)
+        given, rows = (pq.read_table(each)["id"].to_pylist() for each in (self.table, run.output))
+        expect(sorted(rows) == sorted(given), "rows are lost or doubled")
         return run.content()
 
     def complete(self, run: Run) -> str:
         """Check that a run wrote what a run without a fault did, all of it, and left nothing else."""
-        code = run.end()
-        expect(code == 0, f"exit code {code}:\n{run.log()}")
+        run.ended(0)
         (files, counts), (expected, expected_counts) = run.content(), self.undisturbed
         expect(files == expected, "the output is not that of the undisturbed run")
         expect(counts == expected_counts, f"the report counts {counts}, without the fault {expected_counts}")
-        expect(not run.hidden(), f"left behind: {run.hidden()}")
+        expect(not run.hidden(), f"left: {run.hidden()}")
         return "complete: the undisturbed run's bytes and counts"
 
     def none(self, run: Run, message: str, *, output: bool = False) -> str:
         """Check that a run wrote nothing, left nothing (unless another's output is there) and said why."""
-        code = run.end()
-        expect(code in (1, 2), f"exit code {code}:\n{run.log()}")
-        expect(message in run.message, f"the message is: {run.message}")
+        run.ended(1, 2)
+        said = re.findall(r"^dptext privatize: (.+)$", run.log(), re.MULTILINE)
+        expect(len(said) == 1 and message in said[0], f"no error in one line, but:\n{run.log()}")
         if not output:
-            names = [f"{run.output.name}{end}" for end in ("", ".release.json", ".private")]
-            left = [name for name in names if run.output.with_name(name).exists()]
-            expect(not left, f"there is an output, or a report: {left}")
-            expect(not run.hidden(), f"left behind: {run.hidden()}")
-        short = re.sub(r"/\S*/", "", run.message)
-        return f'none, exit code {code}: "{short}"'
+            names = [
+                run.output.with_name(f"{run.output.name}{end}") for end in ("", ".release.json", ".private")
+            ]
+            left = [path.name for path in (*names, *run.hidden()) if path.exists()]
+            expect(not left, f"there is an output, a report, or what a run should remove: {left}")
+        short = re.sub(r"/\S*/", "", said[0])
+        return f'none, exit code {run.process.returncode}: "{short}"'
 
     def end_driver(self, run: Run, victims: list[psutil.Process]) -> None:
         """Kill processes of a driver, and wait until none of it, and no executor, is left."""
         children = psutil.Process(run.process.pid).children(recursive=True)
         for process in victims:
             process.kill()
-        run.end()
+        run.process.wait(PATIENCE)
         psutil.wait_procs(children, PATIENCE)
         wait_for(lambda: not self.cluster.executors(), "executors outlive their driver", PATIENCE)
         expect(not run.output.exists(), "a killed driver left an output")
@@ -226,13 +207,9 @@ class World:
 
 def busiest(processes: list[psutil.Process]) -> psutil.Process:
     """The process that computes the most in a moment: not one that waits for its next task."""
-
-    def seconds() -> list[float]:
-        return [sum(process.cpu_times()[:2]) for process in processes]
-
-    before = seconds()
+    before = [sum(process.cpu_times()[:2]) for process in processes]
     time.sleep(0.5)
-    spent = [now - start for now, start in zip(seconds(), before, strict=True)]
+    spent = [sum(process.cpu_times()[:2]) - start for process, start in zip(processes, before, strict=True)]
     return processes[spent.index(max(spent))]
 
 
@@ -250,18 +227,6 @@ def alter(file: Path) -> None:
 
 
 @contextmanager
-def altered(folder: Path) -> Iterator[None]:
-    """A bundle whose vectors are altered in place for a while."""
-    file = folder / "vectors.npy"
-    before = file.read_bytes()
-    alter(file)
-    try:
-        yield
-    finally:
-        file.write_bytes(before)
-
-
-@contextmanager
 def moved_away(folder: Path) -> Iterator[None]:
     """A folder that bears another name for a while."""
     away = folder.with_name(f"{folder.name}-away")
@@ -275,23 +240,21 @@ def moved_away(folder: Path) -> Iterator[None]:
 # Faults
 
 
-def kill_one(world: World, output: str, reason: str, said: str) -> Outcome:
+def kill_one(world: World, output: str) -> Outcome:
     """Kill the busiest Python worker, or the busiest executor."""
-    run = world.submit(output)
-    run.at_work()
-    cluster = world.cluster
-    victim = busiest(cluster.executors() if output == "executor" else cluster.python_workers())
+    run, cluster = world.submit(output).at_work(), world.cluster
+    processes, reason, said = {
+        "python-worker": (cluster.python_workers(), "ExceptionFailure", "task failed"),
+        "executor": (cluster.executors(), "ExecutorLostFailure", "task lost with it"),
+    }[output]
+    victim = busiest(processes)
     victim.kill()
     result = world.complete(run)
-    ends = run.task_ends()
-    expect(ends[reason] >= 1, f"tasks ended with {dict(ends)}")
-    return f"{gone(victim)}; {ends[reason]} {said} and ran again", result
+    return f"{gone(victim)}; {run.tasks(reason)} {said} and ran again", result
 
 
 def worker_daemon(world: World) -> Outcome:
-    run = world.submit("worker-daemon")
-    run.at_work()
-    victim = world.cluster.workers[1]
+    run, victim = world.submit("worker-daemon").at_work(), world.cluster.workers[1]
     victim.kill()
     victim.wait()
     result = world.complete(run)
@@ -304,15 +267,14 @@ def worker_daemon(world: World) -> Outcome:
 
 def driver(world: World) -> Outcome:
     """Kill all of it at once, as a host that goes down does."""
-    run = world.submit("driver")
-    run.at_work()
+    run = world.submit("driver").at_work()
     victim = psutil.Process(run.process.pid)
     family = [victim, *victim.children(recursive=True)]
     for process in family:  # none may see another one's end
         process.suspend()
     world.end_driver(run, family)
     left = run.hidden()
-    expect(len(left) == 1, f"left behind: {left}")
+    expect(len(left) == 1, f"left: {left}")
     world.check_left()
     refused = world.none(world.submit("driver"), "was killed while it did", output=True)
     expect(not run.output.exists() and run.hidden() == left, "the refused run changed something")
@@ -325,10 +287,9 @@ def driver(world: World) -> Outcome:
 
 def jvm_of_driver(world: World) -> Outcome:
     """Kill the JVM alone: Python is left, and clears up."""
-    run = world.submit("jvm")
-    run.at_work()
+    run = world.submit("jvm").at_work()
     world.end_driver(run, [psutil.Process(run.process.pid)])
-    expect(not run.hidden(), f"left behind: {run.hidden()}")
+    expect(not run.hidden(), f"left: {run.hidden()}")
     result = world.complete(world.submit("jvm"))
     return f"process {run.process.pid} is gone, and its executors", f"none; the same command: {result}"
 
@@ -339,8 +300,7 @@ def speculation(world: World) -> Outcome:
         spark_speculation="true",
         spark_speculation_quantile="0.5",
         spark_speculation_multiplier="1.1",
-    )
-    run.at_work()
+    ).at_work()
     straggler = busiest(world.cluster.python_workers())
     straggler.suspend()
     try:
@@ -354,20 +314,19 @@ def speculation(world: World) -> Outcome:
 
 
 def lost_shuffle(world: World) -> Outcome:
-    run = world.submit("shuffle", str(world.table), str(world.bundle), script=SHUFFLED)
-    run.wait_for(lambda: list((run.output / "_temporary" / "0").glob("task_*")))
+    run = world.start("shuffle", SHUFFLED, str(world.table), str(world.bundle))
+    run.wait_for("shuffle/_temporary/0/task_*")
     world.cluster.executors()[0].kill()
-    expect(run.end() == 0, run.log())
+    run.ended(0)
     retries = [e for e in run.events("StageSubmitted") if e["Stage Info"]["Stage Attempt ID"] > 0]
-    fetches = run.task_ends()["FetchFailed"]
-    expect(retries and fetches, f"{len(retries)} stages ran again, {fetches} tasks missed their input")
+    expect(retries, "no stage ran again")
     rows = pq.read_table(run.output)
     ids = Counter(rows["id"].to_pylist())
     pairs = set(zip(rows["id"].to_pylist(), rows["text"].to_pylist(), strict=True))
     expect(set(ids.values()) == {2}, "rows are lost or doubled")
     expect(len(pairs) == len(ids), f"{len(pairs) - len(ids)} texts were released with two noises")
     return (
-        f"{fetches} tasks missed their input; {len(retries)} stages ran again",
+        f"{run.tasks('FetchFailed')} tasks missed their input; {len(retries)} stages ran again",
         f"complete: every row in both branches, all {len(ids):,} texts the same in both (fresh key)",
     )
 
@@ -377,23 +336,30 @@ def full_disk(world: World) -> Outcome:
     result = world.none(run, "No space left on device")
     left = sum(file.stat().st_size for file in run.output.parent.rglob("*") if file.is_file())
     expect(left == 0, f"{left} bytes are left on the disk")
-    failed = run.task_ends()["ExceptionFailure"]
+    failed = run.tasks("ExceptionFailure")
     return f"a file system of {DISK}: {failed} tasks failed", f"{result}; the disk is empty"
 
 
-def bundle_changed_before(world: World, output: str, said: str) -> Outcome:
-    """Alter the driver's bundle, or move it away, between submission and the first task."""
-    run = world.submit(output)
-    run.started()
-    with (altered if output == "altered-before" else moved_away)(world.bundle):
-        return f"{said} between submission and the first task", world.none(
-            run, "The embedding bundle changed"
-        )
+def bundle_altered_before(world: World) -> Outcome:
+    run, file = world.submit("altered-before").wait_for("events/*"), world.bundle / "vectors.npy"
+    before = file.read_bytes()
+    alter(file)
+    try:
+        result = world.none(run, "The embedding bundle changed")
+    finally:
+        file.write_bytes(before)
+    return "vectors.npy altered between submission and the first task", result
+
+
+def bundle_removed_before(world: World) -> Outcome:
+    run = world.submit("removed-before").wait_for("events/*")
+    with moved_away(world.bundle):
+        result = world.none(run, "The embedding bundle changed")
+    return "the driver's folder moved away between submission and the first task", result
 
 
 def bundle_removed(world: World) -> Outcome:
-    run = world.submit("removed")
-    run.at_work()
+    run = world.submit("removed").at_work()
     with moved_away(world.bundle):
         victim = world.cluster.executors()[0]
         victim.kill()
@@ -403,8 +369,7 @@ def bundle_removed(world: World) -> Outcome:
 
 
 def copy_altered(world: World) -> Outcome:
-    run = world.submit("copy-altered")
-    run.at_work()
+    run = world.submit("copy-altered").at_work()
     name = Embedding.open(world.bundle).fingerprint
     copies = [path for host in world.cluster.hosts for path in host.glob(f"tmp/dptext-spark-*/{name}")]
     expect(len(copies) == 2, f"hosts have {copies}")
@@ -419,8 +384,7 @@ def copy_altered(world: World) -> Outcome:
 
 
 def two_runs(world: World) -> Outcome:
-    first = world.submit("two-runs", spark_cores_max="1")
-    first.at_work()
+    first = world.submit("two-runs", spark_cores_max="1").at_work()
     second = world.submit("two-runs", key=False, spark_cores_max="1")
     refused = world.none(second, "Another run is writing the output", output=True)
     expect(first.process.poll() is None, "the first run was not at work any more")
@@ -428,9 +392,9 @@ def two_runs(world: World) -> Outcome:
 
 
 def two_runs_overwrite(world: World) -> Outcome:
-    first = world.submit("two-overwrite", *OVERWRITE, "--trust-id", key=False, spark_cores_max="1")
-    first.at_work()
-    second = world.submit("two-overwrite", *OVERWRITE, "--trust-id", spark_cores_max="1")
+    options = ("two-overwrite", *OVERWRITE, "--trust-id")
+    first = world.submit(*options, key=False, spark_cores_max="1").at_work()
+    second = world.submit(*options, spark_cores_max="1")
     beaten = world.none(first, "Another run took over the output", output=True)
     expect(second.process.poll() is None, "the second run was not at work any more")
     happened = "the second, with another key, started while the first wrote"
@@ -438,24 +402,16 @@ def two_runs_overwrite(world: World) -> Outcome:
 
 
 FAULTS: Final[dict[str, Callable[[World], Outcome]]] = {
-    "kill -9 of a Python worker": partial(
-        kill_one, output="python-worker", reason="ExceptionFailure", said="task failed"
-    ),
-    "kill -9 of an executor": partial(
-        kill_one, output="executor", reason="ExecutorLostFailure", said="task lost with it"
-    ),
+    "kill -9 of a Python worker": partial(kill_one, output="python-worker"),
+    "kill -9 of an executor": partial(kill_one, output="executor"),
     "kill -9 of a worker daemon": worker_daemon,
     "kill -9 of the driver": driver,
     "kill -9 of the driver's JVM": jvm_of_driver,
     "speculation": speculation,
     "a lost shuffle after the noise": lost_shuffle,
     "a full disk at write": full_disk,
-    "bundle altered after submission": partial(
-        bundle_changed_before, output="altered-before", said="vectors.npy altered"
-    ),
-    "bundle removed after submission": partial(
-        bundle_changed_before, output="removed-before", said="the driver's folder moved away"
-    ),
+    "bundle altered after submission": bundle_altered_before,
+    "bundle removed after submission": bundle_removed_before,
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
     "two runs at once": two_runs,
@@ -469,21 +425,18 @@ def main(words: tuple[str, ...]) -> None:
     """Try the faults whose names have one of these words, all without any; the exit code is 1 on any loss."""
     chosen = {name: f for name, f in FAULTS.items() if not words or any(word in name for word in words)}
     losses = 0
-    with tempfile.TemporaryDirectory(prefix="dptext-chaos-") as name:
-        folder = Path(name)
-        env = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(ROOT)}
-        with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", env=env) as cluster:
-            world = World(folder, cluster)
-            counts = world.undisturbed[1]
-            click.echo(f"undisturbed: {counts['rows']:,} rows, {counts['text']['tokens']:,} words\n")
-            for fault, attempt in chosen.items():
-                try:
-                    happened, outcome = attempt(world)
-                    world.check_left()
-                except (Wrong, TimeoutError, subprocess.TimeoutExpired, psutil.Error) as error:
-                    losses += 1
-                    happened, outcome = "", f"LOSS: {error}"
-                click.echo(f"{fault}\n    {happened}\n    {outcome}")
+    with a_cluster("chaos") as cluster:
+        world = World(cluster.folder.parent, cluster)
+        counts = world.undisturbed[1]
+        click.echo(f"undisturbed: {counts['rows']:,} rows, {counts['text']['tokens']:,} words\n")
+        for fault, attempt in chosen.items():
+            try:
+                happened, outcome = attempt(world)
+                world.check_left()
+            except (Wrong, TimeoutError, subprocess.TimeoutExpired, psutil.Error) as error:
+                losses += 1
+                happened, outcome = "", f"LOSS: {error}"
+            click.echo(f"{fault}\n    {happened}\n    {outcome}")
         subprocess.run(["umount", world.disk], check=True)
     click.echo(f"\n{len(chosen)} faults, {losses} losses")
     sys.exit(losses > 0)

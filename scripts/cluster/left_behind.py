@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,8 +57,30 @@ logger.footers.level = info
 """
 """DEBUG, but for the Parquet reader's print of the input's footers, which quote comments and rows."""
 
-COMPRESSED: Final = ("eventLog", "shuffle", "shuffle.spill", "rdd", "broadcast")
+SETTINGS: Final = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.rolling.enabled": "false",
+    # Nothing compressed: what is left is searched.
+    **{
+        f"spark.{what}.compress": "false"
+        for what in ("eventLog", "shuffle", "shuffle.spill", "rdd", "broadcast")
+    },
+}
 SPARKS_SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
+
+
+@contextmanager
+def a_cluster(purpose: str) -> Iterator[Cluster]:
+    """A cluster of two hosts with an executor each, in a temporary folder with room for more."""
+    env = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(ROOT)}
+    with (
+        tempfile.TemporaryDirectory(prefix=f"dptext-{purpose}-") as folder,
+        Cluster(Path(folder, "cluster"), workers=2, cores=1, memory="1g", env=env) as cluster,
+    ):
+        yield cluster
 
 
 class Scene:
@@ -107,19 +129,14 @@ class Scene:
             (run / part).mkdir(parents=True)
         java = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"
         settings = {
-            "spark.executor.cores": "1",
-            "spark.executor.memory": "512m",
-            "spark.sql.shuffle.partitions": "2",
+            **SETTINGS,
             "spark.driver.extraJavaOptions": java,
             "spark.executor.extraJavaOptions": java,
             "spark.logConf": "true",
             "spark.local.dir": str(run / "tmp"),
             "spark.ui.enabled": "true",
             "spark.ui.port": "0",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": f"file:{run}/events",
-            **{f"spark.{what}.compress": "false" for what in COMPRESSED},
             **(conf or {}),
         }
         lake = {}
@@ -145,12 +162,12 @@ class Scene:
 
     def _keep_pages(self, run: Path, process: subprocess.Popen[bytes]) -> None:
         """Fetch pages of the driver's UI until the job ends; the last that came stay."""
+        log = run / "driver.log"
 
         def port() -> str:
             found = re.search(r"service 'SparkUI' on port (\d+)", log.read_text(errors="replace"))
             return found[1] if found else "none" * (process.poll() is not None)
 
-        log = run / "driver.log"
         root = f"http://127.0.0.1:{wait_for(port, 'the UI did not start', 600)}"
         while process.poll() is None:
             pages = ["environment/", "executors/", "jobs/", "SQL/"]
@@ -204,30 +221,24 @@ class Scene:
 @click.command()
 def main() -> None:
     """Look for canaries in what runs leave; the exit code is 1 on a hit, or on a plant not found."""
-    with tempfile.TemporaryDirectory(prefix="dptext-leaks-") as name:
-        folder = Path(name)
-        env = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(ROOT)}
-        with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", env=env) as cluster:
-            scene = Scene(folder, cluster)
-            codes = {name: scene.run(name, format=name) for name in FORMATS}
-            codes["failing"] = scene.run("failing", "--oov", "fail")
-            secrets = scene.secrets()
-            left = [scene.hits(run, secrets) for run in codes]
-            codes["leaky"] = scene.leak()
-            leaked = scene.hits("leaky", {**secrets, "planted": text_forms(PLANTED)})
-            files = {
-                place: sum(file.is_file() for path in paths for file in (path, *path.rglob("*")))
-                for place, paths in scene.places("leaky").items()
-            }
+    with a_cluster("leaks") as cluster:
+        scene = Scene(cluster.folder.parent, cluster)
+        codes = {name: scene.run(name, format=name) for name in FORMATS}
+        codes["failing"] = scene.run("failing", "--oov", "fail")
+        secrets, plant = scene.secrets(), {"planted": text_forms(PLANTED)}
+        left = [scene.hits(run, secrets) for run in codes]
+        codes["leaky"] = scene.leak()
         faults = [
             f"exit code {code} of {run}" for run, code in codes.items() if code != 2 * (run == "failing")
         ]
+        seen = {False: "NOT FOUND", True: "found"}
         click.echo(f"{'place':28}{'files':>6}  {f'left by {len(left)} runs':17}planted")
-        for place, found_there in leaked.items():
+        for place, leaked in scene.hits("leaky", secrets | plant).items():
+            paths = scene.places("leaky")[place]
+            files = sum(file.is_file() for path in paths for file in (path, *path.rglob("*")))
             hits = sorted({hit for run in left for hit in run[place]})
-            faults += hits + ([] if found_there else [f"{place}: the planted canary was not found"])
-            seen = "found" if found_there else "NOT FOUND"
-            click.echo(f"{place:28}{files[place]:6}  {f'{len(hits)} hits':17}{seen}")
+            faults += hits + [f"{place}: the planted canary was not found"] * (not leaked)
+            click.echo(f"{place:28}{files:6}  {f'{len(hits)} hits':17}{seen[bool(leaked)]}")
         click.echo("\n".join(["", f"{len(faults)} faults", *faults]))
     sys.exit(bool(faults))
 

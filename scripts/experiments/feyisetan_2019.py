@@ -6,18 +6,12 @@
     python -m scripts.experiments.feyisetan_2019 slots --ball ball --flat glove-300d --data snips.parquet
     python -m scripts.experiments.feyisetan_2019 sampler
 
-Every comparison is over the words that the ball and the Euclidean embeddings have in common.
-
-``table4`` chooses an epsilon in the ball, takes the largest N_w of any word for its worst case, gives
-Laplace noise the epsilon of the same worst case, and compares averages of N_w. ``hyperbolic`` exists above n
-- 1 alone: the paper's epsilons are added to that. ``clipped`` does the same with the paper's own
-construction: noise with density ((1 - |z|) / (1 + |z|))^epsilon (equation 7) is *added* to the word's
-coordinates, and what leaves the ball is scaled back to its edge (section V-D). It also bounds from below
-what that gives away. The product moves noise by an isometry instead, because nothing is proven of the
-addition.
-
-``tasks`` perturbs words in slots of SentEval's texts (Table VI), ``slots`` those of voice queries (section
-II-A).
+Every comparison is over the words that the ball and the Euclidean embedding have in common. ``table4`` gives
+Laplace noise the epsilon at which its largest N_w of any word is that of an epsilon in the ball, and compares
+averages. ``clipped`` does the same with the paper's own construction: noise of density ((1 - |z|) / (1 +
+|z|))^epsilon (equation 7) is *added* to the word's coordinates, and what leaves the ball is scaled back to
+its edge (section V-D). ``tasks`` perturbs words in slots of SentEval's texts (Table VI), ``slots`` those of
+voice queries (section II-A).
 """
 
 from __future__ import annotations
@@ -26,12 +20,12 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import click
 import numpy as np
@@ -53,21 +47,8 @@ from dptext_spark.geometry.ball import LebesgueRadii
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
-from scripts.experiments.shared import (
-    FILE,
-    FOLDER,
-    Mean,
-    WordRows,
-    Words,
-    bag_of_words,
-    common_words,
-    evenly,
-    markdown,
-    mean_vectors,
-    releases,
-    restricted,
-    staying,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FILE, FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 1000
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
@@ -82,6 +63,52 @@ PAPER: Final = (
 EPSILONS: Final = tuple(row[0] for row in PAPER)
 LAPLACE: Final = tuple(np.geomspace(0.02, 60.0, 40).tolist())
 """At which Laplace noise is measured, to find those of equal worst cases."""
+ORIGINAL: Final = "original texts"
+RANDOM: Final = "random words"
+
+Setting: TypeAlias = Mechanism | str
+"""A mechanism, or ``ORIGINAL`` or ``RANDOM``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A Euclidean embedding, and its words that a ball has too, in both geometries.
+
+    Attributes:
+        large: The Euclidean embedding, whose vectors are the features.
+        flat, ball: The common words, in its order.
+        ids: int64 (k,), of the common words in the large vocabulary, ascending.
+    """
+
+    large: Embedding
+    flat: Embedding
+    ball: Embedding
+    ids: Words
+
+    @classmethod
+    def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
+        """Restrict embeddings to their common words."""
+        flat, curved = shared.in_common(folder, large, ball)
+        ids = np.flatnonzero(np.isin(large.words.to_pylist(), flat.words.to_pylist()))
+        return cls(large=large, flat=flat, ball=curved, ids=ids)
+
+    def space(self, configured: Mechanism) -> Embedding:
+        """The embedding that a mechanism works in."""
+        return self.flat if configured.name == "laplace" else self.ball
+
+    def perturbed(self, texts: Texts, setting: Setting, seed: int) -> WordRows:
+        """Perturb the common words in slots, and drop the other words in slots."""
+        if setting == ORIGINAL:
+            return texts.words
+        words = texts.words.words
+        own = np.full(len(self.large.words) + 1, -1)
+        own[self.ids] = np.arange(len(self.ids))
+        rows = texts.words.having(np.where(texts.slots, own[words], -1))
+        if isinstance(setting, Mechanism):
+            drawn = shared.releases(rows, [setting], self.space(setting), seed=seed)[0][0].words
+        else:
+            drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
+        return texts.words.having(np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words)))
 
 
 @click.group()
@@ -89,16 +116,30 @@ def main() -> None:
     """Print the tables of docs/experiments/feyisetan-2019.md."""
 
 
-def with_embeddings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a folder, and a ball and Euclidean embeddings by its options."""
+def with_world(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a :class:`World` by its options."""
 
     @click.option("--ball", type=FOLDER, required=True)
-    @click.option("--flat", "flats", type=FOLDER, multiple=True, required=True, help="Euclidean; repeatable")
+    @click.option("--flat", type=FOLDER, required=True, help="Euclidean")
     @wraps(command)
-    def run(ball: Path, flats: Sequence[Path], **options: Any) -> None:
+    def run(ball: Path, flat: Path, **options: Any) -> None:
         with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
-            opened = Embedding.open(ball), [Embedding.open(flat) for flat in flats]
-            command(Path(name), *opened, **options)
+            command(World.of(Embedding.open(ball), Embedding.open(flat), Path(name)), **options)
+
+    return run
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the settings to try: originals, random words, the paper's noise, and other noise."""
+
+    @click.option("--hyperbolic", type=float, multiple=True, help="epsilons; repeatable")
+    @wraps(command)
+    def run(*args: Any, hyperbolic: Sequence[float], **options: Any) -> None:
+        chosen: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
+        grid = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0, 16.0)}
+        for name, epsilons in grid.items():
+            chosen |= {f"{name}, ε = {e:g}": mechanism(name, epsilon=e) for e in epsilons}
+        command(*args, chosen=chosen, **options)
 
     return run
 
@@ -106,20 +147,16 @@ def with_embeddings(command: Callable[..., None]) -> Callable[..., None]:
 # Table IV
 
 
-def n_w(
-    name: str, epsilons: Sequence[float], embedding: Embedding, words: Words, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def n_w(name: str, epsilons: Sequence[float], embedding: Embedding, words: Words) -> tuple[Floats, Floats]:
     """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
     mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
-    stays = RUNS * staying(mechanisms, embedding, words, runs=RUNS, seed=seed)["n_w"]
+    stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS)["n_w"]
     return stays.max(axis=1), stays.mean(axis=1)
 
 
-def of_same_worst_case(
-    worst: Sequence[float], embedding: Embedding, words: Words, seed: int
-) -> list[list[str]]:
+def of_same_worst_case(worst: Sequence[float], embedding: Embedding, words: Words) -> list[list[str]]:
     """Write epsilon and average N_w of Laplace noise that has these largest ones, between those measured."""
-    largest, mean = n_w("laplace", LAPLACE, embedding, words, seed)
+    largest, mean = n_w("laplace", LAPLACE, embedding, words)
     rising, logs, rows = np.maximum.accumulate(largest), np.log(LAPLACE), []
     for each in worst:
         if each > RUNS - 0.5:
@@ -133,37 +170,23 @@ def of_same_worst_case(
 
 
 @main.command()
-@with_embeddings
-@click.option("--words", "count", default=300, show_default=True, help="evenly spread over the vocabulary")
-@click.option("--seed", default=0, show_default=True)
-def table4(folder: Path, ball: Embedding, flats: list[Embedding], count: int, seed: int) -> None:
+@with_world
+def table4(world: World) -> None:
     """Print N_w of mechanisms in the ball and of Laplace noise with the same worst case."""
-    words, curved, (flat, *_) = in_common(ball, flats, folder)
-    rows = evenly(count, len(words))
+    curved, size = world.ball, len(world.ids)
+    rows, lines = shared.evenly(300, size), []
     nearest = np.median(np.sort(curved.space.metric().to_all(rows), axis=1)[:, 1])
-    click.echo(
-        f"{len(rows)} of {len(words):,} words; median distance to the nearest in the ball {nearest:.3g}.\n"
-    )
-    lines = []
+    click.echo(f"{len(rows)} of {size:,} words; median distance to the nearest in the ball {nearest:.3g}.\n")
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
         epsilons = [least + epsilon for epsilon in EPSILONS]
-        own = n_w(name, epsilons, curved, rows, seed)
-        others = of_same_worst_case(own[0].tolist(), flat, rows, seed)
+        own = n_w(name, epsilons, curved, rows)
+        others = of_same_worst_case(own[0].tolist(), world.flat, rows)
         for epsilon, worst, mean, other in zip(epsilons, *own, others, strict=True):
             proven = mechanism(name, epsilon=epsilon).guarantee(curved).epsilon
             lines.append([name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other])
     columns = ("mechanism", "ε", "proven ε", "worst case", "average", "Laplace ε", "average")
-    click.echo(markdown(columns, lines))
-
-
-def in_common(
-    ball: Embedding, flats: Sequence[Embedding], folder: Path
-) -> tuple[list[str], Embedding, list[Embedding]]:
-    """Restrict embeddings to their common words, in the ball's order."""
-    words = common_words(ball, *flats)
-    plain = [restricted(flat, words, folder / f"flat {number}") for number, flat in enumerate(flats)]
-    return words, restricted(ball, words, folder / "ball"), plain
+    click.echo(shared.markdown(columns, lines))
 
 
 # The paper's own construction
@@ -216,8 +239,7 @@ class Clipped:
             epsilon d, in nats.
         """
         became = np.array([[np.count_nonzero(row == word) for word in words] for row in outputs])
-        metric = self.ball.space.metric()
-        logs = np.log(became + 0.5)
+        metric, logs = self.ball.space.metric(), np.log(became + 0.5)
         beyond = np.diagonal(logs)[None] - logs - self.epsilon * metric.to_all(words)[:, words]
         np.fill_diagonal(beyond, -np.inf)
         tail = FALSE_ALARM / (2 * PAIRS * len(EPSILONS))
@@ -234,50 +256,51 @@ class Clipped:
 
 
 @main.command()
-@with_embeddings
-@click.option("--words", "count", default=500, show_default=True, help="evenly spread over the vocabulary")
-@click.option("--seed", default=0, show_default=True)
-def clipped(folder: Path, ball: Embedding, flats: list[Embedding], count: int, seed: int) -> None:
+@with_world
+def clipped(world: World) -> None:
     """Print N_w of the paper's own construction, which words come out, and what it gives away."""
-    words, curved, plain = in_common(ball, flats, folder)
-    rows = evenly(count, len(words))
-    stays, losses = [], []
+    words = world.flat.words.to_pylist()
+    rows, stays, losses = shared.evenly(500, len(words)), [], []
     for epsilon in EPSILONS:
-        noise = Clipped(ball=curved, epsilon=epsilon)
-        outputs = noise.outputs(rows, RUNS, seed)
+        noise = Clipped(ball=world.ball, epsilon=epsilon)
+        outputs = noise.outputs(rows, RUNS, seed=0)
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]
         word, other, nats, claimed = noise.largest_loss(rows, outputs)
-        common = ", ".join(words[each] for each in ten[:5])
-        pair = f"{words[word]}, {words[other]}"
+        share, common = f"{counts[ten].sum() / counts.sum():.1%}", ", ".join(words[each] for each in ten[:5])
         losses.append(
-            [
-                epsilon,
-                f"{counts[ten].sum() / counts.sum():.1%}",
-                common,
-                pair,
-                f"{claimed:.3g}",
-                f"{nats:.3g}",
-            ]
+            [epsilon, share, common, f"{words[word]}, {words[other]}", f"{claimed:.3g}", f"{nats:.3g}"]
         )
     worst, mean = np.max(stays, axis=1), np.mean(stays, axis=1)
-    columns = ["ε", "worst case", "average"]
-    lines: list[list[object]] = [[*row] for row in zip(EPSILONS, worst, mean, strict=True)]
-    for flat in plain:
-        columns += [f"Laplace ε, {flat.dimension}-d", "average"]
-        for line, laplace in zip(lines, of_same_worst_case(worst.tolist(), flat, rows, seed), strict=True):
-            line.extend(laplace)
-    columns += ["paper: worst case", "ball", "GloVe 100-d"]
-    click.echo(markdown(columns, [[*line, *row[1:]] for line, row in zip(lines, PAPER, strict=True)]))
+    laplace = of_same_worst_case(worst.tolist(), world.flat, rows)
+    columns = [
+        "ε",
+        "worst case",
+        "average",
+        "Laplace ε",
+        "average",
+        "paper: worst case",
+        "ball",
+        "GloVe 100-d",
+    ]
+    lines = [
+        [paper[0], *own, *flat, *paper[1:]]
+        for paper, flat, *own in zip(PAPER, laplace, worst, mean, strict=True)
+    ]
+    click.echo(shared.markdown(columns, lines))
     columns = ["ε", "share of ten words", "the most frequent", "word, other", "ε d, nats", "loss, at least"]
-    click.echo(f"Losses are {1 - FALSE_ALARM:.0%} sure for all rows together:\n\n{markdown(columns, losses)}")
+    click.echo(
+        f"Losses are {1 - FALSE_ALARM:.0%} sure for all rows together:\n\n{shared.markdown(columns, losses)}"
+    )
 
 
 # Words in slots
 
-RANDOM: Final = "random words"
-ORIGINAL: Final = "original texts"
+ROWS: Final = 1000
+"""Examples of each task, of each repetition."""
+QUERIES: Final = 4000
+"""To learn from, about."""
 TESTED: Final = 0.25
 PENALTY: Final = 0.01  # of standardized features
 FREQUENT: Final = 10
@@ -286,50 +309,7 @@ FILES: Final = {"CR": "label", "MPQA": "label", "TREC": "coarse"}
 """Tasks of SentEval, and their columns of labels."""
 EXAMPLES: Final = (("ohio", "state"), ("techno", "music"))
 """Words of slots, and what the paper would have them become."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """A Euclidean embedding, and its words that a ball has too, in both geometries.
-
-    Attributes:
-        large: The Euclidean embedding, whose vectors are the features.
-        flat, ball: The common words.
-        ids: int64 (k,), of the common words in the large vocabulary, ascending.
-    """
-
-    large: Embedding
-    flat: Embedding
-    ball: Embedding
-    ids: Words
-
-    @classmethod
-    def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
-        """Restrict embeddings to their common words, in the order of the large one."""
-        words = common_words(large, ball)
-        rank = {word: place for place, word in enumerate(large.words.to_pylist())}
-        return cls(
-            large=large,
-            flat=restricted(large, words, folder / "flat"),
-            ball=restricted(ball, words, folder / "ball"),
-            ids=np.array([rank[word] for word in words]),
-        )
-
-    def space(self, configured: Mechanism) -> Embedding:
-        """The embedding that a mechanism works in."""
-        return self.flat if configured.name == "laplace" else self.ball
-
-    def perturbed(self, texts: Texts, configured: Mechanism | None, seed: int) -> WordRows:
-        """Perturb the common words in slots, by random words where there is no mechanism; drop the others."""
-        words = texts.words.words
-        own = np.full(len(self.large.words) + 1, -1)
-        own[self.ids] = np.arange(len(self.ids))
-        rows = texts.words.having(np.where(texts.slots, own[words], -1))
-        if configured is None:
-            drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
-        else:
-            drawn = releases(rows, [configured], self.space(configured), seed=seed)[0][0].words
-        return texts.words.having(np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words)))
+STAY: Final = "words that stay"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,94 +320,46 @@ class Texts:
         words: Words of the large vocabulary.
         slots: bool (tokens,), which words are in a slot.
         labels: (texts,).
-        tested: bool (texts,), which are for tests; None where the data do not say: a sample of them does.
+        tested: bool (texts,), which are for tests; where none is, each sample draws them.
     """
 
     words: WordRows
     slots: NDArray[np.bool_]
     labels: NDArray[Any]
-    tested: NDArray[np.bool_] | None
-
-    @property
-    def apart(self) -> NDArray[np.bool_]:
-        """Which texts of a sample are for tests."""
-        if self.tested is None:
-            raise ValueError("These texts are not yet divided; a sample of them is.")
-        return self.tested
-
-    def take(self, chosen: NDArray[np.int64], tested: NDArray[np.bool_]) -> Texts:
-        """Give some texts, in this order."""
-        slots = self.words.having(self.slots.astype(np.int64)).take(chosen).words > 0
-        return Texts(words=self.words.take(chosen), slots=slots, labels=self.labels[chosen], tested=tested)
+    tested: NDArray[np.bool_]
 
     def sample(self, count: int, rng: np.random.Generator) -> Texts:
         """Draw texts, a quarter of them for tests."""
         every = rng.permutation(len(self.labels))
         tests = int(TESTED * min(count, len(every)))
-        apart = np.arange(len(every)) < tests if self.tested is None else self.tested[every]
-        chosen = np.concatenate([every[apart][:tests], every[~apart][: count - tests]])
-        return self.take(chosen, np.arange(len(chosen)) < len(every[apart][:tests]))
-
-    def score(self, words: WordRows, embedding: Embedding) -> float:
-        """Learn from and judge texts with these words: percent correct."""
-        means = mean_vectors(words, embedding)
-        model = make_pipeline(StandardScaler(), LogisticRegression(C=PENALTY, max_iter=300))
-        model.fit(means[~self.apart], self.labels[~self.apart])
-        return 100.0 * float(model.score(means[self.apart], self.labels[self.apart]))
-
-
-def settings(hyperbolic: Sequence[float], laplace: Sequence[float]) -> dict[str, Mechanism | None]:
-    """List what is tried: random words, the paper's noise, and other noise."""
-    grid = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": laplace}
-    every = [mechanism(name, epsilon=epsilon) for name, epsilons in grid.items() for epsilon in epsilons]
-    return {RANDOM: None} | {f"{each.name}, ε = {each.epsilon:g}": each for each in every}
-
-
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that :func:`settings` takes."""
-    for name, default in (("--laplace", (12.0, 16.0)), ("--hyperbolic", ())):
-        option = click.option(name, type=float, multiple=True, default=default, help="epsilons; repeatable")
-        command = option(command)
-    return command
+        apart = self.tested[every] if self.tested.any() else np.arange(len(every)) < tests
+        own = every[apart][:tests]
+        chosen = np.concatenate([own, every[~apart][: count - tests]])
+        slots = self.words.having(self.slots.astype(np.int64)).take(chosen).words > 0
+        tested = np.arange(len(chosen)) < len(own)
+        return Texts(words=self.words.take(chosen), slots=slots, labels=self.labels[chosen], tested=tested)
 
 
 @main.command()
-@with_embeddings
+@with_world
 @with_settings
 @click.option("--data", type=FOLDER, required=True, help="folder of SentEval's tasks, a Parquet file each")
-@click.option("--rows", default=1000, show_default=True, help="examples of each task, of each repetition")
-@click.option("--repetitions", default=5, show_default=True)
-def tasks(
-    folder: Path,
-    ball: Embedding,
-    flats: list[Embedding],
-    data: Path,
-    rows: int,
-    repetitions: int,
-    laplace: Sequence[float],
-    hyperbolic: Sequence[float],
-) -> None:
+def tasks(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
     """Print scores of tasks whose words in slots are perturbed, for learning and for tests."""
-    world = World.of(ball, flats[0], folder)
-    every = {name: read(data, world, name, label) for name, label in FILES.items()}
-    found = tried(every, world, settings(hyperbolic, laplace), rows=rows, seeds=range(repetitions))
+    every = {}
+    for name, label in FILES.items():
+        table = pq.read_table(data / f"{name.lower()}.parquet").to_pydict()
+        words = WordRows.of(table["text"], world.large)
+        tested = np.array(table.get("split", [""] * words.count)) == "test"
+        slots, labels = in_slots(words, world, FREQUENT), np.array(table[label])
+        every[name] = Texts(words=words, slots=slots, labels=labels, tested=tested)
+    found = tried(every, world, chosen, rows=ROWS, seeds=range(5))
     lines = []
-    for label, (stays, scores) in found.items():
-        cells = []
-        for name, values in scores.items():
-            above = Mean(np.subtract(values, found[ORIGINAL][1][name]))
-            cells.append(f"{Mean(values).mean:.1f}" + (f" ({above:+.1f})" if label != ORIGINAL else ""))
-        lines.append([label, f"{stays:.1%}", *cells])
-    click.echo(markdown(("", "words that stay", *every), lines))
-
-
-def read(data: Path, world: World, name: str, label: str) -> Texts:
-    """Read a task; a common word is in a slot if no pair that it stands in is a frequent one."""
-    table = pq.read_table(data / f"{name.lower()}.parquet")
-    words = WordRows.of(table["text"].to_pylist(), world.large)
-    tested = np.array(table["split"].to_pylist()) == "test" if "split" in table.column_names else None
-    slots = in_slots(words, world, FREQUENT)
-    return Texts(words=words, slots=slots, labels=np.array(table[label].to_pylist()), tested=tested)
+    for label, means in found.items():
+        above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
+        cells = (f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every)
+        lines.append([label, f"{means[STAY].mean:.1%}", *cells])
+    click.echo(shared.markdown(("", STAY, *every), lines))
 
 
 def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
@@ -444,63 +376,44 @@ def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
 def tried(
     every: Mapping[str, Texts],
     world: World,
-    chosen: Mapping[str, Mechanism | None],
+    chosen: Mapping[str, Setting],
     *,
     rows: int,
     seeds: Sequence[int],
-) -> dict[str, tuple[float, dict[str, list[float]]]]:
-    """Try the originals and each setting on the same samples: words that stay, and scores by task."""
-    samples = [
-        (name, texts.sample(rows, np.random.default_rng(seed)), 1000 * seed + number)
+) -> dict[str, dict[str, Mean]]:
+    """Try each setting on the same samples: share of words that stay, and percent correct by task."""
+    samples = {
+        seed: {name: texts.sample(rows, np.random.default_rng(seed)) for name, texts in every.items()}
         for seed in seeds
-        for number, (name, texts) in enumerate(every.items())
-    ]
-    found: dict[str, tuple[float, dict[str, list[float]]]] = {}
-    for label in (ORIGINAL, *chosen):
-        scores: dict[str, list[float]] = {name: [] for name in every}
-        same = hidden = 0
-        for name, texts, seed in samples:
-            words = texts.words if label == ORIGINAL else world.perturbed(texts, chosen[label], seed)
-            scores[name].append(texts.score(words, world.large))
-            same += int((words.words == texts.words.words)[texts.slots].sum())
-            hidden += int(texts.slots.sum())
-        found[label] = same / hidden, scores
-    return found
+    }
+
+    def measure(setting: Setting, seed: int) -> dict[str, float]:
+        scores, stay = {}, []
+        for number, (name, texts) in enumerate(samples[seed].items()):
+            words = world.perturbed(texts, setting, 1000 * seed + number)
+            model = make_pipeline(StandardScaler(), LogisticRegression(C=PENALTY, max_iter=300))
+            means = shared.mean_vectors(words, world.large)
+            scores[name] = 100.0 * shared.scored(model, means, texts.labels, texts.tested)
+            stay.append((words.words == texts.words.words)[texts.slots])
+        return {STAY: float(np.concatenate(stay).mean()), **scores}
+
+    return {label: shared.repeated(partial(measure, setting), seeds) for label, setting in chosen.items()}
 
 
 # Slots of voice queries
 
 
-class Figures(NamedTuple):
-    """What one repetition found, as shares."""
-
-    stay: float
-    recovered: float
-    intents: float
-
-
 @main.command()
-@with_embeddings
+@with_world
 @with_settings
 @click.option("--data", type=FILE, required=True, help="Parquet with text, intent, split and slots_json")
-@click.option("--rows", default=4000, show_default=True, help="queries to learn from, about")
-@click.option("--repetitions", default=3, show_default=True)
-@click.option("--runs", default=100, show_default=True, help="of each word, for the attacker to learn from")
-def slots(
-    folder: Path,
-    ball: Embedding,
-    flats: list[Embedding],
-    data: Path,
-    rows: int,
-    repetitions: int,
-    runs: int,
-    laplace: Sequence[float],
-    hyperbolic: Sequence[float],
-) -> None:
-    """Print how many intents and slots of queries are told after noise, and what examples become."""
-    world, every = World.of(ball, flats[0], folder), pq.read_table(data).to_pylist()
+def slots(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
+    """Print how many intents and slots of queries are recognized after noise, and what examples become."""
+    every = pq.read_table(data).to_pylist()
     rest = [query for query in every if query["split"] != "validate"]
-    queries = rest[:: max(1, len(rest) // rows)] + [query for query in every if query["split"] == "validate"]
+    queries = rest[:: max(1, len(rest) // QUERIES)] + [
+        query for query in every if query["split"] == "validate"
+    ]
     placed = [(query, positions(query["text"], json.loads(query["slots_json"]))) for query in queries]
     whole = [(query, spans) for query, spans in placed if spans is not None]
     click.echo(
@@ -513,12 +426,9 @@ def slots(
         labels=np.array([query["intent"] for query, _ in whole]),
         tested=np.array([query["split"] == "validate" for query, _ in whole]),
     )
-    chosen, seeds = settings(hyperbolic, laplace), range(repetitions)
-    lines = [
-        (label, *(f"{Mean(values):.1%}" for values in zip(*found, strict=True)))
-        for label, found in attacked(texts, world, chosen, seeds=seeds, runs=runs)
-    ]
-    click.echo(markdown(("", "slot words that stay", "recovered", "intents right"), lines))
+    found = attacked(texts, world, chosen, seeds=range(3), runs=100)
+    lines = [(label, *(f"{mean:.1%}" for mean in means.values())) for label, means in found.items()]
+    click.echo(shared.markdown(("", *found[ORIGINAL]), lines))
     click.echo(examples(world, chosen))
 
 
@@ -549,42 +459,43 @@ def of_queries(
 
 
 def attacked(
-    texts: Texts, world: World, chosen: Mapping[str, Mechanism | None], *, seeds: Sequence[int], runs: int
-) -> Iterator[tuple[str, list[Figures]]]:
-    """Classify and attack the originals and each setting; models learn from sanitized queries."""
-    common = texts.slots & np.isin(texts.words.words, world.ids) & texts.apart[texts.words.rows]
+    texts: Texts, world: World, chosen: Mapping[str, Setting], *, seeds: Sequence[int], runs: int
+) -> dict[str, dict[str, Mean]]:
+    """Classify and attack queries in each setting; models learn from sanitized queries."""
+    common = texts.slots & np.isin(texts.words.words, world.ids) & texts.tested[texts.words.rows]
 
-    def intents(words: WordRows) -> float:
+    def measure(setting: Setting, emissions: Emissions | None, seed: int) -> dict[str, float]:
+        words = world.perturbed(texts, setting, seed)
         model, bags = (
             LogisticRegression(C=10.0, max_iter=300),
-            bag_of_words(words, world.large)[:, :-1].sign(),
+            shared.bag_of_words(words, world.large)[:, :-1].sign(),
         )
-        model.fit(bags[~texts.apart], texts.labels[~texts.apart])
-        return float(model.score(bags[texts.apart], texts.labels[texts.apart]))
+        return {
+            "slot words that stay": float((words.words == texts.words.words)[common].mean()),
+            "recovered": recovered(texts, words, world, emissions) if emissions else 1.0,
+            "intents right": shared.scored(model, bags, texts.labels, texts.tested),
+        }
 
-    yield ORIGINAL, [Figures(1.0, 1.0, intents(texts.words))]
-    for label, configured in chosen.items():
-        emissions, found = emissions_of(configured, world, texts, runs), []
-        for seed in seeds:
-            words = world.perturbed(texts, configured, seed)
-            stay = float((words.words == texts.words.words)[common].mean())
-            found.append(Figures(stay, recovered(texts, words, world, emissions), intents(words)))
-        yield label, found
+    found = {ORIGINAL: shared.repeated(partial(measure, ORIGINAL, None), [0])}
+    for label, setting in chosen.items():
+        if setting != ORIGINAL:
+            emissions = emissions_of(setting, world, texts, runs)
+            found[label] = shared.repeated(partial(measure, setting, emissions), seeds)
+    return found
 
 
-def emissions_of(configured: Mechanism | None, world: World, texts: Texts, runs: int) -> Emissions:
+def emissions_of(setting: Setting, world: World, texts: Texts, runs: int) -> Emissions:
     """Learn how likely the words of slots become others, with the large vocabulary's ids."""
     size, ids = len(world.large.words), world.ids
     words = np.intersect1d(texts.words.words[texts.slots], ids)
-    if configured is None:
-        elsewhere = np.zeros(size)
+    elsewhere, error = np.zeros((2, size))
+    if not isinstance(setting, Mechanism):
         elsewhere[words] = 1.0 / len(ids)
         return replace(Emissions.uniform(size, len(ids)), elsewhere=elsewhere)
-    space = world.space(configured)
-    draw = estimator([configured], space, search=ExactSearch.over(space), runs=runs, seed=1)
+    space = world.space(setting)
+    draw = estimator([setting], space, search=ExactSearch.over(space), runs=runs, seed=1)
     found = Emissions.measured(draw, np.searchsorted(ids, words), vocabulary=len(ids))
     outputs, inputs = np.divmod(found.keys, len(ids))
-    elsewhere, error = np.zeros(size), np.zeros(size)
     elsewhere[ids], error[ids] = found.elsewhere, found.error
     keys = ids[outputs] * size + ids[inputs]  # ascending, for ids are
     return replace(found, keys=keys, elsewhere=elsewhere, error=error)
@@ -595,34 +506,33 @@ def recovered(texts: Texts, words: WordRows, world: World, emissions: Emissions)
 
     The attacker knows the mechanism, the other words of the query, and the other queries as they were.
     """
-    learn, test = np.flatnonzero(~texts.apart), np.flatnonzero(texts.apart)
-    known = texts.words.take(learn)
+    test = np.flatnonzero(texts.tested)
+    known, own = texts.words.take(np.flatnonzero(~texts.tested)), texts.words.take(test)
     corpus = PairCounts.of_rows(known.words, known.offsets, vocabulary=len(world.large.words))
-    own = texts.take(test, texts.apart[test])
-    hidden = np.isin(own.words.words, world.ids)
+    slots = texts.words.having(texts.slots.astype(np.int64)).take(test).words > 0
+    hidden = np.isin(own.words, world.ids)
     rows = SimulatedRows(
-        offsets=own.words.offsets,
-        # What is dropped is unknown to the attacker too.
-        inputs=np.where(own.slots & ~hidden, -1, own.words.words),
+        offsets=own.offsets,
+        inputs=np.where(slots & ~hidden, -1, own.words),  # what is dropped is unknown to the attacker too
         outputs=np.maximum(words.take(test).words, 0)[None],
-        perturbed=own.slots & hidden,
+        perturbed=slots & hidden,
     )
     return float(attack(rows, Knowledge.learn(corpus, emissions))["in-context/1"].ratio[0])
 
 
-def examples(world: World, chosen: Mapping[str, Mechanism | None]) -> str:
+def examples(world: World, chosen: Mapping[str, Setting]) -> str:
     """Count in RUNS runs how often slot words become the paper's words, and how many words are nearer."""
     words, rows = world.flat.words.to_pylist(), []
     for word, new in EXAMPLES:
         if {word, new} <= {*words}:
             distances = world.ball.space.metric().to_all(np.array([words.index(word)]))[0]
             nearer = int((distances < distances[words.index(new)]).sum())
-            for label, configured in chosen.items():
-                if configured is not None:
-                    runs = WordRows(words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS)
-                    outputs = releases(runs, [configured], world.space(configured))[0][0].words
+            runs = WordRows(words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS)
+            for label, setting in chosen.items():
+                if isinstance(setting, Mechanism):
+                    outputs = shared.releases(runs, [setting], world.space(setting))[0][0].words
                     rows.append((word, new, nearer, label, np.count_nonzero(outputs == words.index(new))))
-    return markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
+    return shared.markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
 
 
 # The paper's sampler
@@ -640,7 +550,7 @@ MEASURES: Final = {
 @click.option("--chains", default=4000, show_default=True, help="independent results, one from each chain")
 @click.option("--steps", default=600, show_default=True, help="of a chain; the last one is its result")
 def sampler(chains: int, steps: int) -> None:
-    """Tell by Kolmogorov-Smirnov tests which distribution of |x| the paper's Algorithm 2 samples.
+    """Test by Kolmogorov-Smirnov which distribution of |x| the paper's Algorithm 2 samples.
 
     It proposes x' ~ N(x_t, Sigma), lifts x' to the hyperboloid, projects it into the ball and accepts it with
     probability f(x') / f(x_t), f the density of equation 7. The proposal is symmetric in one chart and the
@@ -653,14 +563,14 @@ def sampler(chains: int, steps: int) -> None:
         for measure, said in MEASURES.items():
             test = stats.kstest(by_measure(n, epsilon, measure)(lengths), "uniform")
             rows.append((n, epsilon, sigma, reading, said, f"{test.statistic:.3f}", f"{test.pvalue:.2g}"))
-    click.echo(markdown(("n", "ε", "σ", "reading", "distribution", "distance", "p"), rows))
+    click.echo(shared.markdown(("n", "ε", "σ", "reading", "distribution", "distance", "p"), rows))
 
 
-def chain(n: int, epsilon: float, sigma: float, reading: str, chains: int, steps: int) -> NDArray[np.float64]:
+def chain(n: int, epsilon: float, sigma: float, reading: str, chains: int, steps: int) -> Floats:
     """Run Algorithm 2 many times; give |x| of every chain's last step, so that all are independent."""
     rng, x = np.random.default_rng(1), np.zeros((chains, n))
 
-    def log_density(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_density(points: Floats) -> Floats:
         """-epsilon times the hyperbolic distance from the origin."""
         return -2 * epsilon * np.arctanh(np.sqrt(np.square(points).sum(axis=1)))
 
@@ -673,7 +583,7 @@ def chain(n: int, epsilon: float, sigma: float, reading: str, chains: int, steps
     return np.sqrt(np.square(x).sum(axis=1))
 
 
-def by_measure(n: int, epsilon: float, measure: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def by_measure(n: int, epsilon: float, measure: str) -> Callable[[Floats], Floats]:
     """Distribution function of |x| where equation 7 is the density by a measure."""
     r = np.linspace(1e-6, 80, 400_001)
     log_sinh, log_cosh_half = r + np.log(-np.expm1(-2 * r) / 2), r / 2 + np.log1p(np.exp(-r)) - np.log(2)

@@ -3,10 +3,9 @@
     OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 n-w glove-50d --limit 100000 --epsilon 5
     OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 tasks glove-300d --data FOLDER
 
-FOLDER has ``senteval/{mr,subj,trec,mrpc}.parquet`` (movie reviews, subjectivity, questions by type,
-paraphrases, as SentEval collects them) and ``pan11/{pan11_small,pan11_large}.parquet`` (PAN 2011 authorship,
-mails of Enron). The audit asks whether an author's mails were among those that a language model was trained
-on (after Song and Shmatikov 2019): here a model of word pairs, and likelihood ratios.
+FOLDER has ``senteval/{mr,subj,trec,mrpc}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
+asks whether an author's mails were among those that a language model was trained on (after Song and Shmatikov
+2019): here a model of word pairs, and likelihood ratios.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import click
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -30,17 +31,8 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
-from scripts.experiments.shared import (
-    FOLDER,
-    Mean,
-    WordRows,
-    evenly,
-    made_embedding,
-    markdown,
-    mean_vectors,
-    releases,
-    staying,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 1000
 EPSILONS: Final = (9.0, 14.0, 20.0, 30.0)
@@ -58,9 +50,6 @@ LEAST: Final = 10
 SMOOTHING: Final = 10.0
 """Of the auditor's model of word pairs, in counts."""
 
-Figures = dict[str, list[float]]
-"""By name, a figure of each repetition."""
-
 
 @click.group()
 def main() -> None:
@@ -70,30 +59,26 @@ def main() -> None:
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True)
-@click.option("--words", "count", default=200, show_default=True, help="evenly spread over the vocabulary")
 @click.option("--limit", type=int, help="take the first words alone, as --limit of dptext embedding does")
 @click.option("--unit-length", is_flag=True, help="scale every vector to length 1 before")
-def n_w(bundle: Path, epsilons: Sequence[float], count: int, limit: int | None, unit_length: bool) -> None:
-    """Print N_w and S_w of Laplace noise, of 1,000 runs."""
+def n_w(bundle: Path, epsilons: Sequence[float], limit: int | None, unit_length: bool) -> None:
+    """Print N_w and S_w of Laplace noise: 200 words, evenly spread over the vocabulary, 1,000 runs."""
     embedding = Embedding.open(bundle)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         if limit or unit_length:
             vectors = np.asarray(embedding.vectors[:limit], dtype=np.float32)
             if unit_length:
                 vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-            embedding = made_embedding(embedding.words[:limit].to_pylist(), vectors, Path(folder, "own"))
+            embedding = shared.made_embedding(
+                embedding.words[:limit].to_pylist(), vectors, Path(folder, "own")
+            )
         mechanisms = [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
-        found = staying(mechanisms, embedding, evenly(count, len(embedding.words)), runs=RUNS)
-    rows = [
-        (
-            f"{each.epsilon:g}",
-            f"{n.mean():.3g}",
-            " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95)),
-            f"{s.mean():.3g}",
-        )
-        for each, n, s in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True)
-    ]
-    click.echo(markdown(("ε", "mean N_w", "5 / 50 / 95 %", "mean S_w"), rows))
+        found = shared.staying(mechanisms, embedding, shared.evenly(200, len(embedding.words)), runs=RUNS)
+    rows = []
+    for each, n, sizes in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True):
+        spread = " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95))
+        rows.append((f"{each.epsilon:g}", f"{n.mean():.3g}", spread, f"{sizes.mean():.3g}"))
+    click.echo(shared.markdown(("ε", "mean N_w", "5 / 50 / 95 %", "mean S_w"), rows))
 
 
 # Tasks and the audit
@@ -115,46 +100,24 @@ class Corpus:
     answers: WordRows
     reference: WordRows
 
-    @property
-    def texts(self) -> WordRows:
-        """All parts, one after another: so they share noise."""
-        counts = np.cumsum([part.count for part in self.parts.values()])
-        rows = [part.rows + end - part.count for part, end in zip(self.parts.values(), counts, strict=True)]
-        words = np.concatenate([part.words for part in self.parts.values()])
-        return WordRows(words=words, rows=np.concatenate(rows), count=int(counts[-1]))
-
-    def cut(self, texts: WordRows) -> dict[str, WordRows]:
-        """Give the parts of what all texts became."""
-        ends = np.cumsum([len(part.words) for part in self.parts.values()])
-        words = np.split(texts.words, ends[:-1])
-        return {name: part.having(own) for (name, part), own in zip(self.parts.items(), words, strict=True)}
-
 
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of the data sets.")
-@click.option("--repetitions", default=5, show_default=True, help="Noises, splits and halves of authors.")
-def tasks(bundle: Path, data: Path, repetitions: int) -> None:
+def tasks(bundle: Path, data: Path) -> None:
     """Print what classifiers, paraphrases and an auditor get right after Laplace noise."""
     embedding = Embedding.open(bundle)
     corpus = read(data, embedding)
-    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=repetitions)
-    chance = {
-        name: np.unique(labels, return_counts=True)[1].max() / len(labels)
-        for name, labels in corpus.labels.items()
-    }
-    chance |= {"paraphrases, first": 1.0 / corpus.answers.count, "auditor (AUC)": 0.5}
-    names = [*found[np.inf]]
+    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
+    chance = {"paraphrases, first": 1.0 / corpus.answers.count, "auditor (AUC)": 0.5}
+    for name, labels in corpus.labels.items():
+        chance[name] = np.unique(labels, return_counts=True)[1].max() / len(labels)
     rows = [
-        (
-            name,
-            f"{chance[name]:.3f}" if name in chance else "",
-            *(f"{Mean(of[name]):.3f}" for of in found.values()),
-        )
-        for name in names
+        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
+        for name in found[np.inf]
     ]
     columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
-    click.echo(markdown(("", "chance", *columns), rows))
+    click.echo(shared.markdown(("", "chance", *columns), rows))
 
 
 def read(data: Path, embedding: Embedding) -> Corpus:
@@ -188,45 +151,44 @@ def read(data: Path, embedding: Embedding) -> Corpus:
 
 def measured(
     corpus: Corpus, embedding: Embedding, *, epsilons: Sequence[float], repetitions: int
-) -> dict[float, Figures]:
+) -> dict[float, dict[str, Mean]]:
     """Give all figures by epsilon; the last one, infinity, is without noise."""
-    original = corpus.texts
     mechanisms = [Laplace(epsilon=epsilon) for epsilon in epsilons]
-    drawn = releases(original, mechanisms, embedding, repetitions=repetitions, seed=7)
-    found: dict[float, Figures] = {}
-    for epsilon, outputs in zip([*epsilons, np.inf], [*drawn, [original] * repetitions], strict=True):
-        figures: Figures = {}
-        for seed, texts in enumerate(outputs):
-            parts = corpus.cut(texts)
-            row = {"words that stay": texts.kept(original)}
-            for name, labels in corpus.labels.items():
-                row |= classified(name, corpus.parts[name], parts[name], labels, embedding, seed)
-            row["paraphrases, first"] = answered(parts["answers"], corpus.answers, embedding)
-            row["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
-            for name, value in row.items():
-                figures.setdefault(name, []).append(value)
-        found[epsilon] = figures
-    return found
+    drawn = {
+        name: [
+            *shared.releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed),
+            [part] * repetitions,
+        ]
+        for seed, (name, part) in enumerate(corpus.parts.items(), 7)
+    }
 
+    def measure(place: int, seed: int) -> dict[str, float]:
+        parts = {name: outputs[place][seed] for name, outputs in drawn.items()}
+        stay = [(parts[name].words == part.words)[part.known] for name, part in corpus.parts.items()]
+        figures = {"words that stay": float(np.concatenate(stay).mean())}
+        for name, labels in corpus.labels.items():
+            noisy, plain = (shared.mean_vectors(each[name], embedding) for each in (parts, corpus.parts))
+            train, test = train_test_split(
+                np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels
+            )
+            model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0))
+            model.fit(noisy[train], labels[train])
+            figures[name] = float(model.score(noisy[test], labels[test]))
+            alone = f"{name}, trained on perturbed texts alone"
+            figures[alone] = float(model.score(plain[test], labels[test]))
+        figures["paraphrases, first"] = answered(parts["answers"], corpus.answers, embedding)
+        figures["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
+        return figures
 
-def classified(
-    name: str, original: WordRows, perturbed: WordRows, labels: NDArray[Any], embedding: Embedding, seed: int
-) -> dict[str, float]:
-    """Give accuracies on 30 % of the rows, perturbed or as written, of models trained on 70 %, perturbed."""
-    train, test = train_test_split(
-        np.arange(original.count), test_size=0.3, random_state=seed, stratify=labels
-    )
-    plain, noisy = mean_vectors(original, embedding), mean_vectors(perturbed, embedding)
-    model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0)).fit(noisy[train], labels[train])
     return {
-        name: float(model.score(noisy[test], labels[test])),
-        f"{name}, trained on perturbed texts alone": float(model.score(plain[test], labels[test])),
+        epsilon: shared.repeated(partial(measure, place), range(repetitions))
+        for place, epsilon in enumerate([*epsilons, np.inf])
     }
 
 
 def answered(questions: WordRows, answers: WordRows, embedding: Embedding) -> float:
     """Share of perturbed rows whose own paraphrase is the nearest, by cosine of mean vectors."""
-    asked, given = (mean_vectors(texts, embedding) for texts in (questions, answers))
+    asked, given = (shared.mean_vectors(texts, embedding) for texts in (questions, answers))
     centre = given.mean(axis=0)  # the answers are public
     given = given - centre
     given /= np.maximum(np.linalg.norm(given, axis=1, keepdims=True), 1e-12)
@@ -235,55 +197,40 @@ def answered(questions: WordRows, answers: WordRows, embedding: Embedding) -> fl
 
 
 def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float:
-    """Give the area under the ROC curve of an auditor who tells the authors in the training data from others.
+    """Give the area under the ROC curve of an auditor who looks for authors of the training data.
 
     Half of the authors, at random, train the model. The auditor has each author's texts as written, and
     divides what the model gives them by what a model of other authors' original texts gives them.
     """
     members = np.random.default_rng(seed).permutation(trained_on.count) < trained_on.count // 2
-    target = PairModel.of(trained_on.take(np.flatnonzero(members)), size)
-    other, texts = PairModel.of(corpus.reference, size), corpus.parts["audit"]
+    target = PairModel(trained_on.take(np.flatnonzero(members)), size)
+    other, texts = PairModel(corpus.reference, size), corpus.parts["audit"]
     return float(roc_auc_score(members, target.logs(texts) - other.logs(texts)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairModel:
-    """A language model of word pairs: each word given the one before it, smoothed by frequencies of words.
+    """A language model of word pairs: each word given the one before it, smoothed by frequencies of words."""
 
-    Attributes:
-        size: How many words there are, the unknown one included.
-        pairs, pair_counts: int64, sorted, previous * size + word, and how often each came.
-        counts: float64 (size,), of words that something follows.
-        frequency: float64 (size,), each word's share, smoothed by a tenth of a count.
-    """
-
-    size: int
-    pairs: NDArray[np.int64]
-    pair_counts: NDArray[np.int64]
-    counts: NDArray[np.float64]
-    frequency: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, texts: WordRows, size: int) -> PairModel:
-        """Count."""
-        words = np.where(texts.known, texts.words, size - 1)
-        inner = texts.rows[1:] == texts.rows[:-1]
-        keys, counts = np.unique((words[:-1] * size + words[1:])[inner], return_counts=True)
+    def __init__(self, texts: WordRows, size: int) -> None:
+        """Count pairs of ``size`` words, the unknown one included."""
+        self._size = size
+        words, before, after, _ = self._split(texts)
+        self._pairs = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
+        self._followed = np.bincount(before, minlength=size)
         frequency = np.bincount(words, minlength=size) + 0.1
-        followed = np.bincount(words[:-1][inner], minlength=size).astype(np.float64)
-        return cls(
-            size=size, pairs=keys, pair_counts=counts, counts=followed, frequency=frequency / frequency.sum()
-        )
+        self._frequency = frequency / frequency.sum()
 
-    def logs(self, texts: WordRows) -> NDArray[np.float64]:
-        """float64 (rows,): mean log probability of each row's words, given those before them."""
-        words = np.where(texts.known, texts.words, self.size - 1)
+    def _split(self, texts: WordRows) -> tuple[Words, Words, Words, NDArray[np.int64]]:
+        """All words; of each two that follow one another the first, the second, and their row."""
+        words = np.where(texts.known, texts.words, self._size - 1)
         inner = texts.rows[1:] == texts.rows[:-1]
-        before, after, rows = words[:-1][inner], words[1:][inner], texts.rows[1:][inner]
-        keys = before * self.size + after
-        place = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-        counts = np.where(self.pairs[place] == keys, self.pair_counts[place], 0.0)
-        logs = np.log((counts + SMOOTHING * self.frequency[after]) / (self.counts[before] + SMOOTHING))
+        return words, words[:-1][inner], words[1:][inner], texts.rows[1:][inner]
+
+    def logs(self, texts: WordRows) -> Floats:
+        """float64 (rows,): mean log probability of each row's words, given those before them."""
+        _, before, after, rows = self._split(texts)
+        counts = np.asarray(self._pairs[before, after]).ravel() + SMOOTHING * self._frequency[after]
+        logs = np.log(counts / (self._followed[before] + SMOOTHING))
         lengths = np.bincount(rows, minlength=texts.count)
         return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)
 

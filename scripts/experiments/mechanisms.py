@@ -2,10 +2,9 @@
 
     python -m scripts.experiments.mechanisms glove-50d --data snips.parquet [--ball ball]
 
-Epsilons of different metrics cannot be compared. So for each mechanism the one is searched at which an
-attacker in context recovers a given share of the words; what is kept there can be compared. With ``--ball``,
-mechanisms in a Poincaré ball are compared with those in a Euclidean embedding, both restricted to the words
-in common; similarity is then measured by the Euclidean vectors for both.
+For each mechanism the epsilon is searched at which an attacker in context recovers a given share of the
+words. With ``--ball``, embeddings are restricted to the words in common, and similarity is measured by the
+Euclidean vectors.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,18 +28,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.comparison import evaluate
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
-from scripts.experiments.shared import (
-    FILE,
-    FOLDER,
-    WordRows,
-    bag_of_words,
-    common_words,
-    evenly,
-    markdown,
-    mean_vectors,
-    releases,
-    restricted,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FILE, FOLDER, WordRows
 
 EUCLIDEAN: Final = (
     "laplace",
@@ -50,6 +40,10 @@ EUCLIDEAN: Final = (
     "exponential:truncate=6",
     "exponential:truncate=4",
 )
+ROWS: Final = 1000
+RELEASE_WORDS: Final = 5000
+SUCCESS: Final = 0.2
+"""Share of words that is recovered."""
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
 
 Interval = tuple[float, float, float]
@@ -78,7 +72,7 @@ class World:
 
     def recovered(self, configured: Mechanism) -> tuple[float, float]:
         """Attack a simulated release in context: shares recovered, and without any output."""
-        comparison = evaluate(
+        (outcome,) = evaluate(
             self.texts,
             list(range(len(self.texts))),
             embedding=self.embedding,
@@ -86,49 +80,45 @@ class World:
             search=ExactSearch.over(self.embedding, self.release_words),
             runs=self.runs,
             candidates=self.candidates,
-        )
-        outcome, name = comparison.outcomes[0], "recovered/1/in-context/1"
+        ).outcomes
+        name = "recovered/1/in-context/1"
         share, floor = (float(each.sums[name].ratio[0]) for each in (outcome.totals, outcome.floor))
         return share, floor
 
+    @cached_property
     def original(self) -> WordRows:
         """The rows without noise."""
         return WordRows.of(self.texts, self.embedding)
 
     def random(self) -> WordRows:
         """Random words in place of all known ones."""
-        rows = self.original()
+        rows = self.original
         drawn = np.random.default_rng(0).integers(self.release_words, size=len(rows.words))
         return rows.having(np.where(rows.known, drawn, -1))
 
     def released(self, configured: Mechanism) -> WordRows:
         """The rows after a mechanism."""
-        texts, words = self.original(), self.release_words
-        return releases(texts, [configured], self.embedding, release_words=words)[0][0]
+        words = self.release_words
+        return shared.releases(self.original, [configured], self.embedding, release_words=words)[0][0]
 
     def kept(self, rows: WordRows) -> dict[str, Interval]:
-        """Measure what is left: intents, similarity of texts, and words that stay."""
-        before = self.original()
-        both = [mean_vectors(each, self.judge) for each in (before, rows)]
+        """Measure intents (with an exact interval), similarity of texts, and words that stay."""
+        before, labels, right = self.original, np.array(self.labels), 0.0
+        counts = shared.bag_of_words(rows, self.embedding)
+        for half in range(2):  # learned from the other half
+            tested = np.arange(len(labels)) % 2 == half
+            right += shared.scored(LogisticRegression(max_iter=300), counts, labels, tested) * tested.sum()
+        found = stats.binomtest(round(right), len(labels)).proportion_ci()
+        both = [shared.mean_vectors(each, self.judge) for each in (before, rows)]
         lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
         cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
         some = np.bincount(before.rows[before.known], minlength=before.count)
         same = np.bincount(before.rows[before.known & (before.words == rows.words)], minlength=before.count)
         return {
-            "accuracy": self.accuracy(rows),
+            "accuracy": (round(right) / len(labels), float(found.low), float(found.high)),
             "similarity": over_rows(cosines[some > 0], np.ones((some > 0).sum())),
             "kept": over_rows(same, some),
         }
-
-    def accuracy(self, rows: WordRows) -> Interval:
-        """Labels right, learned from one half of the rows, on those of the other. With an exact interval."""
-        counts, labels, right = bag_of_words(rows, self.embedding), np.array(self.labels), 0
-        for half in range(2):
-            tested = np.arange(len(labels)) % 2 == half
-            model = LogisticRegression(max_iter=300).fit(counts[~tested], labels[~tested])
-            right += int((model.predict(counts[tested]) == labels[tested]).sum())
-        found = stats.binomtest(right, len(labels)).proportion_ci()
-        return right / len(labels), float(found.low), float(found.high)
 
 
 def over_rows(values: NDArray[Any], sizes: NDArray[Any]) -> Interval:
@@ -169,50 +159,44 @@ def matched(
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FILE, required=True, help="Parquet table of Snips, 2017")
 @click.option("--ball", type=FOLDER, help="Bundle of a ball to compare with.")
-@click.option("--rows", default=1000, show_default=True, help="Evenly spread over the table.")
-@click.option("--success", default=0.2, show_default=True, help="Share of words that is recovered.")
-@click.option("--release-words", default=5000, show_default=True)
-def main(bundle: Path, data: Path, ball: Path | None, rows: int, success: float, release_words: int) -> None:
+def main(bundle: Path, data: Path, ball: Path | None) -> None:
     """Print the tables of docs/experiments/mechanisms.md."""
     whole, flat = pq.read_table(data, columns=["text", "intent"]), Embedding.open(bundle)
-    chosen = whole.take(evenly(rows, len(whole)))
+    chosen = whole.take(shared.evenly(ROWS, len(whole)))
     with tempfile.TemporaryDirectory() as name:
-        curved = None if ball is None else Embedding.open(ball)
-        if curved is not None:
-            words = common_words(flat, curved)
-            flat, curved = (
-                restricted(e, words, Path(name, n)) for e, n in ((flat, "flat"), (curved, "ball"))
-            )
+        curved = None
+        if ball is not None:
+            flat, curved = shared.in_common(Path(name), flat, Embedding.open(ball))
         world = World(
             texts=chosen["text"].to_pylist(),
             labels=chosen["intent"].to_pylist(),
             embedding=flat,
             judge=flat,
-            release_words=release_words,
+            release_words=RELEASE_WORDS,
         )
         worlds = dict.fromkeys(EUCLIDEAN if curved is None else ("laplace", "exponential"), world)
         if curved is not None:
             worlds |= {f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL}
-        known = world.original().known
+        known = world.original.known
         click.echo(f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n")
-        click.echo("\n".join(table(worlds, success)))
+        click.echo("\n".join(table(worlds)))
 
 
-def table(worlds: Mapping[str, World], success: float) -> Iterator[str]:
+def table(worlds: Mapping[str, World]) -> Iterator[str]:
     """Compare mechanisms, the best accuracy first, floors and ceilings last."""
     rows, floor = [], 0.0
     for label, world in worlds.items():
         spec = label.removesuffix(", in the ball")
-        epsilon, floor = matched(world, spec, success, near=0.005)
+        epsilon, floor = matched(world, spec, SUCCESS, near=0.005)
         kept = world.kept(world.released(mechanism(spec, epsilon=epsilon)))
         rows.append(
             (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept.values()))
         )
     rows.sort(key=lambda row: row[2], reverse=True)
-    for label, texts in (("random words", world.random()), ("original", world.original())):
+    for label, texts in (("random words", world.random()), ("original", world.original)):
         rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
-    yield f"Recovered in context: {success:.0%}, to within half a point; without any output {floor:.1%}.\n"
-    yield markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
+    yield f"Recovered in context: {SUCCESS:.0%}, to within half a point; without any output {floor:.1%}.\n"
+    yield shared.markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,9 @@
 
     OMP_NUM_THREADS=1 python -m scripts.experiments.poincare_embeddings PAIRS --dimension 5 --dimension 10
 
-Prints a row of quality for every embedding and, with ``--proven``, N_w of the mechanisms that work in the
-ball, all at the same *proven* epsilon: ``hyperbolic`` and ``exponential`` at this epsilon,
-``hyperbolic-icdm``, which proves epsilon + n, at n less. ``--output`` keeps the bundles. With ``--gensim``
-(``pip install gensim``; the package does without it) the last rows are gensim's, of the same pairs and
-epochs, with 10 negatives for every pair.
+``--proven`` adds N_w at the same *proven* epsilon: ``hyperbolic-icdm``, which proves epsilon + n, runs at n
+less. ``--gensim`` (``pip install gensim``) adds gensim's embeddings of the same pairs and epochs, with 10
+negatives for every pair.
 """
 
 from __future__ import annotations

@@ -3,30 +3,28 @@
     OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 statistics glove-300d
     OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 texts glove-300d --data FOLDER
 
-``statistics`` prints N_w and S_w of Tables 1 to 4. The paper runs every word of its vocabulary 100 times;
-here evenly spread words are run as often, in blocks. Words of a block share their noise, at all epsilons;
-two blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
-differences between lambda and 0 are averaged over each block, and the averages, which are independent and
-alike, enter a one-sided Student test. All claims together have a false-alarm rate of at most LEVEL
-(Bonferroni).
+``statistics`` prints N_w and S_w of Tables 1 to 4. Words of a block share their noise, at all epsilons; two
+blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
+differences between lambda and 0 are averaged over each block, and the averages enter a one-sided Student
+test. All claims together have a false-alarm rate of at most LEVEL (Bonferroni).
 
-``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. 70 % of the rows train,
-30 % are classified, both perturbed (section 5.2). Each repetition has noise and a split of its own; a split
-serves every epsilon and lambda, so that differences are of pairs. FOLDER has ``sms_spam/sms_spam.parquet``
-(Almeida et al. 2011: ``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` ("Real or
-not? NLP with disaster tweets": ``target`` is 0 or 1, ``text``).
+``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition has noise
+and a split of its own, which serves every epsilon and lambda. FOLDER has ``sms_spam/sms_spam.parquet``
+(``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` (``target`` is 0 or 1, ``text``).
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import stats
@@ -41,20 +39,15 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.text.policies import stop_words
-from scripts.experiments.shared import (
-    FOLDER,
-    Mean,
-    WordRows,
-    Words,
-    bag_of_words,
-    evenly,
-    markdown,
-    releases,
-    restricted,
-    staying,
-)
+from scripts.experiments import shared
+from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 100
+WORDS: Final = 5000
+BLOCKS: Final = 50
+"""Of words that share their noise."""
+REPETITIONS: Final = 5
+"""Noises and splits."""
 LEVEL: Final = 0.001
 CLAIMED: Final = (5.0, 10.0, 20.0)
 EPSILONS: Final = (1.0, *CLAIMED, 40.0)
@@ -89,7 +82,9 @@ TEXT_EPSILONS: Final = (5.0, 10.0, 15.0, 20.0)
 BETWEEN: Final = (7.5, 12.5, 17.5)
 """More of them for lambda = 0, to compare at equal shares of words that stay."""
 
-Statistics = dict[str, NDArray[np.float64]]
+Statistics = dict[str, Floats]
+Cells = dict[tuple[float, float], dict[str, Mean]]
+"""Shares of words that stayed, accuracy and recall by lambda and epsilon."""
 
 
 @click.group()
@@ -102,35 +97,22 @@ def main() -> None:
 
 @main.command()
 @click.argument("bundle", type=FOLDER)
-@click.option("--words", "count", default=5000, show_default=True, help="evenly spread over the vocabulary")
-@click.option("--blocks", default=50, show_default=True, help="of words that share their noise")
-@click.option("--seed", default=0, show_default=True)
-def statistics(bundle: Path, count: int, blocks: int, seed: int) -> None:
+def statistics(bundle: Path) -> None:
     """Print N_w and S_w, the tested orderings, and the paper's epsilons translated."""
     embedding = Embedding.open(bundle)
-    words = evenly(count, len(embedding.words))
-    if not 2 <= blocks <= len(words) // 2:
-        raise click.UsageError(f"--blocks must be from 2 to half the words, {len(words) // 2}.")
+    words = shared.evenly(WORDS, len(embedding.words))
     with threadpool_limits(1):
-        found = {each: measured(embedding, each, EPSILONS, words, blocks, seed) for each in LAMBDAS}
+        found = {each: measured(embedding, each, EPSILONS, words, BLOCKS, 0) for each in LAMBDAS}
         click.echo(f"{len(words):,} of {len(embedding.words):,} words, {RUNS} runs each. Means over words:\n")
+        rows = []
+        for (place, epsilon), mixing in product(enumerate(EPSILONS), LAMBDAS):
+            fasttext, glove, sizes = (means[mixing][place] for means in PAPER.values())
+            n_w, s_w = (f"{values[place].mean():.2f}" for values in found[mixing].values())
+            rows.append((f"{epsilon:g}", f"{mixing:g}", fasttext, glove, n_w, sizes, s_w))
         columns = ("ε", "λ", "N_w, paper (FastText)", "N_w, paper (GloVe)", "N_w, here")
-        rows = [
-            (
-                f"{epsilon:g}",
-                f"{mixing:g}",
-                PAPER["N_w, FastText"][mixing][place],
-                PAPER["N_w, GloVe"][mixing][place],
-                f"{found[mixing]['n_w'][place].mean():.2f}",
-                PAPER["S_w, GloVe"][mixing][place],
-                f"{found[mixing]['s_w'][place].mean():.2f}",
-            )
-            for place, epsilon in enumerate(EPSILONS)
-            for mixing in LAMBDAS
-        ]
-        click.echo(markdown((*columns, "S_w, paper (GloVe)", "S_w, here"), rows))
-        click.echo("\n".join(orderings(found, blocks)))
-        click.echo(translated(embedding, words[:: -(-len(words) // 400)], seed + 1))
+        click.echo(shared.markdown((*columns, "S_w, paper (GloVe)", "S_w, here"), rows))
+        click.echo("\n".join(orderings(found)))
+        click.echo(translated(embedding, words[:: -(-len(words) // 400)]))
 
 
 def measured(
@@ -138,36 +120,32 @@ def measured(
 ) -> Statistics:
     """Measure N_w and S_w at one lambda, as counts of RUNS, each float64 (epsilons, words)."""
     mechanisms = [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons]
-    found = staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
+    found = shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
     return {"n_w": RUNS * found["n_w"], "s_w": found["s_w"]}
 
 
-def orderings(found: dict[float, Statistics], blocks: int) -> Iterator[str]:
+def orderings(found: dict[float, Statistics]) -> Iterator[str]:
     """Test every ordering against lambda = 0 that the paper calls significant."""
     level = LEVEL / (2 * len(CLAIMED) * (len(LAMBDAS) - 1))
     rows = []
-    for name, sign in (("n_w", -1.0), ("s_w", 1.0)):
-        for epsilon in CLAIMED:
-            for mixing in LAMBDAS[1:]:
-                place = EPSILONS.index(epsilon)
-                gains = sign * (found[mixing][name][place] - found[0.0][name][place])
-                means = np.array([gains[block::blocks].mean() for block in range(blocks)])
-                p = float(stats.ttest_1samp(means, 0.0, alternative="greater").pvalue)
-                said = "holds" if p < level else "does not hold"
-                rows.append(
-                    (name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said)
-                )
+    for (name, sign), epsilon, mixing in product((("n_w", -1.0), ("s_w", 1.0)), CLAIMED, LAMBDAS[1:]):
+        place = EPSILONS.index(epsilon)
+        gains = sign * (found[mixing][name][place] - found[0.0][name][place])
+        means = np.array([gains[block::BLOCKS].mean() for block in range(BLOCKS)])
+        p = float(stats.ttest_1samp(means, 0.0, alternative="greater").pvalue)
+        said = "holds" if p < level else "does not hold"
+        rows.append((name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said))
     held = sum(row[-1] == "holds" for row in rows)
     yield f"Lower N_w, higher S_w than at λ = 0: {held} of {len(rows)} hold, p < {level:.1e} each.\n"
-    yield markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
+    yield shared.markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
 
 
-def translated(embedding: Embedding, words: Words, seed: int) -> str:
+def translated(embedding: Embedding, words: Words) -> str:
     """Say at which epsilon the mean N_w here is the paper's (GloVe), by a power of the paper's epsilon."""
     grid = np.geomspace(2.0, 80.0, 24)
     logs = []
     for mixing, means in PAPER["N_w, GloVe"].items():
-        here = measured(embedding, mixing, grid.tolist(), words, 8, seed)["n_w"].mean(axis=1)
+        here = measured(embedding, mixing, grid.tolist(), words, 8, 1)["n_w"].mean(axis=1)
         logs.append(np.interp(means[1 : 1 + len(CLAIMED)], here, np.log(grid)))
     papers = np.tile(np.log(CLAIMED), (len(LAMBDAS), 1))
     slope, offset = np.polyfit(papers.ravel(), np.array(logs).ravel(), 1)
@@ -187,44 +165,31 @@ class Task(NamedTuple):
     labels: NDArray[np.bool_]
 
 
-class Cell(NamedTuple):
-    """What repetitions of a setting gave, float64 (repetitions,) each; ``kept``: words that stayed."""
-
-    kept: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-    recall: NDArray[np.float64]
-
-
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
-@click.option("--repetitions", default=5, show_default=True, help="Noises and splits.")
-def texts(bundle: Path, data: Path, repetitions: int) -> None:
+def texts(bundle: Path, data: Path) -> None:
     """Classify perturbed texts."""
     tasks, large = [read_sms(data), read_tweets(data)], Embedding.open(bundle)
+    # The words that these texts have, as in the paper. No release should do this.
+    used = np.unique(np.concatenate([WordRows.of(task.texts, large).words for task in tasks]))
+    used = used[used >= 0]
+    columns = ("ε", "λ", "words that stay", "accuracy", "recall")
     with tempfile.TemporaryDirectory() as folder:
-        # The words that these texts have, as in the paper. No release should do this.
-        used = np.unique(np.concatenate([WordRows.of(task.texts, large).words for task in tasks]))
-        own = [large.words[int(word)].as_py() for word in used[used >= 0]]
-        embedding = restricted(large, own, Path(folder, "own"))
+        words = large.words.take(pa.array(used)).to_pylist()
+        embedding = shared.made_embedding(words, large.vectors[used], Path(folder, "own"))
         for task in tasks:
             cells = classified(
-                task, embedding, TEXT_LAMBDAS, TEXT_EPSILONS, between=BETWEEN, repetitions=repetitions
+                task, embedding, TEXT_LAMBDAS, TEXT_EPSILONS, between=BETWEEN, repetitions=REPETITIONS
             )
             majority = max(task.labels.mean(), 1.0 - task.labels.mean())
             click.echo(f"## {task.name}: {len(task.texts):,} rows; the larger class has {majority:.3f}\n")
-            rows = [
-                (
-                    "no noise" if epsilon == np.inf else f"{epsilon:g}",
-                    "" if epsilon == np.inf else f"{mixing:g}",
-                    f"{cell.kept.mean():.3f}",
-                    *(f"{Mean(values):.3f}" for values in (cell.accuracy, cell.recall)),
-                    f"{Mean(at_equal_change(cells, mixing, epsilon)):+.3f}" if mixing else "",
-                )
-                for (mixing, epsilon), cell in sorted(cells.items(), key=lambda item: item[0][::-1])
-            ]
-            columns = ("ε", "λ", "words that stay", "accuracy", "recall")
-            click.echo(markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
+            rows = []
+            for (mixing, epsilon), cell in sorted(cells.items(), key=lambda item: item[0][::-1]):
+                setting = ("no noise", "") if epsilon == np.inf else (f"{epsilon:g}", f"{mixing:g}")
+                scores = f"{cell['kept'].mean:.3f}", f"{cell['accuracy']:.3f}", f"{cell['recall']:.3f}"
+                rows.append((*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else ""))
+            click.echo(shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
 
 
 def read_sms(data: Path) -> Task:
@@ -249,43 +214,45 @@ def classified(
     *,
     between: Sequence[float],
     repetitions: int,
-) -> dict[tuple[float, float], Cell]:
-    """Score every setting by (lambda, epsilon); (0, infinity) is without noise."""
-    original = WordRows.of(task.texts, embedding)
+) -> Cells:
+    """Score every setting by (lambda, epsilon); (0, infinity) is without noise.
 
-    def cell(outputs: Sequence[WordRows]) -> Cell:
-        scores = [score(each, task, seed, embedding) for seed, each in enumerate(outputs)]
-        accuracy, recall = np.array(scores).T
-        return Cell(np.array([each.kept(original) for each in outputs]), accuracy, recall)
+    A bag of words is trained on 70 % of the rows; accuracy and recall are those of the rest.
+    """
+    original, labels = WordRows.of(task.texts, embedding), task.labels
 
-    cells = {(0.0, np.inf): cell([original] * repetitions)}
+    def measure(repetition: tuple[int, WordRows]) -> dict[str, float]:
+        seed, texts = repetition
+        train, test = train_test_split(
+            np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels
+        )
+        model = make_pipeline(TfidfTransformer(), LogisticRegression(C=10.0, max_iter=300))
+        features = shared.bag_of_words(texts, embedding)
+        guessed = model.fit(features[train], labels[train]).predict(features[test])
+        return {
+            "kept": texts.kept(original),
+            "accuracy": float((guessed == labels[test]).mean()),
+            "recall": float(recall_score(labels[test], guessed)),
+        }
+
+    cells = {(0.0, np.inf): shared.repeated(measure, enumerate([original] * repetitions))}
     for number, mixing in enumerate(lambdas):
         grid = sorted({*epsilons, *between}) if mixing == 0.0 else list(epsilons)
         mechanisms = [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in grid]
-        drawn = releases(original, mechanisms, embedding, repetitions=repetitions, seed=1 + number)
-        cells |= {(mixing, epsilon): cell(outputs) for epsilon, outputs in zip(grid, drawn, strict=True)}
+        drawn = shared.releases(original, mechanisms, embedding, repetitions=repetitions, seed=1 + number)
+        for epsilon, outputs in zip(grid, drawn, strict=True):
+            cells[mixing, epsilon] = shared.repeated(measure, enumerate(outputs))
     return cells
 
 
-def score(texts: WordRows, task: Task, seed: int, embedding: Embedding) -> tuple[float, float]:
-    """Train a bag of words on 70 % of the rows; give accuracy and recall of the rest."""
-    train, test = train_test_split(
-        np.arange(len(task.labels)), test_size=0.3, random_state=seed, stratify=task.labels
-    )
-    model, words = make_pipeline(TfidfTransformer(), LogisticRegression(C=10.0, max_iter=300)), bag_of_words
-    features = words(texts, embedding)
-    guessed = model.fit(features[train], task.labels[train]).predict(features[test])
-    return float((guessed == task.labels[test]).mean()), float(recall_score(task.labels[test], guessed))
-
-
-def at_equal_change(
-    cells: dict[tuple[float, float], Cell], mixing: float, epsilon: float
-) -> NDArray[np.float64]:
-    """Accuracies less those that lambda = 0 has where as many words stay, float64 (repetitions,)."""
+def at_equal_change(cells: Cells, here: Mapping[str, Mean]) -> Mean:
+    """Accuracies less those that lambda = 0 has where as many words stay."""
     base = [cells[key] for key in sorted(cells) if key[0] == 0.0]
-    shares, values = [each.kept.mean() for each in base], np.stack([each.accuracy for each in base])
-    here = cells[mixing, epsilon]
-    return here.accuracy - PchipInterpolator(shares, values, axis=0)(here.kept.mean())
+    shares, values = (
+        [each["kept"].mean for each in base],
+        np.stack([each["accuracy"].repetitions for each in base]),
+    )
+    return here["accuracy"] - Mean(PchipInterpolator(shares, values, axis=0)(here["kept"].mean))
 
 
 if __name__ == "__main__":

@@ -5,23 +5,22 @@ Both sides of a ratio take turns, and the median counts, so that what else the m
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dptext_spark import Sanitizer
 from dptext_spark.calibration.recall import zipf_words
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from dptext_spark.noise import to_uniform
-from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
+from scripts.benchmarks.shared import sanitizer, seconds
 from scripts.experiments.shared import made_embedding
 from tests.helpers import worlds
 
@@ -36,13 +35,6 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Processor time of this process."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
 def times_as_fast(fast: Callable[[], object], slow: Callable[[], object]) -> float:
     """How often the fast work is done in the slow one's time: the median of turns, after one to get warm."""
     turns = [seconds(slow) / seconds(fast) for _ in range(TURNS + 1)]
@@ -55,8 +47,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     rng = np.random.default_rng(0)
     centres = 4.0 * rng.standard_normal((600, 32))
     vectors = (centres[rng.integers(600, size=60_000)] + rng.standard_normal((60_000, 32))).astype(np.float32)
-    folder = tmp_path_factory.mktemp("clusters") / "made"
-    embedding = made_embedding(worlds.words(60_000), vectors, folder)
+    embedding = made_embedding(worlds.words(60_000), vectors, tmp_path_factory.mktemp("clusters") / "made")
     make_lists(embedding, 512)
     return embedding
 
@@ -64,8 +55,8 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     """8,000 made words in 300 dimensions."""
-    folder = tmp_path_factory.mktemp("wide") / "made"
-    return made_embedding(worlds.words(8_000), worlds.uneven(8_000, 300), folder)
+    vectors = worlds.uneven(8_000, 300)
+    return made_embedding(worlds.words(8_000), vectors, tmp_path_factory.mktemp("wide") / "made")
 
 
 def drawn(embedding: Embedding, mechanism: Mechanism, count: int) -> np.ndarray:
@@ -111,12 +102,6 @@ def test_known_words_are_drawn_from_their_lists(wide: Embedding) -> None:
     """Usual: 17. Rejects lists of near words that are made again for each batch (1.2)."""
     words = wide.words.take(pa.array(zipf_words(wide.inputs, 2_000)))
     rows = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_001, 100, dtype=np.int32)), words)
-    exponential, laplace = (
-        Sanitizer.open(Release.open(embedding=wide, mechanism=each))
-        for each in (Exponential(epsilon=60.0), Laplace(epsilon=60.0))
-    )
-
-    def work(privatizer: Sanitizer) -> Callable[[], object]:
-        return lambda: privatizer.sanitize(rows, pa.array(range(len(rows))), column="tokens")
-
-    assert times_as_fast(work(exponential), work(laplace)) > 5.0
+    ids, both = pa.array(range(len(rows))), (Exponential(epsilon=60.0), Laplace(epsilon=60.0))
+    works = [partial(sanitizer(wide, each).sanitize, rows, ids, column="tokens") for each in both]
+    assert times_as_fast(*works) > 5.0

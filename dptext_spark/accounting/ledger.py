@@ -176,6 +176,7 @@ class Entry(_Record):
         rows: None before it is assessed, and where its rows cannot be compared.
         total: The largest total of its rows with this release, within its family and unit; None before it is
             assessed.
+        counts: Releases that this total counts although they were not assessed either at that time.
         state: ``unfinished`` where a run was killed, or is at work.
     """
 
@@ -186,12 +187,13 @@ class Entry(_Record):
     fingerprints: dict[str, int] | None
     rows: RowCounts | None = None
     total: Decimal | None = Field(default=None, ge=0)
+    counts: tuple[str, ...] = ()
     state: Literal["unfinished", "committed", "withdrawn"] = "unfinished"
 
 
 _EVENTS: Final[Mapping[object, set[str]]] = {
     "reserved": {"number", "time", "terms", "fingerprints"},
-    "assessed": {"rows", "total"},
+    "assessed": {"rows", "total", "counts"},
     "ended": {"state"},
 }
 """What each event says of its release."""
@@ -270,16 +272,26 @@ class Ledger:
         """Units of the releases that count."""
         return tuple(dict.fromkeys(entry.terms.unit for entry in self.counted))
 
+    def family(self, terms: Terms) -> list[Entry]:
+        """Give the releases whose rows can be compared with a release's, and count in its unit."""
+        same = terms.unit, terms.family
+        return [entry for entry in self.counted if (entry.terms.unit, entry.terms.family) == same]
+
     def family_totals(self, unit: Unit) -> dict[Family, Decimal]:
-        """Give the largest total of a row in a unit, for each family."""
-        found: dict[Family, Decimal] = {}
-        for entry in self.counted:
-            if entry.terms.unit == unit:
-                before = found.get(family := entry.terms.family, Decimal(0))
-                # Nobody knows which rows a run had that was cut off before it was assessed: it adds to each.
-                added = exact_sum([before, entry.terms.epsilon])
-                found[family] = added if entry.total is None else max(before, entry.total)
-        return found
+        """Give the largest total of a row in a unit, for each family.
+
+        Nobody knows which rows a run had that was cut off before it was assessed: it adds to each, but for
+        those whose total has it already.
+        """
+        own = [entry for entry in self.counted if entry.terms.unit == unit]
+        cut_off = [entry for entry in own if entry.total is None]
+        largest: dict[Family, Decimal] = {}
+        for entry in own:
+            family = entry.terms.family
+            others = (e for e in cut_off if e.terms.family == family and e.release not in entry.counts)
+            total = exact_sum([entry.total or Decimal(0), *(other.terms.epsilon for other in others)])
+            largest[family] = max(largest.get(family, total), total)
+        return largest
 
     def total(self, unit: Unit, *, without: Family | None = None) -> Decimal:
         """Give the largest total of a row in a unit, without a family if one is named.

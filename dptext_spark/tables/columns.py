@@ -137,7 +137,8 @@ class TableColumns:
         chosen = [name for name in self.keep if name != _ALL]
         slots = (self.slots,) if self.slots else ()
         taken = [fields[name].path for name in (*self.sanitized, *self.left_out, *slots)]
-        return replace(self, keep=tuple(dict.fromkeys([*chosen, *beside(table, taken)])))
+        kept = tuple(dict.fromkeys([*chosen, *beside(table, taken)]))
+        return replace(self, keep=kept, left_out=())  # which may differ in capitals only
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
         """Check that the columns exist and have the right types; see :meth:`check_schema`."""

@@ -187,28 +187,39 @@ def compare(
         Counts of rows; the largest earlier total in the family of those that get new noise, None where none
         does; and the largest total there of all of them with this release.
     """
-    same = terms.unit, terms.family
     largest = _tiny(before.family_totals(terms.unit).get(terms.family, Decimal(0)))
-    family = [e for e in before.counted if (e.terms.unit, e.terms.family) == same]
+    family = before.family(terms)
     worth = F.lit(None)  # what counts in another unit is never added
     if pairs := [F.lit(part) for e in family for part in (e.release, _tiny(e.terms.epsilon))]:
         worth = F.element_at(F.create_map(*pairs), F.col("release"))
     if earlier is None:
         earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
-    # Of each place what was released of it: once for each noise context, however often it came.
+    # Of each place what was released of it: once for each noise context, however often it came. A run that
+    # was cut off before it was assessed counts, but frees nobody: no budget was checked for it.
+    assessed = F.col("release").isin([e.release for e in family if e.total is not None])
     contexts = earlier.groupBy(*_PLACE, "context").agg(
-        F.min("content").alias("content"), F.max(worth.cast(_SUM)).alias("worth")
+        F.min("content").alias("content"),
+        F.coalesce(F.max(worth.cast(_SUM)), F.lit(0).cast(_SUM)).alias("worth"),
+        F.bool_or(assessed).alias("assessed"),
     )
     known = contexts.groupBy(*_PLACE).agg(
-        F.sum("worth").alias("spent"),
-        F.collect_list("context").alias("contexts"),
+        F.collect_list(F.struct("context", "worth", "assessed")).alias("uses"),
         F.collect_set("content").alias("contents"),
     )
-    new = F.col("contexts").isNull()
-    free = F.coalesce(F.array_contains("contexts", F.col("context")), F.lit(False))
+    new = F.col("uses").isNull()
+
+    def is_own(use: Column) -> Column:
+        return use["context"] == F.col("context")
+
+    free = F.coalesce(F.exists("uses", lambda use: is_own(use) & use["assessed"]), F.lit(False))
+    # Its own context, which it would share with a run that was cut off, counts once.
+    counted = F.filter("uses", lambda use: free | ~is_own(use))
+    known_spent = F.aggregate(
+        counted, F.lit(0).cast(_SUM), lambda sum_, use: (sum_ + use["worth"]).cast(_SUM)
+    )
     # A row that may be any earlier one counts from the largest total.
     any_row = ~free & {"id": F.lit(False), "file": ~new, "position": F.lit(True)}[terms.known_as]
-    spent = F.when(any_row, F.lit(largest)).otherwise(F.coalesce("spent", F.lit(0))).cast(_SUM)
+    spent = F.when(any_row, F.lit(largest)).otherwise(F.coalesce(known_spent, F.lit(0))).cast(_SUM)
     places = mine.join(known, [*_PLACE], "left").select(
         "row",
         new.alias("new"),
@@ -417,7 +428,8 @@ class LedgerRun:
             exposed=[*self._exposed],
         )
         self.costs.append(facts)
-        return {"rows": rows, "total": plainly(total)}
+        counts = [entry.release for entry in before.family(self.terms) if entry.total is None]
+        return {"rows": rows, "total": plainly(total), "counts": counts}
 
     def _earlier(self, mine: DataFrame, before: Ledger) -> DataFrame | None:
         """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""

@@ -191,7 +191,7 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
         words = batch.words(reader.visible_words)
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
-    found = {"coverage": [*map(asdict, coverage)], "words": words.tolist(), "rows": rows}
+    found = {"coverage": [*map(asdict, coverage)], "words": np.sort(words).tolist(), "rows": rows}
     yield pa.RecordBatch.from_pylist([found], _SAMPLE)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from decimal import Decimal
 from fractions import Fraction
+from itertools import filterfalse, permutations
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,10 @@ from tests.helpers.ledgers import SAFE, UNITS, entry, terms, total_of
 def events_of(whole: Entry) -> dict[str, str]:
     """The files of a release, by their names."""
     facts = whole.model_dump(mode="json")
-    events = {"reserved": ("number", "time", "terms", "fingerprints"), "assessed": ("rows", "total")}
+    events: dict[str, tuple[str, ...]] = {
+        "reserved": ("number", "time", "terms", "fingerprints"),
+        "assessed": ("rows", "total", "counts"),
+    }
     events |= {} if whole.state == "unfinished" else {"ended": ("state",)}
     return dict(
         write_event(whole.release, event, {name: facts[name] for name in names})
@@ -89,7 +92,7 @@ def test_a_release_has_one_beginning() -> None:
         for state in ("unfinished", "committed", "withdrawn")
     }
     for state, found in events.items():
-        for several in itertools.permutations(found):
+        for several in permutations(found):
             assert Ledger.from_events(several).entries == (entry(1, total=10, state=state),)
         assert Ledger.from_events(found).total(UNITS[0]) == (0 if state == "withdrawn" else 10)
     for found in (events["committed"][1:], [{**events["committed"][0], "number": 0}]):
@@ -97,7 +100,7 @@ def test_a_release_has_one_beginning() -> None:
             Ledger.from_events(found)
     for clock in (1, -1):
         days = [entry(n).model_copy(update={"time": f"2026-01-{10 + clock * n}"}) for n in (1, 2, 3)]
-        for several in itertools.permutations(days):
+        for several in permutations(days):
             found = [read_event(*file) for day in several for file in events_of(day).items()]
             assert [each.number for each in Ledger.from_events(found).entries] == [1, 2, 3]
 
@@ -112,9 +115,14 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
             "epsilon": st.sampled_from([0.1, 0.7, 10.0]),
             "contents": st.dictionaries(st.integers(0, 3), st.sampled_from("ab"), min_size=1),
             "state": st.sampled_from(["committed", "unfinished", "withdrawn", "not assessed"]),
+            "sees": st.booleans(),
         }
     )
     return draw(st.lists(release, max_size=7))
+
+
+def cut_off(release: dict[str, Any]) -> bool:
+    return release["state"] == "not assessed"
 
 
 def by_hand(releases: list[dict[str, Any]], key: str, unit: Unit) -> Fraction:
@@ -131,31 +139,33 @@ def by_hand(releases: list[dict[str, Any]], key: str, unit: Unit) -> Fraction:
 def test_totals_against_rows(made: list[dict[str, Any]]) -> None:
     """Rejects a sum over releases or units, the largest of two families, and what was withdrawn or left out.
 
-    A release that was not assessed adds to all rows, and never less than to those that it has.
+    A release that was not assessed adds to all rows, and never less than to those that it has; also where
+    another did not see it, which reserved at the same time.
     """
-    entries = []
+    entries: list[Entry] = []
     for number, release in enumerate(made, 1):
         key, unit, epsilon, assessed = (release[n] for n in ("key", "unit", "epsilon", "contents"))
         mine = {"key": key, "unit": unit, "epsilon": epsilon}
-        total = None
+        total, counts = None, list[int]()
         if release["state"] != "not assessed":
             # Of the rows that it has, as a comparison finds it.
+            before = {n: r for n, r in enumerate(made[: number - 1], 1) if release["sees"] or not cut_off(r)}
             alike = [
                 {**r, "contents": {row: c for row, c in r["contents"].items() if row in assessed}}
-                for r in [*made[: number - 1], {**release, "state": "unfinished"}]
+                for r in [*before.values(), {**release, "state": "unfinished"}]
             ]
             found = by_hand(alike, key, unit)
             total = Decimal(found.numerator) / Decimal(found.denominator)
+            counts = [n for n, r in before.items() if cut_off(r)]
         state = "unfinished" if total is None else release["state"]
-        entries.append(entry(number, total=total, state=state, **mine))
+        entries.append(entry(number, total=total, counts=counts, state=state, **mine))
     ledger = Ledger(tuple(entries))
     for unit in UNITS:
         expected = sum(by_hand(made, key, unit) for key in ("one key", "another"))
-        cut_off = [r["epsilon"] for r in made if (r["state"], r["unit"]) == ("not assessed", unit)]
-        whole = [r for r in made if r["state"] != "not assessed"]
-        most = sum(by_hand(whole, key, unit) for key in ("one key", "another"))
+        added = sum(Fraction(repr(r["epsilon"])) for r in made if cut_off(r) and r["unit"] == unit)
+        most = sum(by_hand([*filterfalse(cut_off, made)], key, unit) for key in ("one key", "another"))
         # Without releases that were cut off all three are equal.
-        assert expected <= Fraction(ledger.total(unit)) <= most + sum(map(Fraction, map(repr, cut_off)))
+        assert expected <= Fraction(ledger.total(unit)) <= most + added
         assert sum(ledger.family_totals(unit).values()) == ledger.total(unit)
 
 

@@ -122,7 +122,7 @@ FAULTS: dict[str, tuple[type | None, str, Any, set[str]]] = {
         {"two columns"},
     ),
     "a word that passes": (
-        *(ContentWords, "protected", lambda _, tokens, slots: ~tokens.flag(lambda token: token == "w3")),
+        *(ContentWords, "protected", lambda _, tokens: ~tokens.flag(lambda token: token == "w3")),
         {"content words"},
     ),
 }

@@ -47,7 +47,12 @@ def name(number: int) -> str:
 
 
 def entry(
-    number: int, *, total: float | Decimal | None = None, state: str = "committed", **changes: Any
+    number: int,
+    *,
+    total: float | Decimal | None = None,
+    counts: Iterable[int] = (),
+    state: str = "committed",
+    **changes: Any,
 ) -> Entry:
     """A release; without a total it was never assessed."""
     return Entry.model_validate(
@@ -58,6 +63,7 @@ def entry(
             "terms": terms(**changes),
             "fingerprints": {"lines": 3, "checksum": -5},
             "total": None if total is None else Decimal(str(total)),
+            "counts": tuple(map(name, counts)),
             "state": state,
         }
     )

@@ -30,6 +30,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.tables.ledger import LINES, LedgerFolder, LedgerRun, compare
 from dptext_spark.tables.local import LocalFiles
+from dptext_spark.tables.partitioning import POSITION
 from dptext_spark.tables.table import Table
 from tests.helpers.ledgers import UNITS, entry, terms, total_of
 from tests.helpers.tables import ROOT, names, run_table, spark_environment, texts, write_table
@@ -72,7 +73,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     def enter(
         self: Table, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]
     ) -> dict[str, int]:
-        with entered(self.columns.select(self.df, self.row_id)):
+        with entered(self.rows.drop(*POSITION)):
             write_table(Path(self.options.output) / "_SUCCESS", {})
         return defaultdict(int)
 
@@ -230,7 +231,7 @@ def test_a_failed_run_that_wrote_nothing_is_withdrawn(
     """And one that may have written counts: where a table was before nobody can tell which one it is."""
 
     def fails(self: Table, _plan: Any, _partitioning: Any, _look: Any, entered: Callable[..., Any]) -> None:
-        with entered(self.columns.select(self.df, self.row_id)):
+        with entered(self.rows.drop(*POSITION)):
             raise InputError("words outside the vocabulary")
 
     release(ROWS, output=tmp_path / "out")
@@ -362,6 +363,20 @@ def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark: SparkSe
     assert found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0]["new"] == 3
 
 
+def test_what_was_cut_off_before_it_was_assessed_frees_nobody(spark: SparkSession) -> None:
+    """Rejects a second try over the budget that costs nothing, and one that counts its own noise twice."""
+    first, second = ({(0, "a"): ("text", noise)} for noise in ("one", "other"))
+    done, cut_off = entry(1, total=9, epsilon=9.0), entry(2, epsilon=2.0, state="unfinished")
+    earlier = lines_of(spark, {done.release: first, cut_off.release: second})
+    again = lines_of(spark, {"": second}).drop("release")
+    counts = {"new": 0, "equal": 1, "changed": 0}
+    found = compare(again, earlier, Ledger((done, cut_off)), terms(epsilon=2.0))
+    assert found == ({**counts, "free": 0}, 9, 11)
+    known = Ledger((done, entry(2, total=11, epsilon=2.0)))
+    assert compare(again, earlier, known, terms(epsilon=2.0)) == ({**counts, "free": 1}, None, 11)
+    assert Ledger((cut_off, done)).total(UNITS[0]) == Ledger((done, cut_off)).total(UNITS[0]) == 11
+
+
 def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path: Path) -> None:
     """Rejects asking whether it was begun before looking what is in its folder."""
 
@@ -441,8 +456,10 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(
     assert states(ledger()) == ["unfinished"] and totals(ledger()) == [6]
     with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
         release(epsilon=5.0, budget=10.0)
-    assert release(epsilon=6.0, budget=10.0)["requested"] == 0
+    # Its budget is checked once, and it then counts once.
+    assert release(epsilon=6.0, budget=10.0)["requested"] == (6 if event == "assessed" else 0)
     assert totals(ledger()) == [6]
+    assert release(epsilon=6.0, budget=10.0)["requested"] == 0
 
 
 @pytest.mark.long

@@ -106,7 +106,7 @@ class NoiseKey:
                 len(secret) != KEY_BYTES,
                 "holds no key",
                 f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
-                f"{len(content)} bytes of something else",
+                f"{len(content)} bytes",
                 _MAKE_KEY,
             ),
             (

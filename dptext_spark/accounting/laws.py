@@ -149,12 +149,9 @@ class BallLaw(RadialLaw):
     def fall(self, radii: Floats) -> Floats:
         """By how much the log-density is less at these hyperbolic distances than at 0."""
 
+    @abstractmethod
     def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats | float:
-        """Bound by how much the loss can grow in a cell, ``other`` the largest distance from the other word.
-
-        It falls, by the triangle inequality, where the log-density falls by the same everywhere.
-        """
-        return 0.0
+        """Bound how much the loss can grow in a cell, ``other`` the largest distance from the other word."""
 
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         bounded = np.minimum(radii, _FAR)[:, None]
@@ -182,6 +179,9 @@ class VolumeLaw(BallLaw):
 
     def fall(self, radii: Floats) -> Floats:
         return self.epsilon * radii
+
+    def excess(self, start: Floats, stop: Floats, other: Floats) -> float:
+        return 0.0  # the log-density falls evenly, and the loss by the triangle inequality
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from decimal import Context, Decimal
 from functools import cached_property, reduce
@@ -160,10 +161,10 @@ def law_of(terms: Terms) -> LossLaw | None:
     """Give the law of a word's loss again, where the ledger has it."""
     parameters: dict[str, Any] = dict(terms.loss or {})
     kind = LAWS.get(parameters.pop("law", ""))
-    try:
-        return None if kind is None else kind(**parameters)
-    except TypeError:  # of another version, with other parameters
-        return None
+    with suppress(TypeError):  # of another version, with other parameters
+        if kind is not None and recorded(law := kind(**parameters)) == terms.loss:
+            return law
+    return None
 
 
 class Entry(_Record):

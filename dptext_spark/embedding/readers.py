@@ -345,7 +345,7 @@ class _BinarySource(Source):
                         if not ahead:
                             raise self._cut(self._at)
                         word += stream.read(ahead.find(b" ") + 1 or len(ahead))
-                        if len(word) > _LONGEST_WORD:
+                        if len(word.strip(b"\n ")) > _LONGEST_WORD:
                             allowed = f"words of at most {_LONGEST_WORD} bytes"
                             raise self._fault(self._at, "the word does not end", allowed=allowed)
                     vector = stream.read(4 * n)
@@ -358,7 +358,8 @@ class _BinarySource(Source):
                 yield words, np.frombuffer(b"".join(data), "<f4").reshape(-1, n)
                 show()
             if wanted == promised:
-                self._at, rest = promised, stream.read(2)
+                self._at = promised
+                rest = stream.read(2)
                 if rest not in (b"", b"\n"):
                     what = "there are more rows than the header says"
                     raise self._fault(promised, what, allowed=f"{promised} rows")

@@ -31,7 +31,8 @@ def longest_of(half_norms: Floats32) -> float:
 def score_slack(terms: int, lengths: Floats, longest: float) -> Floats32:
     """Bound how far two single-precision scores q·y - |y|²/2 of one point can stray from their difference.
 
-    ``terms`` are as in :func:`gamma`, ``lengths`` the points' |q|, ``longest`` is |y|; it is rounded up.
+    ``terms`` are as in :func:`gamma`, ``lengths`` the points' |q|, ``longest`` is |y|. The
+    bound is rounded up.
     """
     # Twice, for two scores.
     bound = 2.0 * gamma(terms) * longest * (lengths + longest)

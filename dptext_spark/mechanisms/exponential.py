@@ -190,9 +190,10 @@ class NearByScreening(NearByDifferences):
         """Pairs that may be near, in order: places among the words, and rows of released words.
 
         A word y at distance d has the score q·y - |y|²/2 = (|q|² - d²)/2, computed within gamma_(n + 4)
-        (|q| + longest)² of that. More than half of this is to spare (a product in any order is good to
-        gamma_n |q||y|, Higham 2002, eq. 3.5; half norm and subtraction cost two roundings more) and pays for
-        the roundings of the distance and of this bound. Products that underflow cost the last term.
+        (|q| + longest)² of that: words below (|q|² - r²)/2 less this bound are farther than r. More than half
+        of the bound is to spare (a product in any order is good to gamma_n |q||y|, Higham 2002, eq. 3.5; half
+        norm and subtraction cost two roundings more) and pays for the roundings of the distance and of the
+        bound. Products that underflow cost the last term.
         """
         queries = self.metric.vectors[words]
         terms = queries.shape[1] + 4

@@ -73,6 +73,7 @@ def filter_pairs(
     Args:
         rows: ``hyponym``, ``hypernym``, ``count``; rows of the same pair are added up.
         vocabulary: Both ends must be among these words; None allows all.
+        excluded: Pairs with these words are removed.
         min_count: Fewest occurrences of a pair; pairs without any count pass.
         min_links: Words in this many distinct pairs or fewer are removed, once.
 

@@ -69,13 +69,14 @@ class Shortlist:
 
     def __init__(self, points: int, k: int, slack: Floats32) -> None:
         self.best, self.slack = np.full((points, k), -np.inf, dtype=np.float32), slack
+        self._floor = np.full(points, -np.inf, dtype=np.float32)
         nothing = np.empty(0, dtype=np.int64)
         self._parts = [(nothing, nothing, np.empty(0, dtype=np.float32))]
 
     def add(self, points: Ints, words: Ints, scores: Floats32, widths: Floats32 | None = None) -> None:
         """Look at scores (r, b) of some points (r,) for words (b,), each certain but for its word's width."""
         peaks = scores.max(axis=1)
-        hot = np.flatnonzero(peaks >= self.best[points].min(axis=1) - self.slack[points])
+        hot = np.flatnonzero(peaks >= self._floor[points])
         if not len(hot):
             return
         scores, points = scores[hot], points[hot]
@@ -83,7 +84,7 @@ class Shortlist:
             self.best[points, 0] = np.maximum(self.best[points, 0], peaks[hot])
         else:
             self.best[points] = largest(self.best[points], scores if widths is None else scores - widths)
-        floor = self.best[points].min(axis=1) - self.slack[points]
+        self._floor[points] = floor = self.best[points].min(axis=1) - self.slack[points]
         # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
         flat = np.flatnonzero(scores >= floor[:, None])
         row, word = np.divmod(flat, scores.shape[1])
@@ -92,7 +93,7 @@ class Shortlist:
     def pairs(self) -> tuple[Ints, Ints]:
         """Give the pairs of points and words that are left at last: int64 (c,) each."""
         points, words, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        certain = scores >= self.best[points].min(axis=1) - self.slack[points]
+        certain = scores >= self._floor[points]
         return points[certain], words[certain]
 
 

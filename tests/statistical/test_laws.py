@@ -256,8 +256,7 @@ BALL_WAYS = ways("mechanisms.hyperbolic:uniform_directions")
 ONE_WAY = {
     **some(ways(IMAGES[1]), "Laplace in each coordinate"),
     "one key for all rows": Wrong(
-        "vector_sanitizer:_uniforms",
-        lambda real: lambda noise, ids, contents: real(noise, [b"" for _ in ids], [()] * len(ids)),
+        "noise:ColumnNoise.row_key", lambda real: lambda self, row_id, content: real(self, b"", ())
     ),
 }
 DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"

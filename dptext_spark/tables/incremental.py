@@ -33,7 +33,7 @@ from dptext_spark.tables.table import Entered, Look, Table
 # passes through by its columns.
 _FREE: Final = {
     *("budget", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format", "incremental"),
-    *("ledger", "mode", "output-format", "read-option", "reports", "row-budget", "write-option"),
+    *("ledger", "mode", "output-format", "read-option", "reports", "write-option"),
 }
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
 _RECORD: Final = "dptext.json"

@@ -110,7 +110,7 @@ def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], 
     """Rejects a report that says no more than ``*``, and a word beside the report on standard output."""
     columns = {"id": [1, 2], "text": ["w01", "w02"], "phone": ["1", "2"], "lang": ["de", "en"]}
     source = write_table(tmp_path / "in.parquet", columns)
-    given = (source, "--keep", "*", "--except", "phone", "--except", "PHONE", "--id", "id", "--json")
+    given = (source, "--keep", "*", "--except", "phone", "--id", "id", "--json")
     result = dptext(*given)
     assert [sorted(row) for row in rows_of(tmp_path / "out")] == [["id", "lang", "text"]] * 2
     report = json.loads(result.stdout)

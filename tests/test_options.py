@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -348,17 +349,20 @@ def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rejects a release that is searched in another way than its report says."""
+    """Rejects a release that is searched otherwise than its report says, or without its parameter."""
     monkeypatch.setattr(nearest, "SEARCHES", dict(nearest.SEARCHES))
 
+    @dataclass(frozen=True, kw_only=True)
     class Slow(ExactSearch):
         name = "slow"
+        parameters = MappingProxyType({"steps": ("1 or more", lambda value: value >= 1)})
+        steps: int = 1
 
-    given = {**GOOD, "search": "slow", "embedding": str(line.path), "release-words": 3}
+    given = {**GOOD, "search": "slow:steps=3", "embedding": str(line.path), "release-words": 3}
     options = PrivatizeOptions.of(given)
-    assert options.search_over(line, options.release_words) == Slow(release_words=3)
+    assert options.search_over(line, options.release_words) == Slow(release_words=3, steps=3)
     assert "search" not in options.to_json()  # it has a place of its own in the report
-    with pytest.raises(ConfigError, match=r"--search\).* Allowed: exact, .*, slow\. Got: 'fast'"):
+    with pytest.raises(ConfigError, match=r"--search\).* Allowed: .*exact.*, slow, slow:steps=.* Got: 'fast'"):
         PrivatizeOptions.of({**given, "search": "fast"})
 
 

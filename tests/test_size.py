@@ -25,7 +25,7 @@ def words(paths: Iterable[Path]) -> int:
     ("measured", "most"),
     [
         pytest.param(lambda: lines("dptext_spark"), 24_300, id="lines of the package"),
-        pytest.param(lambda: lines("tests"), 24_820, id="lines of tests"),
+        pytest.param(lambda: lines("tests"), 24_810, id="lines of tests"),
         pytest.param(lambda: lines("scripts"), 4_620, id="lines of scripts"),
         pytest.param(
             lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 26_350, id="words of documents"

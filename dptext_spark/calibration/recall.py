@@ -177,7 +177,7 @@ def chosen_search(
     """
     kind, given = Search.named(spec)
     if not issubclass(kind, IvfSearch):
-        return kind.over(embedding, release_words)
+        return kind.over(embedding, release_words, **given)
     words = ExactSearch.over(embedding, release_words).release_words
     counts = made(embedding)
     if not counts:

@@ -217,7 +217,8 @@ def test_laws_come_back_or_are_none() -> None:
     for law in (SphericalLaplace(dimension=3, epsilon=2.0), BoundedRange(epsilon=1.0, truncation=2.0)):
         assert law_of(terms(loss=recorded(law))) == law
     assert recorded(Other(dimension=3, epsilon=2.0)) is None and len(LAWS) == 4
-    for loss in (None, {"law": "None"}, {"law": "SphericalLaplace", "epsilon": 1.0}):
+    short = ({"law": "SphericalLaplace", "epsilon": 1.0}, {"law": "BoundedRange", "epsilon": 1.0})
+    for loss in (None, {"law": "None"}, *short):  # without its truncation, too, which has a default
         assert law_of(terms(loss=loss)) is None
 
 

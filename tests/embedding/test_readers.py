@@ -134,6 +134,12 @@ def test_binary(tmp_path: Path, name: str, end: bytes) -> None:
         assert digest == hashlib.sha256(content).hexdigest()
 
 
+def test_a_word_of_a_binary_may_have_65536_bytes(tmp_path: Path) -> None:
+    """Rejects a limit that counts the line break before the word, or the space behind it."""
+    rows = ((letter * 2**16, [1, 2]) for letter in (b"a", b"b"))
+    assert [len(word) for word in read(written(tmp_path / "w.bin", binary_of(*rows)))[0]] == [2**16] * 2
+
+
 def test_format_overrules_the_name(tmp_path: Path) -> None:
     contents = {"word2vec-binary": ("w.txt", binary_of((b"a", [1, 2]))), "text": ("t.bin", b"a 1 2\n")}
     for format, (name, content) in contents.items():
@@ -234,7 +240,7 @@ FAULTS = {
     "binary that is text": (b"secretword 0.1 0.2\n", "row 1: .*header"),
     "binary empty file": (b"", "row 1: .*empty"),
     "binary line break in a word": (binary_of(A, (b"secret\nword", [1, 2])), "row 2: .*control"),
-    "binary word without end": (b"2 2\n" + b"x" * 70_000, "row 1: .*does not end"),
+    "binary word without end": (b"2 2\n" + b"x" * 65_537, "row 1: .*does not end"),
 }
 
 

@@ -440,7 +440,7 @@ def test_two_runs_without_a_lock_never_both_pass(
 def test_a_kill_counts_and_the_same_release_costs_nothing_more(
     event: str, named: str | None, release: Run, ledger: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one exception: without ids a row that was not assessed may be any. Rejects one that is free then."""
+    """The one exception: without ids a row that was not assessed may be any. Rejects a free one."""
     add = LedgerRun._add
 
     def dies(self: LedgerRun, release: str, kind: str, facts: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -17,33 +16,26 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.text.columns import DROP, Tokens, check_unicode, column_kind, slices
 from dptext_spark.text.joined import JoinedWords, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.tokens import Tokenizer, match_form, visible
+from dptext_spark.text.tokens import Tokenizer, lookup_forms
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
 
-    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``. A
-    token that the vocabulary lacks is looked up again without its invisible characters.
+    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
     """
-    distinct = tokens.distinct.to_pylist()
-    seen = [visible(token) for token in distinct]
-    forms = []
-    for written in [distinct] if seen == distinct else [distinct, seen]:
-        both = [vocabulary_forms(token) if tokens.kind == "text" else (token,) for token in written]
-        spaces = any(len(each) > 1 for each in both)
-        forms += [[each[place] for each in both] for place in ((0, -1) if spaces else (0,))]
-    variants = [
-        [match_form(form, lower=lower) for form in written] for written in forms for lower in (False, True)
-    ]
-    encoded = pa.array(chain.from_iterable(variants), pa.string()).dictionary_encode()
+    all_forms = vocabulary_forms if tokens.kind == "text" else lookup_forms
+    forms: list[tuple[str, ...]] = [all_forms(token) for token in tokens.distinct.to_pylist()]
+    most = max(map(len, forms), default=1)
+    variants = [form for each in forms for form in each * (most // len(each))]
+    encoded = pa.array(variants, pa.string()).dictionary_encode()
     # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
     places = pc.index_in(embedding.words, value_set=encoded.dictionary)
     rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
     rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
-    found = rows[encoded.indices].reshape(len(variants), len(distinct))
+    found = rows[encoded.indices].reshape(len(forms), most)
     # The first form that the vocabulary has, or else the first one.
-    word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=0)[None], axis=0)[0]
+    word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
 
 

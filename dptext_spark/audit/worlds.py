@@ -20,7 +20,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
-from dptext_spark.text.tokens import match_form
+from dptext_spark.text.tokens import lookup_form
 
 _ANGLES: Final = np.arange(8) * np.pi / 4.0
 # Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
@@ -58,7 +58,7 @@ class World:
 
 def row_of(embedding: Embedding, word: str) -> int:
     """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
-    return int(pc.index(embedding.words, match_form(word, lower=False)).as_py())
+    return int(pc.index(embedding.words, lookup_form(word)).as_py())
 
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:

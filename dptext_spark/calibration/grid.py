@@ -16,6 +16,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.tokens import lookup_form
 
 Prior: TypeAlias = Literal["uniform", "zipf"]
 """How likely each measured word is to be the input: all alike, or the k-th of them, by their order in the
@@ -161,7 +162,7 @@ def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]
     Raises:
         ConfigError: The bundle lacks some of them.
     """
-    ids = pc.index_in(pa.array(words, pa.string()), value_set=embedding.words)
+    ids = pc.index_in(pa.array([*map(lookup_form, words)], pa.string()), value_set=embedding.words)
     if ids.null_count:
         absent = [word for word, place in zip(words, ids.to_pylist(), strict=True) if place is None]
         raise ConfigError(

@@ -29,7 +29,7 @@ from dptext_spark.sealing import file_sha256, json_sha256, sealed, unsealed
 
 Stamp: TypeAlias = tuple[int, int, int]
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 
 MANIFEST: Final = "manifest.json"
 WORDS: Final = "words.parquet"
@@ -296,9 +296,10 @@ def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
     flags = pc.if_else(pa.array(np.arange(len(words)) < manifest.releasable), b"\1", b"\0")
     laid_out = pc.binary_join_element_wise(prefixes, words.cast(pa.binary()), flags, b"")
     size = pc.sum(pc.binary_length(laid_out)).as_py()
-    names = ("format_version", "geometry", "normalization", "words", "releasable", "dimension")
+    names = ("geometry", "normalization", "words", "releasable", "dimension")
     return json_sha256(
         {
+            "format_version": 2,  # of what is hashed: format 3 only says that words are in their lookup form
             **{name: getattr(manifest, name) for name in names},
             "words_sha256": hashlib.sha256(laid_out.buffers()[2][:size]).hexdigest(),
             "vectors_sha256": manifest.files[VECTORS],

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.errors import BundleError
-from dptext_spark.text.tokens import INVISIBLE, straight, token_spans, tokenize
+from dptext_spark.text.tokens import lookup_form, token_spans, tokenize
 
 ALLOWED: Final = "a UTF-8 file with one word a line, without quotes, commas or comments"
 
@@ -22,18 +22,12 @@ _SHOWN: Final = 10
 
 
 def caseless(word: str) -> str:
-    """Fold a word: equal for all its spellings in other capitals, and without invisible characters.
+    """Fold a word: equal for all its spellings in other capitals, and of one lookup form.
 
-    Equal are also dotted and dotless i, composed and decomposed letters, wide and narrow ones, straight and
-    curly apostrophes, a space and ``_``.
+    Equal are also dotted and dotless i, wide and narrow letters, a space and ``_``.
     """
-    if word.isascii():
-        word = word.lower()
-    else:
-        for _ in range(2):  # what is decomposed may have capitals, and what is folded may be composed
-            word = unicodedata.normalize("NFKD", word).casefold().replace("\u0131", "i")
-        # Capital dotted i leaves its dot when it becomes small.
-        word = straight(INVISIBLE.sub("", word).replace("i\u0307", "i"))
+    for _ in range(2):  # what is decomposed may have capitals, and what is folded may be composed
+        word = unicodedata.normalize("NFKD", lookup_form(word)).casefold().replace("\u0131", "i")
     return "_".join(word.replace("_", " ").split()) or word
 
 
@@ -67,7 +61,7 @@ class Matches:
 
 @dataclass(frozen=True, kw_only=True)
 class WordList:
-    """A list of words of an option's file; ``lines`` are those with a word, by number, as they stand."""
+    """A list of words of an option's file; ``lines`` are those with a word, by number, in its lookup form."""
 
     name: str
     option: str
@@ -94,7 +88,7 @@ class WordList:
                 what = f"{path.name}, line {number}: the word is not valid UTF-8"
                 raise BundleError(what, do="Save the file as UTF-8") from None
             if text.strip():
-                lines[number] = text
+                lines[number] = lookup_form(text)
         return cls(name=path.name, option=option, lines=lines)
 
     @property

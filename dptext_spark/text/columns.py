@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
 from dptext_spark.text.spans import Spans, cut_marked
-from dptext_spark.text.tokens import PLAIN, Tokenizer, hides
+from dptext_spark.text.tokens import PLAIN, Tokenizer, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
@@ -172,16 +172,14 @@ class Tokens:
     def row_content(self, row: int) -> tuple[bytes, bytes]:
         """A row's content for the noise's context: its strings' lengths (-1 for null) and bytes.
 
-        For a text, what else decides its tokens comes in too: its spans, and by which rule it is cut where it
-        has invisible characters. Equal contents have equal tokens at equal positions.
+        What else decides on words comes in too: the spans of a text, and whether lookup forms do. Equal
+        contents have equal words at equal positions.
         """
-        if self.kind == "text":
-            text = self.strings[row]
-            spans = np.array((self.spans[row] if self.spans else None) or (), dtype="<i8").tobytes()
-            rules = b"visible" * hides(text or "") + b"slots" * bool(spans) + spans
-            strings = [text]
-        else:
-            strings, rules = self.strings[self.offsets[row] : self.offsets[row + 1]], b""
+        elements = self.kind == "tokens"
+        strings = self.strings[self.offsets[row] : self.offsets[row + 1]] if elements else [self.strings[row]]
+        rules = b"form" * by_form("\n".join(filter(None, strings)), elements=elements)
+        if spans := b"" if elements or not self.spans else np.array(self.spans[row] or (), "<i8").tobytes():
+            rules += b"slots" + spans
         content = [None if string is None else string.encode() for string in strings]
         lengths = np.array([-1 if string is None else len(string) for string in content], dtype="<i8")
         return lengths.tobytes() + rules, b"".join(filter(None, content))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,15 +21,17 @@ from dptext_spark.text.tokens import (
     Tokenizer,
     all_visible,
     cut_visible,
-    match_form,
+    lookup_form,
+    lookup_forms,
     straight,
     token_spans,
 )
 
-JOINERS: Final = ".-',/&_+:@"
+JOINERS: Final = ".-',/&_+:@\"\u00b7"
 """What may stand by itself between the tokens of a joined word."""
 
 _GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
+_STOP: Final = regex.compile(r"\.|(?<=\p{Hebrew})'")  # a geresh is part of its word
 _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 # Words that plain tokens join for certain: letters and digits of ASCII, and between them joiners that are no
 # apostrophes. They are most of those that a large vocabulary has, and each worker looks for them.
@@ -45,15 +46,15 @@ _CACHED: Final = 1 << 17
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
-    """Give a text's token as vocabularies have it: with one space for each whitespace, or one ``_``."""
-    words = token.split()
-    return (token,) if len(words) < 2 else (" ".join(words), "_".join(words))
+    """Give the forms under which a text's token is looked up: with one space for whitespace, then ``_``."""
+    words = lookup_form(token).split()
+    return (*lookup_forms(" ".join(words)), *(lookup_forms("_".join(words)) if len(words) > 1 else ()))
 
 
 @lru_cache(maxsize=_CACHED)
 def _fold(token: str) -> str:
-    """Fold what lower case and composed letters make of a token into one form."""
-    return unicodedata.normalize("NFD", unicodedata.normalize("NFC", token).casefold())
+    """Fold what lower case makes of a token into one form."""
+    return lookup_form(lookup_form(token).casefold())
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +69,8 @@ class JoinedWords:
       follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written comes
       first and lower case second.
     * The longest word wins, counted in tokens; of several, the leftmost.
-    * A single token has its full stop (``kans.``) only where the vocabulary lacks it without, in any
-      capitals.
+    * A single token has its full stop (``kans.``), or a Hebrew one its geresh, only where the vocabulary
+      lacks it without, in any capitals.
 
     Attributes:
         words: The joined words of the vocabulary.
@@ -120,10 +121,7 @@ class JoinedWords:
     @cached_property
     def _is_word(self) -> Callable[[str], bool]:
         def is_word(token: str) -> bool:
-            forms = vocabulary_forms(token)
-            return any(
-                match_form(form, lower=lower) in self.words for form in forms for lower in (False, True)
-            )
+            return not self.words.isdisjoint(vocabulary_forms(token))
 
         return lru_cache(maxsize=_CACHED)(is_word)
 
@@ -144,7 +142,7 @@ class JoinedWords:
             for last, (begin, end) in enumerate(spans[first : first + most], first):
                 if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
                     break
-                stops = [end + 1] * text.startswith(".", end) + [end] * (last > first)
+                stops = [end + 1] * bool(_STOP.match(text, end)) + [end] * (last > first)
                 words = filter(self._is_word, (text[start:stop] for stop in stops))
                 candidates += [(first - last, first, word) for word in islice(words, 1)]
         joined: list[str | None] = [*tokens]
@@ -175,7 +173,7 @@ def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
     odd = pc.match_substring_regex(words, _ODD).to_numpy(zero_copy_only=False)
     flags = np.ones(len(words), dtype=np.bool_)
     flags[odd] = [
-        match_form(word, lower=False) == word
+        lookup_form(word) == word
         and (tokenizer(word) == [word] or word in PLAIN(f"x{word}")[1:])  # 's after a word
         for word in words.filter(pa.array(odd)).to_pylist()
     ]
@@ -195,12 +193,12 @@ def _clearly_joined(words: pa.StringArray) -> tuple[list[str], dict[tuple[str, s
 
 def _joins(word: str, parts: Sequence[str]) -> bool:
     """Whether a text can hold a word of the vocabulary that has these tokens."""
-    spans = list(token_spans(straight(word), parts))
+    if word != vocabulary_forms(word)[0]:
+        return False
+    spans = list(token_spans(word, parts))
     gaps = (_GAP.fullmatch(word, end, start) for (_, end), (start, _) in pairwise(spans))
     return (
         spans[0][0] == 0
-        and word[spans[-1][1] :] in ("", ".")
-        and word == straight(match_form(word, lower=False))
-        and word == vocabulary_forms(word)[0]
+        and (spans[-1][1] == len(word) or _STOP.fullmatch(word, spans[-1][1]) is not None)
         and all(gaps)
     )

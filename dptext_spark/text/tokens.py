@@ -49,7 +49,12 @@ _TOKEN: Final = regex.compile(
     regex.IGNORECASE,
 )
 _PLAIN_TOKEN: Final = regex.compile(_STEM)
-_APOSTROPHES: Final = str.maketrans({"\u2019": "'", "\u02bc": "'", "\uff07": "'"})
+# With Hebrew's geresh and gershayim.
+_STRAIGHT: Final = str.maketrans(dict.fromkeys("\u2019\u02bc\uff07\u05f3", "'") | {"\u05f4": '"'})
+_DOTTED: Final = re.compile("i\u0307+")
+_READ_BY_FORM: Final = regex.compile(
+    r"[\u00b7\u0130\u0307\u05f3\u05f4]|\w\.?\"\w|(?<=\p{Hebrew})['\u2019\u02bc\uff07]"
+)
 
 
 class Tokenizer(Hashable, Protocol):
@@ -80,8 +85,8 @@ PLAIN: Final = PlainTokenizer()
 
 
 def straight(text: str) -> str:
-    """Give a text with straight apostrophes, character for character."""
-    return text.translate(_APOSTROPHES)
+    """Give a text with straight apostrophes and quotes, character for character."""
+    return text.translate(_STRAIGHT)
 
 
 def all_visible(text: str) -> bool:
@@ -98,9 +103,14 @@ def visible(text: str) -> str:
     return text if all_visible(text) else _LEFT_OUT.sub("", text)
 
 
-def hides(text: str) -> bool:
-    """Whether a text has invisible characters, other than inside emoji, that may stand in its words."""
-    return not (all_visible(text) or all_visible(_OF_EMOJI.sub("", straight(text))))
+def by_form(text: str, *, elements: bool = False) -> bool:
+    """Whether lookup forms may decide which words a text, or the elements of a list, has.
+
+    Such rows have noise of their own: earlier versions cut them or looked them up in another way.
+    """
+    if _READ_BY_FORM.search(text) or (elements and straight(text) != text):
+        return True
+    return not (all_visible(text) or (not elements and all_visible(_OF_EMOJI.sub("", straight(text)))))
 
 
 def cut_visible(text: str, cut: Callable[[str], list[str]]) -> list[str]:
@@ -137,7 +147,19 @@ def token_spans(text: str, tokens: Iterable[str]) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def match_form(token: str, *, lower: bool) -> str:
-    """Give the form in which a token is looked up: Unicode NFC, and lower case if ``lower``."""
-    token = unicodedata.normalize("NFC", token)
-    return unicodedata.normalize("NFC", token.lower()) if lower else token
+def lookup_form(word: str) -> str:
+    """Give the one form of a word, capitals apart, by which vocabularies, lists and texts are compared.
+
+    It has straight apostrophes and no invisible characters, is in Unicode NFC, and an i has no dot of its
+    own, which the lower case of Turkish İ has.
+    """
+    if word.isascii() and word.isprintable():  # most words are in it
+        return word
+    composed = unicodedata.normalize("NFC", INVISIBLE.sub("", straight(word)))
+    return unicodedata.normalize("NFC", _DOTTED.sub("i", composed))
+
+
+def lookup_forms(token: str) -> tuple[str, str]:
+    """Give the forms under which a token is looked up, one after the other: as it stands, and lower case."""
+    form = lookup_form(token)
+    return form, lookup_form(form.lower())

@@ -116,7 +116,7 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle: Path) -> None:
         ({"releasable": 3}, "releasable words are not the first rows"),
         ({"normalization": "unit"}, "fingerprint does not belong"),
         ({"fingerprint": "0" * 64}, "fingerprint does not belong"),
-        ({"format_version": 1}, "built by another version"),
+        ({"format_version": 2}, "built by another version"),
         ({"geometry": "poincare"}, "list of files"),
         ({"geometry": "flat"}, "geometry"),
         ({"files": {"../manifest.json": "0"}}, "list of files"),

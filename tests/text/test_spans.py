@@ -199,14 +199,22 @@ def test_equal_content_means_equal_tokens() -> None:
 
 
 def test_texts_that_were_cut_otherwise_have_noise_of_their_own() -> None:
-    """Those with invisible characters in words; all others, emoji too, keep what they had before."""
-    same = ["", "plain", "caf\u00e9\n", "I \u2764\ufe0f it", "1\ufe0f\u20e3", "\U0001f469\u200d\U0001f692!"]
-    changed = ["zeb\u00adra", "x\u200b", "\u2764\ufe0f's", "+\u200d", "a\x00b"]
+    """Those whose words the lookup form may decide; all others, emoji too, keep what they had before."""
+    same = [
+        "", "plain", "caf\u00e9\n", "I \u2764\ufe0f it", "1\ufe0f\u20e3", "\U0001f469\u200d\U0001f692!",
+        "the dogs' \"a\"", "o\u2019clock",
+    ]  # fmt: skip
+    changed = [
+        "zeb\u00adra", "x\u200b", "\u2764\ufe0f's", "+\u200d", "a\x00b", "\u0130ZM\u0130R", "i\u0307",
+        "col\u00b7legi", "\u05e6\u05d4\u05f4\u05dc", '\u05e6\u05d4"\u05dc', "\u05e8\u05d7'", "\u05d2\u05f3",
+    ]  # fmt: skip
     tokens = Tokens.of(pa.array([*same, *changed]))
     for row, text in enumerate([*same, *changed]):
         assert tokens.row_content(row) == (
-            len(text.encode()).to_bytes(8, "little") + b"visible" * (text in changed), text.encode()
+            len(text.encode()).to_bytes(8, "little") + b"form" * (text in changed), text.encode()
         )  # fmt: skip
+    lists = Tokens.of(pa.array([["o'clock", None, "caf\u00e9"], ["a", "o\u2019clock"], ["\u2764\ufe0f"]]))
+    assert [b"form" in lists.row_content(row)[0] for row in range(3)] == [False, True, True]
 
 
 def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:

@@ -27,7 +27,8 @@ from dptext_spark.text.tokens import (
     PLAIN,
     PlainTokenizer,
     all_visible,
-    match_form,
+    lookup_form,
+    lookup_forms,
     straight,
     token_spans,
     tokenize,
@@ -168,18 +169,41 @@ def test_a_long_run_of_invisible_characters_is_searched_once() -> None:
 @pytest.mark.parametrize(
     ("word", "kept", "lower"),
     [
+        ("Aujourd\u2019hui", "Aujourd'hui", "aujourd'hui"),
+        ("\u05d2\u05f3\u05d5\u05e8\u05d2\u05f3", "\u05d2'\u05d5\u05e8\u05d2'", "\u05d2'\u05d5\u05e8\u05d2'"),
+        ("e\u00ad\u0301", "\u00e9", "\u00e9"),  # what is left out may keep letters from their composition
+        ("\u09dc \u0958", "\u09a1\u09bc \u0915\u093c", "\u09a1\u09bc \u0915\u093c"),  # NFC composes these not
         ("Cafe\u0301", "Caf\u00e9", "caf\u00e9"),
         ("\u212b", "\u00c5", "\u00e5"),  # the Angstrom sign is the letter in NFC
         ("STRASSE", "STRASSE", "strasse"),
         ("H\u0331", "H\u0331", "\u1e96"),  # only the small letter has a composed form
-        ("\u0130", "\u0130", "i\u0307"),  # lower case of the dotted I is two characters
+        ("\u0130I", "\u0130I", "ii"),
+        ("i\u0307\u0307\u0301x", "\u00edx", "\u00edx"),
         ("ﬁ", "ﬁ", "ﬁ"),  # no compatibility folding: words that look alike may be different words
     ],
 )
-def test_match_form_is_composed_and_settled(word: str, kept: str, lower: str) -> None:
+def test_the_lookup_form_of_a_word(word: str, kept: str, lower: str) -> None:
     """Rejects lower case that leaves decomposed letters behind."""
-    assert match_form(word, lower=False) == match_form(kept, lower=False) == kept
-    assert match_form(word, lower=True) == match_form(lower, lower=True) == lower
+    assert lookup_forms(word) == (kept, lower) == (lookup_form(kept), lookup_form(lower))
+
+
+@given(
+    LIKELY
+    | st.text(
+        st.sampled_from(
+            "iI\u0130\u0307\u0301\u0323\u200d\u034f\u0e01\u0e38\u09a1\u09bc\u2019\u05f3\u0345\u03b1"
+        )
+    )
+)
+@example("i\u0307\u0307")
+@example("\u0301\u034f\u0e38\u200ba")
+def test_lookup_forms_are_settled(text: str) -> None:
+    """Rejects steps in an order in which the form of a form is another, so that two sides differ."""
+    form, lower = lookup_forms(text)
+    for each in (form, lower):
+        assert lookup_form(each) == each == unicodedata.normalize("NFC", each) and all_visible(each)
+    assert lookup_forms(form) == (form, lower) == lookup_forms(unicodedata.normalize("NFD", form))
+    assert lookup_forms(lower)[0] == lower
 
 
 # Joined words
@@ -228,7 +252,7 @@ def oracle(text: str, words: list[str]) -> list[str]:
 
     def known(form: str) -> bool:
         forms = (form, re.sub(r"\s+", " ", form), re.sub(r"\s+", "_", form))
-        return any(match_form(form, lower=lower) in usable for form in forms for lower in (False, True))
+        return any(each in usable for form in forms for each in lookup_forms(form))
 
     joined: dict[int, tuple[int, str]] = {}
     runs = combinations(range(len(tokens) + 1), 2)

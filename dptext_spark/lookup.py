@@ -30,7 +30,7 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     variants = [form for each in forms for form in each * (most // len(each))]
     encoded = pa.array(variants, pa.string()).dictionary_encode()
     # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
-    places = pc.index_in(embedding.words, value_set=encoded.dictionary)
+    places = pc.index_in(embedding.forms, value_set=encoded.dictionary)
     rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
     rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
     found = rows[encoded.indices].reshape(len(forms), most)
@@ -42,7 +42,7 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
 @lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
 def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
     """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
-    return JoinedWords.of(embedding.words, tokenizer)
+    return JoinedWords.of(embedding.forms.drop_null(), tokenizer)
 
 
 class Bundle(Hashable, Protocol):

@@ -58,7 +58,7 @@ class World:
 
 def row_of(embedding: Embedding, word: str) -> int:
     """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
-    return int(pc.index(embedding.words, lookup_form(word)).as_py())
+    return int(pc.index(embedding.forms, lookup_form(word)).as_py())
 
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:

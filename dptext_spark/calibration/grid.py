@@ -162,7 +162,7 @@ def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]
     Raises:
         ConfigError: The bundle lacks some of them.
     """
-    ids = pc.index_in(pa.array([*map(lookup_form, words)], pa.string()), value_set=embedding.words)
+    ids = pc.index_in(pa.array([*map(lookup_form, words)], pa.string()), value_set=embedding.forms)
     if ids.null_count:
         absent = [word for word, place in zip(words, ids.to_pylist(), strict=True) if place is None]
         raise ConfigError(

@@ -37,7 +37,7 @@ from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normali
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
-from dptext_spark.text.joined import matchable
+from dptext_spark.text.joined import matchable, unique_forms
 
 _ROW_ORDER = "releasable first, those last that no text can hold and that are not, then source order"
 _UNORDERED: Final = "unordered.rows"
@@ -101,13 +101,15 @@ def build_embedding(
                 vectors = space.prepared(block, normalize, partial(rows.refuse, len(words)))
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
-        released, in_texts, lists = _choose(words, release, denied)
+        forms = unique_forms(words)
+        released, in_texts, lists = _choose(words, forms, release, denied)
         order = np.argsort(np.where(released, 0, np.where(in_texts, 1, 2)), kind="stable")
         unordered = np.memmap(folder / _UNORDERED, vectors.dtype, "r", shape=(len(words), vectors.shape[1]))
         write_rows(folder / VECTORS, np.asarray(unordered), order)
         (folder / _UNORDERED).unlink()
         count = int(released.sum())
-        columns = [pa.array(words, pa.string()).take(order), pa.array(np.arange(len(words)) < count)]
+        strings = [pa.array(words, pa.string()).take(order), forms.take(order)]
+        columns = [*strings, pa.array(np.arange(len(words)) < count)]
         table = pa.Table.from_arrays(columns, schema=WORDS_SCHEMA)
         pq.write_table(table, folder / WORDS, compression="zstd")
         space.derive(folder)
@@ -129,7 +131,7 @@ def build_embedding(
             files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
             fingerprint="",
         )
-        manifest = replace(manifest, fingerprint=fingerprint(manifest, table["word"].combine_chunks()))
+        manifest = replace(manifest, fingerprint=fingerprint(manifest, *strings))
         (folder / MANIFEST).write_bytes(sealed(asdict(manifest)))
     return Embedding.open(output, verify=False)
 
@@ -144,7 +146,7 @@ def list_matches(
     release, denied = _read_lists(release_words, never_output)
     if denied is None and not isinstance(release, WordList):
         return []
-    return [*_choose(words, release, denied)[2].values()]
+    return [*_choose(words, unique_forms(words), release, denied)[2].values()]
 
 
 def _read_lists(
@@ -162,10 +164,13 @@ def _read_lists(
 
 
 def _choose(
-    words: Sequence[str], release: str | int | WordList | None, denied: WordList | None
+    words: Sequence[str],
+    forms: pa.StringArray,
+    release: str | int | WordList | None,
+    denied: WordList | None,
 ) -> tuple[Flags, Flags, Mapping[str, Matches]]:
     """Say of all words (V,) which may be output, which a text can hold, and how the lists matched."""
-    in_texts = matchable(pa.array(words, pa.string()))
+    in_texts = matchable(forms)
     lists = {}
     released = np.ones_like(in_texts) if release == ALL else in_texts
     if isinstance(release, WordList):

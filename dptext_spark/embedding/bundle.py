@@ -35,7 +35,11 @@ MANIFEST: Final = "manifest.json"
 WORDS: Final = "words.parquet"
 PARTS: Final = "parts"
 WORDS_SCHEMA: Final = pa.schema(
-    [pa.field("word", pa.string(), nullable=False), pa.field("releasable", pa.bool_(), nullable=False)]
+    [
+        pa.field("word", pa.string(), nullable=False),
+        pa.field("form", pa.string()),
+        pa.field("releasable", pa.bool_(), nullable=False),
+    ]
 )
 _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding'"
 
@@ -123,13 +127,15 @@ class Embedding:
     """An open bundle; its matrices are read-only views of the files, shared between processes.
 
     Attributes:
-        words: V words as an Arrow string array, releasable words first.
+        words: V words as the source writes them, an Arrow string array, releasable words first.
+        forms: Their lookup forms; null where a word before it in the source has the same one.
         verified: Whether every file was hashed when it was opened.
     """
 
     path: Path
     manifest: Manifest
     words: pa.StringArray
+    forms: pa.StringArray
     space: Space
     verified: bool = False
     _stamps: dict[str, Stamp | None] = field(default_factory=dict)
@@ -178,11 +184,19 @@ class Embedding:
                 raise BundleError(f"The bundle lacks {name}", got=str(path), do=_REBUILD)
             if verify and file_sha256(path / name) != expected:
                 raise _damaged(name, "its content does not fit the hash in the manifest")
-        words = _read_words(path, manifest)
-        if verify and fingerprint(manifest, words) != manifest.fingerprint:
+        words, forms = _read_words(path, manifest)
+        if verify and fingerprint(manifest, words, forms) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
         space = SPACES[manifest.geometry](**_mapped(path, manifest))
-        return cls(path=path, manifest=manifest, words=words, space=space, verified=verify, _stamps=stamps)
+        return cls(
+            path=path,
+            manifest=manifest,
+            words=words,
+            forms=forms,
+            space=space,
+            verified=verify,
+            _stamps=stamps,
+        )
 
     @classmethod
     def of(cls, embedding: Embedding | Path | str) -> Embedding:
@@ -284,8 +298,11 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
     return embedding
 
 
-def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
+def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray) -> str:
     """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors.
+
+    The layout version is 2 where all words that can be found are their own lookup forms, else 3: there texts
+    have other words than by a bundle of layout 2, so their noise must be another.
 
     Of the words these are not the Parquet bytes, which change with the version of Arrow, but for each its
     length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.
@@ -299,7 +316,7 @@ def fingerprint(manifest: Manifest, words: pa.StringArray) -> str:
     names = ("geometry", "normalization", "words", "releasable", "dimension")
     return json_sha256(
         {
-            "format_version": 2,  # of what is hashed: format 3 only says that words are in their lookup form
+            "format_version": 3 if pc.any(pc.not_equal(words, forms)).as_py() else 2,
             **{name: getattr(manifest, name) for name in names},
             "words_sha256": hashlib.sha256(laid_out.buffers()[2][:size]).hexdigest(),
             "vectors_sha256": manifest.files[VECTORS],
@@ -356,7 +373,7 @@ def _read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
+def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.StringArray]:
     try:
         table = pq.ParquetFile(path / WORDS).read()
     except (pa.ArrowException, OSError, ValueError):
@@ -365,7 +382,7 @@ def _read_words(path: Path, manifest: Manifest) -> pa.StringArray:
         raise _damaged(WORDS, "its columns or its length are wrong")
     if not np.array_equal(table["releasable"].to_numpy(), np.arange(len(table)) < manifest.releasable):
         raise _damaged(WORDS, "its releasable words are not the first rows")
-    return table["word"].combine_chunks()
+    return table["word"].combine_chunks(), table["form"].combine_chunks()
 
 
 def _mapped(folder: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:

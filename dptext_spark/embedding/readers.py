@@ -25,7 +25,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from dptext_spark.bars import progress_bar
 from dptext_spark.errors import BundleError
-from dptext_spark.text.tokens import lookup_form
 
 READERS: Final[dict[str, type[Source]]] = {}
 """By the name of the format."""
@@ -188,9 +187,6 @@ class Source(ABC):
             allowed = "words without NUL, tabs, line breaks and other control characters"
             what = "the word holds a control character"
             raise self._fault(row, what, allowed=allowed, do="Remove this row")
-        # Of words that become one the first is found; a later one stays as it stands, and is in no text.
-        if (form := lookup_form(word)) not in self._seen and form:
-            word = form
         if (before := self._seen.setdefault(word, row)) != row:
             got, do = f"the word of {self.unit} {before + self._first} again", "Remove one of the two rows"
             raise self._fault(row, "the word is a duplicate", allowed="each word once", got=got, do=do)

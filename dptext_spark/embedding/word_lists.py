@@ -61,7 +61,7 @@ class Matches:
 
 @dataclass(frozen=True, kw_only=True)
 class WordList:
-    """A list of words of an option's file; ``lines`` are those with a word, by number, in its lookup form."""
+    """A list of words of an option's file; ``lines`` are those with a word, by number, as they stand."""
 
     name: str
     option: str
@@ -88,7 +88,7 @@ class WordList:
                 what = f"{path.name}, line {number}: the word is not valid UTF-8"
                 raise BundleError(what, do="Save the file as UTF-8") from None
             if text.strip():
-                lines[number] = lookup_form(text)
+                lines[number] = text
         return cls(name=path.name, option=option, lines=lines)
 
     @property
@@ -111,7 +111,8 @@ class WordList:
         known = {*words}
         keys: dict[int, Hashable] = {}
         for number, line in self.lines.items():
-            written = next((form for form in (line, line.strip()) if form in known), None)
+            forms = (line, line.strip(), lookup_form(line.strip()))
+            written = next((form for form in forms if form in known), None)
             keys[number] = caseless(line) if written is None else (written,)
         return self._matches(keys, ({(word,), caseless(word)} for word in words))
 

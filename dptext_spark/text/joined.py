@@ -167,15 +167,21 @@ def unused_letter(tokenizer: Tokenizer) -> str:
     raise ConfigError("Slots need a letter that no joined word of the vocabulary has", got="no such letter")
 
 
-def matchable(words: pa.StringArray) -> NDArray[np.bool_]:
-    """bool (V,): which words of a vocabulary some text holds as one token; the others no text ever does."""
-    tokenizer = JoinedWords.of(words)
-    odd = pc.match_substring_regex(words, _ODD).to_numpy(zero_copy_only=False)
-    flags = np.ones(len(words), dtype=np.bool_)
+def unique_forms(words: Sequence[str]) -> pa.StringArray:
+    """Give the lookup forms of a vocabulary's words (V,): null where an earlier word has the same one."""
+    forms = [*map(lookup_form, words)]
+    first = dict(zip(reversed(forms), range(len(forms) - 1, -1, -1), strict=True))
+    return pa.array([form if first[form] == at else None for at, form in enumerate(forms)], pa.string())
+
+
+def matchable(forms: pa.StringArray) -> NDArray[np.bool_]:
+    """bool (V,): which forms of a vocabulary some text holds as one token; the others no text ever does."""
+    tokenizer = JoinedWords.of(forms.drop_null())
+    odd = pc.fill_null(pc.match_substring_regex(forms, _ODD), True).to_numpy(zero_copy_only=False)
+    flags = np.ones(len(forms), dtype=np.bool_)
     flags[odd] = [
-        lookup_form(word) == word
-        and (tokenizer(word) == [word] or word in PLAIN(f"x{word}")[1:])  # 's after a word
-        for word in words.filter(pa.array(odd)).to_pylist()
+        bool(form) and (tokenizer(form) == [form] or form in PLAIN(f"x{form}")[1:])  # 's after a word
+        for form in forms.filter(pa.array(odd)).to_pylist()
     ]
     return flags
 

@@ -30,7 +30,7 @@ CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
 """The clitics of English, which the tokenizer splits from the word before them."""
 
 # Gaps that do not keep words apart: the tokenizer takes an apostrophe between letters for a part of the word.
-_JOINING: Final = ("", "'", "\u2019", "\uff07")
+_JOINING: Final = ("", "'", "\u2019", "\uff07", "\u05f3")
 
 # Patterns of capitals by number. Of the first are words of mixed capitals, and words without letters.
 _PATTERNS: Final = (lambda strings: strings, pc.utf8_lower, pc.utf8_capitalize, pc.utf8_upper)
@@ -185,7 +185,7 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
     if layout.capitals and tokens.kind == "text":
         capitals[released >= 0] = _capitals(tokens.distinct)[tokens.codes[released >= 0]]
     outputs, kept = _outputs(tokens, released, words, capitals), (released != DROP).tolist()
-    clitics = {output for output in {*outputs} if output and output.lower() in CLITICS}
+    clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
     characters = np.zeros(len(tokens.null_rows), dtype=np.int64)
     rows: list[str | list[str | None] | None] = []
@@ -237,7 +237,7 @@ def _outputs(
 def _is_apart(tokenizer: Tokenizer, word: str, clitic: str) -> bool:
     """Whether the tokenizer splits a clitic again from the word before it."""
     # Of two clitics the first is taken for one that is joined itself: "I" + "'d" + "'ve".
-    text = straight(f"x{word}{clitic}" if word.lower() in CLITICS else f"{word}{clitic}")
+    text = straight(f"x{word}{clitic}" if straight(word.lower()) in CLITICS else f"{word}{clitic}")
     spans, start = [*token_spans(text, tokenizer(text))], len(text) - len(clitic)
     return (start, len(text)) in spans and start in {end for _, end in spans}
 

@@ -177,10 +177,12 @@ def unique_forms(words: Sequence[str]) -> pa.StringArray:
 def matchable(forms: pa.StringArray) -> NDArray[np.bool_]:
     """bool (V,): which forms of a vocabulary some text holds as one token; the others no text ever does."""
     tokenizer = JoinedWords.of(forms.drop_null())
-    odd = pc.fill_null(pc.match_substring_regex(forms, _ODD), True).to_numpy(zero_copy_only=False)
+    odd = pc.fill_null(pc.match_substring_regex(forms, f"{_ODD}|^$"), True).to_numpy(zero_copy_only=False)
     flags = np.ones(len(forms), dtype=np.bool_)
     flags[odd] = [
-        bool(form) and (tokenizer(form) == [form] or form in PLAIN(f"x{form}")[1:])  # 's after a word
+        bool(form)
+        and form == vocabulary_forms(form)[0]
+        and (tokenizer(form) == [form] or form in PLAIN(f"x{form}")[1:])  # 's after a word
         for form in forms.filter(pa.array(odd)).to_pylist()
     ]
     return flags

@@ -52,7 +52,8 @@ _PLAIN_TOKEN: Final = regex.compile(_STEM)
 # With Hebrew's geresh and gershayim.
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\u2019\u02bc\uff07\u05f3", "'") | {"\u05f4": '"'})
 _DOTTED: Final = re.compile("i\u0307+")
-_READ_BY_FORM: Final = regex.compile(
+_MAYBE_BY_FORM: Final = re.compile('["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]')  # is fast
+_BY_FORM: Final = regex.compile(
     r"[\u00b7\u0130\u0307\u05f3\u05f4]|\w\.?\"\w|(?<=\p{Hebrew})['\u2019\u02bc\uff07]"
 )
 
@@ -108,9 +109,11 @@ def by_form(text: str, *, elements: bool = False) -> bool:
 
     Such rows have noise of their own: earlier versions cut them or looked them up in another way.
     """
-    if _READ_BY_FORM.search(text) or (elements and straight(text) != text):
+    if not all_visible(text) and (elements or not all_visible(_OF_EMOJI.sub("", straight(text)))):
         return True
-    return not (all_visible(text) or (not elements and all_visible(_OF_EMOJI.sub("", straight(text)))))
+    if _MAYBE_BY_FORM.search(text) is not None and _BY_FORM.search(text) is not None:
+        return True
+    return elements and straight(text) != text
 
 
 def cut_visible(text: str, cut: Callable[[str], list[str]]) -> list[str]:

@@ -40,27 +40,42 @@ LETTERS = [
 FOREIGN = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u0635\u0631"]  # found as written
 JOINED = [
     "new york", "new\u00ad  york", "u.s.", "u.\u2060s.", "e-mail", "e-\u200dmail", "st. louis", "don't",
-    "don\u2019\u00adt",
+    "don\u2019\u00adt", "col\u00b7legi", "\u05e6\u05d4\u05f4\u05dc", "\u05d2\u05f3\u05d5", "\u05e8\u05f3",
 ]  # fmt: skip
 UNSPACED = ["\u559c\u6b22", "\u5317\u4eac", "\u82f9\u679c", "\u0e41\u0e21\u0e27"]
 UNKNOWN = ["qqzz", "qq\u200bzz", "vvxx"]
 
 WORLD = [
     "zebra", "paris", "caf\u00e9", *FOREIGN, "new_york", "u.s.", "e-mail", "st._louis", "don't", *UNSPACED,
-    "kans.", "york", "new", "mail", "the", "'s", "n't", "a", "s", "1,000", "x_y",
+    "kans.", "col\u00b7legi", '\u05e6\u05d4"\u05dc', "\u05d2'\u05d5", "\u05e8\u05f3", "york", "new",
+    "mail", "the", "'s", "n't", "a", "s", "1,000", "x_y",
 ]  # fmt: skip
 
 # What stands around it.
 OUTSIDE = [
     "the", "see", "new", "york", "e", "mail", "u", "s", "st", "louis", "a", "do", "n't", "x", "y", "kans",
-    "7", "'s", "\u2019s", "'", "\u2019", ".", ",", "-", "_", "&", "/", ":", "(", ")", " ", " ", " ", "  ",
+    "7", "\u00b7", "\u05f3", "\u05f4", "\u05d2", "\u05e8", "'s", "\u2019s", "'", "\u2019", ".", ",", "-",
+    "_", "&", "/", ":", "(", ")", " ", " ", " ", "  ",
     "\n", "\u00e9", "e\u0301", "\u0301", "\u00ad", "\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\x00",
     "\u2764\ufe0f", "\u0e44\u0e17\u0e22", "\u0e01\u0e34", "\u6211", "\u5403", "\u3099", "\u0645\u0635\u0631",
     "\U0001f600", "\u16a0", "new ", "e-", "st. ", "'s ", "\u2019s ", "u.s.", "new york", "1,000", "x y",
     "kans.",
 ]  # fmt: skip
 # What stands right before and right behind it: with a word in its place it may be one.
-BEFORE = ["", " ", "new ", "e-", "st. ", "x_", "un", "o\u2019", "the new ", "7,", "\u0e44\u0e17\u0e22"]
+BEFORE = [
+    "",
+    "\u05d2\u05f3",
+    " ",
+    "new ",
+    "e-",
+    "st. ",
+    "x_",
+    "un",
+    "o\u2019",
+    "the new ",
+    "7,",
+    "\u0e44\u0e17\u0e22",
+]
 AFTER = ["", " ", "'s ", "\u2019s", ".", "s", "n't", " y", "-led", ",000", "\u0301", "\u200b", "\u6211"]
 
 # What separates words that are all protected, with or without stop words: no two of them are one.
@@ -72,7 +87,8 @@ BETWEEN = [
 SEEN = regex.compile(r"[\p{Cf}\p{DI}[\p{Cc}--\s]]", regex.VERSION1)
 LETTER = r"[\p{L}\p{M}\p{N}]"
 # A slot, written as X, that is a word by itself whatever it holds.
-FREE = regex.compile(rf"(?<!{LETTER}['\u2019]*)X(?!{LETTER}|['\u2019](?!s(?!{LETTER})))")
+MARK = "['\u2019\u05f3]"
+FREE = regex.compile(rf"(?<!{LETTER}{MARK}*)X(?!{LETTER}|{MARK}(?!s(?!{LETTER})))")
 
 SYMBOLS = [["zebra"], ["'s", "paris", "n't", "new_york"]]
 """What is drawn in place of a row's words, by turns."""

@@ -52,7 +52,7 @@ _PLAIN_TOKEN: Final = regex.compile(_STEM)
 # With Hebrew's geresh and gershayim.
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\u2019\u02bc\uff07\u05f3", "'") | {"\u05f4": '"'})
 _DOTTED: Final = re.compile("i\u0307+")
-_MAYBE_BY_FORM: Final = re.compile('["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]')  # is fast
+_MAYBE_BY_FORM: Final = re.compile('["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]')  # fast, and rare
 _BY_FORM: Final = regex.compile(
     r"[\u00b7\u0130\u0307\u05f3\u05f4]|\w\.?\"\w|(?<=\p{Hebrew})['\u2019\u02bc\uff07]"
 )
@@ -62,8 +62,8 @@ class Tokenizer(Hashable, Protocol):
     """Splits texts into tokens: small, picklable, comparable.
 
     The tokens of a text are pieces of ``straight(text)`` as they stand, in their order and without overlap;
-    every visible letter and digit is in one of them. They are those of the :func:`visible` text: an invisible
-    character ends no word.
+    every visible letter and digit is in one of them. They are those of the text without its invisible
+    characters (soft hyphens, joiners, variation selectors), which end no word.
     """
 
     @property
@@ -96,14 +96,6 @@ def all_visible(text: str) -> bool:
     return (text.isascii() and text.replace("\n", " ").isprintable()) or INVISIBLE.search(text) is None
 
 
-def visible(text: str) -> str:
-    """Leave out the invisible characters of a text, as the soft hyphen, joiners and variation selectors.
-
-    A space of no width stays in scripts that put no other between words.
-    """
-    return text if all_visible(text) else _LEFT_OUT.sub("", text)
-
-
 def by_form(text: str, *, elements: bool = False) -> bool:
     """Whether lookup forms may decide which words a text, or the elements of a list, has.
 
@@ -117,7 +109,7 @@ def by_form(text: str, *, elements: bool = False) -> bool:
 
 
 def cut_visible(text: str, cut: Callable[[str], list[str]]) -> list[str]:
-    """Cut a text as its :func:`visible` text is cut; the tokens have the invisible characters inside them."""
+    """Cut a text as what is visible of it is cut; the tokens have the invisible characters inside them."""
     runs = [0, *(border for match in _LEFT_OUT.finditer(text) for border in match.span()), len(text)]
     places = [place for start, end in zip(runs[::2], runs[1::2], strict=True) for place in range(start, end)]
     seen = "".join(text[place] for place in places)

@@ -63,19 +63,9 @@ OUTSIDE = [
 ]  # fmt: skip
 # What stands right before and right behind it: with a word in its place it may be one.
 BEFORE = [
-    "",
-    "\u05d2\u05f3",
-    " ",
-    "new ",
-    "e-",
-    "st. ",
-    "x_",
-    "un",
-    "o\u2019",
-    "the new ",
-    "7,",
+    "", " ", "new ", "e-", "st. ", "x_", "un", "o\u2019", "\u05d2\u05f3", "the new ", "7,",
     "\u0e44\u0e17\u0e22",
-]
+]  # fmt: skip
 AFTER = ["", " ", "'s ", "\u2019s", ".", "s", "n't", " y", "-led", ",000", "\u0301", "\u200b", "\u6211"]
 
 # What separates words that are all protected, with or without stop words: no two of them are one.

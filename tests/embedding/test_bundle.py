@@ -155,19 +155,25 @@ def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle: P
 
 
 def test_fingerprint_is_what_the_documentation_says(tmp_path: Path) -> None:
-    """Rejects lengths in letters, words that run into one another, and flags of other words."""
+    """Rejects lengths in letters, words that run into one another, flags of other words, and one layout for
+    bundles whose words are looked up as they stand and those whose are not.
+    """
     source = glove(tmp_path / "g.txt", ["a", "naïve", "日本", "ab", "c"])
     for embedding in (
         build_embedding(source, tmp_path / "a"),
         build_embedding(source, tmp_path / "b", normalize="unit", release_words=3),
+        build_embedding(glove(tmp_path / "h.txt", ["caf\u00e9", "cafe\u0301", "b"]), tmp_path / "c"),
+        build_embedding(glove(tmp_path / "i.txt", ["cafe\u0301", "b", "d"]), tmp_path / "d"),
         poincare_bundle(tmp_path, ball_of(9, 2)),
     ):
         words = hashlib.sha256()
         for row, word in enumerate(embedding.words.to_pylist()):
             encoded = word.encode()
             words.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable]))
+        layout = 2 + (embedding.words[0].as_py() == "cafe\u0301")
         canonical = (
-            f'{{"dimension":{embedding.dimension},"format_version":2,"geometry":"{embedding.space.geometry}",'
+            f'{{"dimension":{embedding.dimension},"format_version":{layout},'
+            f'"geometry":"{embedding.space.geometry}",'
             f'"normalization":"{embedding.manifest.normalization}","releasable":{embedding.releasable},'
             f'"vectors_sha256":"{file_sha256(embedding.path / "vectors.npy")}",'
             f'"words":{len(embedding.words)},"words_sha256":"{words.hexdigest()}"}}'

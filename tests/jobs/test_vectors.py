@@ -121,7 +121,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
     assert (steps == np.rint(steps)).all() and np.abs(steps).max() < 2**23
     index = {word: row for row, word in enumerate(demo_bundle.words.to_pylist())}
     cut = JoinedWords.of(demo_bundle.words)
-    texts = [[form.lower() for word in cut(row["text"]) for form in vocabulary_forms(word)] for row in given]
+    texts = [[form for word in cut(row["text"]) for form in vocabulary_forms(word)[1::2]] for row in given]
     known = [[index[form] for form in forms if form in index] for forms in texts]
     averages = np.array([demo_bundle.vectors[rows].mean(axis=0, dtype=np.float64) for rows in known])
     radii = np.linalg.norm(released - averages @ matrix.T, axis=1)

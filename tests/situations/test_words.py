@@ -141,6 +141,13 @@ def test_lists_name_words_in_any_spelling(listed: str, tmp_path: Path) -> None:
     assert denied.words.to_pylist()[denied.releasable :] == [TIENG]
 
 
+def test_a_clitic_in_the_spelling_of_the_vocabulary_is_joined(tmp_path: Path) -> None:
+    bundle = Case(id="", words=["dog", "\u2019s"], tokens={}).build(tmp_path)
+    sanitizer = worlds.sanitizer(bundle, Laplace(epsilon=1e6))
+    released = sanitizer.sanitize(["a Dog's lion"], [1], column="c").values
+    assert released.to_pylist() == ["[MASK] dog\u2019s lion"]
+
+
 PIECES = [
     *"abiI'\"._- \u00b7\u2019\u05f3\u05f4\u05d2\u05e8",
     *"\u0130\u0307\u0301\u00ad\u200b\u200d\u09dc\u0e01", "'s",

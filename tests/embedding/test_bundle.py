@@ -155,7 +155,7 @@ def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle: P
 
 
 def test_fingerprint_is_what_the_documentation_says(tmp_path: Path) -> None:
-    """Rejects lengths in letters, words that run into one another, flags of other words, one layout for all."""
+    """Rejects lengths in letters, words that run into one another, flags of other words, and one layout."""
     source = glove(tmp_path / "g.txt", ["a", "naïve", "日本", "ab", "c"])
     for embedding in (
         build_embedding(source, tmp_path / "a"),

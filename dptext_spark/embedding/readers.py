@@ -54,8 +54,8 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _CONTROL = "no NUL, tab, line break or other control character"
-# In the order in which they are judged; bytes that are not UTF-8 are surrogates by then. Controls are C0, C1 and
-# the two Unicode separators that break lines.
+# In the order in which they are judged; bytes that are not UTF-8 are surrogates by then. Controls are C0, C1
+# and the two Unicode separators that break lines.
 _WORD_FAULTS: Final = [
     (re.compile("[\ud800-\udfff]"), "the word is not valid UTF-8", "UTF-8"),
     (re.compile(r"\A\Z"), "the word is empty", "words of at least one letter or sign"),
@@ -71,7 +71,7 @@ _FOREIGN: Final = [
     (rb"\xba\x16\x4f\x2f", "a fastText model",
      f"Take its .vec file, or export one: gensim.models.fasttext.load_facebook_vectors(PATH).{_SAVE}"),
     (rb"\x80[\x02-\x05]", "a pickle, as gensim's .kv and .model",
-     f"Export it: gensim.models.KeyedVectors.load(PATH).{_SAVE}; of a .model: Word2Vec.load(PATH).wv.{_SAVE}"),
+     f"In gensim: KeyedVectors.load(PATH).{_SAVE}; of a .model: Word2Vec.load(PATH).wv.{_SAVE}"),
     (rb"version https://git-lfs", "a Git LFS pointer, not the file itself", "Run: git lfs pull"),
     (rb"(?i)\s*<(!doctype|html|\?xml)[\s>]", "a web page", "Download the file itself, not a page about it"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > words.txt"),
@@ -101,8 +101,8 @@ def open_source(
 
     Args:
         source: GloVe, word2vec or fastText text or word2vec binary, also in gzip, bzip2, xz or a zip of one
-            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder of ``vectors.npy`` and ``vocab.txt``.
-        format: One of :func:`formats`; ``auto`` goes by the first bytes, and by the name where they do not say.
+            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder with it and ``vocab.txt``.
+        format: One of :func:`formats`; ``auto`` goes by the first bytes, then by the name.
         vocabulary: One word a line, only for ``npy``; ``vocab.txt`` next to the matrix if left out.
         limit: Read at most this many rows.
         strict: Refuse the first row that would be left out.
@@ -139,7 +139,7 @@ def formats() -> list[str]:
 
 @dataclass(kw_only=True)
 class LeftOut:
-    """Rows that were left out for one reason; ``first`` has the numbers of the first, ``unit`` line or row."""
+    """Rows that were left out for one reason; ``first`` numbers the first ones, in ``unit``: line or row."""
 
     reason: str
     unit: str
@@ -261,14 +261,12 @@ class Source(ABC):
         others = self.left_out[_OTHER_PREFIX].rows if _OTHER_PREFIX in self.left_out else 0
         wrong = [each for reason, each in self.left_out.items() if reason != _OTHER_PREFIX]
         if others == rows:
-            raise BundleError("No word begins with the prefix", got=f"{self._prefix!r} and {rows:,} words")
+            got, do = f"{self._prefix!r} and {rows:,} rows", "Check the prefix, or read more rows"
+            raise BundleError("No word begins with the prefix", got=got, do=do)
         if sum(each.rows for each in wrong) > max(1, (rows - others) // 10):
             what = f"{self._path.name}: more than a tenth of its {rows - others:,} rows would be left out"
-            got, do = (
-                "; ".join(each.describe() for each in wrong),
-                "Check that this is the right file, in UTF-8",
-            )
-            raise BundleError(what, got=got, do=do)
+            got = "; ".join(each.describe() for each in wrong)
+            raise BundleError(what, got=got, do="Check that this is the right file, whole and in UTF-8")
 
     @abstractmethod
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
@@ -579,9 +577,7 @@ def _decompressed(stored: io.FileIO) -> io.BufferedReader:
 def _member(stored: io.FileIO) -> Any:
     """Open the one file that a zip holds."""
     archive, name = ZipFile(stored), Path(str(stored.name)).name
-    files = [
-        each for each in archive.namelist() if not each.endswith("/") and not each.startswith("__MACOSX/")
-    ]
+    files = [each for each in archive.namelist() if not re.search("^__MACOSX/|/$", each)]
     arrays = any(each.endswith(".npy") for each in files)
     with suppress(RuntimeError):  # a password, or a compression that Python lacks
         if len(files) == 1 and not arrays:

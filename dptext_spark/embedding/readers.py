@@ -361,15 +361,16 @@ class _TextSource(Source):
     def _check_end(self, lines: list[bytes], n: int, row: int) -> None:
         """Refuse a last line without a line break that ends unlike the others: cut in its last number.
 
-        Many writers put no line break there. Fewer decimals than in all numbers before it, or no blank where
-        all other lines have one, tell.
+        Many writers put no line break there. What tells is that all others have a blank before theirs, or
+        more decimals in their last number; where lines are few, in all their numbers.
         """
         if lines[-1].endswith(b"\n"):
             return
-        *before, last = (line.rstrip(b"\r\n") for line in lines[-20:])
-        numbers = [number for line in (*before, last) for number in line.split()[-n:]]
+        *before, last = (line.rstrip(b"\r\n") for line in lines[-100:])
+        width = 1 if len(before) > 9 else n
+        numbers = [number for line in (*before, last) for number in line.split()[-width:]]
         *others, decimals = (len(number.partition(b".")[2]) for number in numbers)
-        blank = bool(before) and all(line.endswith(b" ") for line in before) and not last.endswith(b" ")
+        blank = before and all(line.endswith(b" ") for line in before) and not last.endswith(b" ")
         if blank or decimals < min(others, default=0):
             do = "Fetch the file again; if it is whole, end its last line with a line break"
             raise self._cut(row + len(lines) - 1, do)

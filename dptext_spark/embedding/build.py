@@ -34,7 +34,7 @@ from dptext_spark.embedding.bundle import (
     fingerprint,
 )
 from dptext_spark.embedding.readers import LeftOut, open_source
-from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, write_rows
+from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, unit, write_rows
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
@@ -103,7 +103,7 @@ def build_embedding(
         words: list[str] = []
         with (folder / _UNORDERED).open("wb") as file:
             for names, block in rows:
-                vectors = space.prepared(block, normalize)
+                vectors = unit(block) if normalize == "unit" else block
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
         released, in_texts, lists = _choose(words, release, denied)

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 from zipfile import BadZipFile, ZipFile
@@ -53,13 +53,16 @@ _NUMBER = re.compile(
     rb"[+-]?(?:(?P<integer>\d+)|(?P<decimal>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>nan|inf|infinity))",
     re.IGNORECASE,
 )
-_CONTROL = "no NUL, tab, line break or other control character"
 # In the order in which they are judged; bytes that are not UTF-8 are surrogates by then. Controls are C0, C1
 # and the two Unicode separators that break lines.
 _WORD_FAULTS: Final = [
     (re.compile("[\ud800-\udfff]"), "the word is not valid UTF-8", "UTF-8"),
     (re.compile(r"\A\Z"), "the word is empty", "words of at least one letter or sign"),
-    (re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]"), "the word holds a control character", _CONTROL),
+    (
+        re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]"),
+        "the word holds a control character",
+        "no tab, NUL and so on",
+    ),
 ]
 _OTHER_PREFIX: Final = "the word does not begin with the prefix"
 _LANGUAGE = re.compile("/c/[a-z-]+/")
@@ -182,12 +185,9 @@ class Source(ABC):
         word_prefix: str | None, judge: Judge, progress: bool, dtype: np.dtype[Any],
     ) -> None:  # fmt: skip
         if vocabulary is not None:
-            raise BundleError(
-                "A vocabulary file was given for a source that holds its own words",
-                allowed="a vocabulary only with an .npy source",
-                got=f"format {self.format}",
-                do="Leave the vocabulary out",
-            )
+            what = "A vocabulary file was given for a source that holds its own words"
+            allowed, got = "a vocabulary only with an .npy source", f"format {self.format}"
+            raise BundleError(what, allowed=allowed, got=got, do="Leave the vocabulary out")
         self._path, self._limit, self._progress, self._dtype = _existing(path), limit, progress, dtype
         self._strict, self._prefix, self._judge = strict, word_prefix, judge
         self.left_out: dict[str, LeftOut] = {}
@@ -306,12 +306,8 @@ class Source(ABC):
     @contextmanager
     def _opened(self) -> Iterator[tuple[io.BufferedReader, Callable[[], object]]]:
         """Open the file, decompressed; the call moves a bar on to the place in it."""
-        with (
-            self._path.open("rb", buffering=0) as stored,
-            self._bar(self._path.stat().st_size) as bar,
-            _decompressed(stored) as stream,
-        ):
-            yield stream, lambda: bar.update(stored.tell() - bar.n)
+        with self._path.open("rb", buffering=0) as stored, self._bar(self._path.stat().st_size) as bar:
+            yield _decompressed(stored), lambda: bar.update(stored.tell() - bar.n)
 
 
 class _TextSource(Source):
@@ -378,9 +374,7 @@ class _TextSource(Source):
     def _measured(self, line: bytes) -> int:
         """Count the numbers that end the first line; a number before them betrays a field that is none."""
         _, *fields = line.rstrip(b" \r\n").split(b" ")
-        n = 0
-        while n < len(fields) and _kind(fields[-1 - n]):
-            n += 1
+        n = len([*takewhile(_kind, reversed(fields))])
         if n == 0 or "decimal" in map(_kind, fields[: len(fields) - n]):
             raise self._fault(0, "a field is not a number", allowed="a word and its numbers, one space apart")
         return n
@@ -410,12 +404,9 @@ class _TextSource(Source):
         if cut and (len(vector) < n or (None in kinds and not more)):
             raise self._cut(row)
         if len(vector) < n or more:
-            raise self._fault(
-                row,
-                "the row's number of fields differs from the header or the first row",
-                allowed=f"a word and {n} numbers, one space apart",
-                got=f"{body.count(b' ') + 1 if body else 0} fields",
-            )
+            what = "the row's number of fields differs from the header or the first row"
+            allowed, fields = f"a word and {n} numbers, one space apart", body.count(b" ") + bool(body)
+            raise self._fault(row, what, allowed=allowed, got=f"{fields} fields")
         if None in kinds:
             raise self._fault(row, "a field is not a number", allowed=f"a word and {n} numbers")
         return word, [*map(float, vector)]
@@ -448,12 +439,8 @@ class _BinarySource(Source):
             header = self._header(line) if line.endswith(b"\n") else None
             if header is None:
                 what = "the file does not begin with the header of a word2vec binary"
-                raise self._fault(
-                    0,
-                    what if line else "the file is empty",
-                    allowed="a line 'N n': the number of rows and their dimension",
-                    do="Name the format of the file",
-                )
+                allowed, do = "a line 'N n': the number of rows and their dimension", "Name the file's format"
+                raise self._fault(0, what if line else "the file is empty", allowed=allowed, do=do)
             self._digest.update(line)
             promised, n = header
             wanted, size = min(promised, self._limit or promised), self._block_rows(n)
@@ -506,11 +493,9 @@ class _ArraySource(Source):
         with self._vocabulary.open("rb") as file:
             lines = file.readlines()
         if len(lines) != rows:
-            raise BundleError(
-                f"{self._vocabulary.name} and {self._path.name} differ in length",
-                allowed=f"{rows} words, one a line, for {rows} rows",
-                got=f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart",
-            )
+            what = f"{self._vocabulary.name} and {self._path.name} differ in length"
+            got = f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart"
+            raise BundleError(what, allowed=f"{rows} words, one a line, for {rows} rows", got=got)
         with self._path.open("rb") as file:
             self._digest.update(file.read(matrix.offset))
         wanted, step = min(rows, self._limit or rows), self._block_rows(matrix.shape[1])
@@ -530,19 +515,18 @@ class _ArraySource(Source):
         with suppress(ValueError, EOFError, OSError):
             matrix = np.load(self._path, mmap_mode="r", allow_pickle=False)
         if not isinstance(matrix, np.memmap) or matrix.offset + matrix.nbytes != size:
+            allowed, do = "what numpy.save writes for a matrix of numbers", "Unpack, write or fetch it again"
             raise BundleError(
-                f"{self._path.name} is no whole .npy file",
-                allowed="what numpy.save writes for a matrix of numbers",
-                got=f"{size} bytes",
-                do="Decompress, write or fetch the file again",
+                f"{self._path.name} is no whole .npy file", allowed=allowed, got=f"{size} bytes", do=do
             )
         floats = matrix.dtype.kind == "f" and matrix.dtype.itemsize in (2, 4, 8)
         if not floats or matrix.ndim != 2 or 0 in matrix.shape or matrix.shape[1] > _LARGEST_DIMENSION:
-            raise BundleError(
+            allowed = "float16, float32 or float64 of shape (words, dimension), neither of them 0"
+            what, got = (
                 f"{self._path.name} is no matrix of vectors",
-                allowed="float16, float32 or float64 of shape (words, dimension), neither of them 0",
-                got=f"{matrix.dtype} of shape {matrix.shape}",
+                f"{matrix.dtype} of shape {matrix.shape}",
             )
+            raise BundleError(what, allowed=allowed, got=got)
         return matrix
 
 

@@ -54,11 +54,6 @@ class Space(ABC):
         """Find the points of a block (b, n) that have no place here."""
 
     @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization) -> Points:
-        """Scale points without faults, (b, n), if they are to be."""
-        return vectors
-
-    @classmethod
     @abstractmethod
     def derive(cls, folder: Path) -> None:
         """Write the derived files next to ``vectors.npy``."""
@@ -104,12 +99,6 @@ class EuclideanSpace(Space):
             shortest, longest = _LENGTHS
             outside = (squares < shortest**2) | (squares > longest**2)
             yield outside, "the vector's length is out of range", f"{shortest:g} to {longest:g}"
-
-    @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization) -> Points:
-        if normalize == "none":
-            return vectors
-        return (vectors / np.sqrt(_squared_norms(vectors))[:, None]).astype(np.float32)
 
     @classmethod
     def derive(cls, folder: Path) -> None:
@@ -196,6 +185,11 @@ def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None
         step = max(1, _BLOCK_FLOATS // rows.shape[1])
         for start in range(0, len(order), step):
             file.write(rows[order[start : start + step]].data)
+
+
+def unit(vectors: Points) -> Points:
+    """Scale vectors to length 1, in float64, and round them."""
+    return (vectors / np.sqrt(_squared_norms(vectors))[:, None]).astype(np.float32)
 
 
 def _squared_norms(vectors: Points) -> NDArray[np.float64]:

@@ -94,6 +94,8 @@ UTF8, PREFIX, ZERO = (
 OUTSIDE = "the point is not inside the Poincaré ball"
 NAN = "the vector holds NaN, an infinity or a number too large"
 NUMBERBATCH = [b"/c/de/hund", *(b"/c/en/" + word for word in among()), b"/c/fr/chien", b"/c/en/"]
+LONG = [f"a{row}" for row in range(1, 9001)]
+LONG[9], LONG[4999], LONG[8499] = "", "a5", ""
 NEL, NBSP = "\u0085", "\u00a0"
 
 
@@ -139,6 +141,8 @@ READ = [
     case("a point outside the ball, one odd row of three", "p.txt",
          text([b"a", b"b", b"far"], a=b"0 0", b=b"0 .5", far=b"1 1"), {"a": 0, "b": 0}, {OUTSIDE: [3]},
          geometry="poincare"),
+    case("odd rows in several blocks", "g.txt", text(word.encode() for word in LONG),
+         {word: LONG.index(word) + 1 for word in LONG if word}, {EMPTY: [10, 8500], DUPLICATE: [5000]}),
     case("text named .bin", "glove.bin", text(among("x"), header=True), {"x": 11}, {}),
     case("word2vec binary without a name that says so", "vectors", binary(among("x")), {"x": 11}, {}),
     case("gzip under another name", "glove.txt", gzip.compress(text(among("x"))), {"x": 11}, {}),

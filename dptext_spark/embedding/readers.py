@@ -57,7 +57,7 @@ _NUMBER = re.compile(
 # and the two Unicode separators that break lines.
 _WORD_FAULTS: Final = [
     (re.compile("[\ud800-\udfff]"), "the word is not valid UTF-8", "UTF-8"),
-    (re.compile(r"\A\Z"), "the word is empty", "words of at least one letter or sign"),
+    (re.compile(r"\A\Z"), "the word is empty or blank", "words of at least one letter or sign"),
     (
         re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]"),
         "the word holds a control character",
@@ -540,7 +540,8 @@ def _existing(path: Path) -> Path:
 def _head(path: Path) -> bytes:
     """Read the first bytes of a file, decompressed; refuse one that is no source."""
     head = b""
-    # Whether it is missing or damaged is said when it is read.
+    if not path.is_file():
+        return head  # what is missing or damaged is said when it is read
     with suppress(*_DAMAGED), path.open("rb", buffering=0) as stored, _decompressed(stored) as stream:
         head = stream.read(_HEAD_BYTES)
     for magic, name, do in _FOREIGN:
@@ -568,7 +569,7 @@ def _member(stored: io.FileIO) -> Any:
         if len(files) == 1 and not arrays:
             return archive.open(files[0])
     what = f"{name} is {'an .npz' if arrays else 'a zip'} that cannot be read as it is"
-    allowed, got = "a zip of one file, without a password", f"{len(files)} files: {', '.join(files[:_SHOWN])}"
+    allowed, got = "a zip of one file, without a password", ", ".join([*files[:_SHOWN], *files[_SHOWN:] and ["..."]])
     do = _SAVE_MATRIX if arrays else "Unpack it and take one of its files"
     raise BundleError(what, allowed=allowed, got=got, do=do)
 

@@ -569,7 +569,8 @@ def _member(stored: io.FileIO) -> Any:
         if len(files) == 1 and not arrays:
             return archive.open(files[0])
     what = f"{name} is {'an .npz' if arrays else 'a zip'} that cannot be read as it is"
-    allowed, got = "a zip of one file, without a password", ", ".join([*files[:_SHOWN], *files[_SHOWN:] and ["..."]])
+    allowed, got = "a zip of one file, without a password", ", ".join(files[:_SHOWN])
+    got += ", ..." * (len(files) > _SHOWN)
     do = _SAVE_MATRIX if arrays else "Unpack it and take one of its files"
     raise BundleError(what, allowed=allowed, got=got, do=do)
 

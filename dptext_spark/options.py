@@ -509,7 +509,9 @@ class EmbeddingOptions(Options):
     output: LocalPath = BUNDLE("folder of the bundle to make")
     format: str = BUNDLE(f"{', '.join(formats())}", "auto", takes=formats)
     vocabulary: LocalPath | None = BUNDLE("words of an .npy source; default: vocab.txt next to it", None)
-    limit: int | None = BUNDLE("read the first N words only", None, ge=2)
+    word_prefix: str | None = BUNDLE("take words that begin so, without it: /c/en/ of Numberbatch", None)
+    limit: int | None = BUNDLE("read the first N rows only", None, ge=2)
+    strict: bool = BUNDLE("refuse a row that cannot be used, do not leave it out", False)
     normalize: Normalization = BUNDLE("unit: scale every vector to length 1", "none")
     release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
         "words that may be output: a file, the first N, or all", None

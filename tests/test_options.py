@@ -374,7 +374,7 @@ def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         format = "spaced"
 
         @classmethod
-        def takes(cls, source: Path) -> bool:
+        def takes(cls, source: Path, head: bytes) -> bool:
             return source.suffix == ".spaced"
 
     (tmp_path / "v.spaced").write_text("a 1 2\nb 2 1\n")

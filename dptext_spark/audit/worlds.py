@@ -129,7 +129,7 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
     place = Path(tempfile.mkdtemp(dir=folder))
     np.save(place / "points.npy", points)
     (place / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8")
-    return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry)
+    return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry, strict=True)
 
 
 def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -32,8 +33,8 @@ from dptext_spark.embedding.bundle import (
     file_names,
     fingerprint,
 )
-from dptext_spark.embedding.readers import open_source
-from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, write_rows
+from dptext_spark.embedding.readers import LeftOut, open_source
+from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, unit, write_rows
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
@@ -55,6 +56,9 @@ def build_embedding(
     output: Path | str,
     *,
     limit: int | None = None,
+    strict: bool = False,
+    word_prefix: str | None = None,
+    left_out: list[LeftOut] | None = None,
     normalize: Normalization = "none",
     release_words: str | int | Path | None = None,
     never_output: Path | str | None = None,
@@ -67,8 +71,9 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source, limit, format, vocabulary, progress: As :func:`open_source` has them.
+        source, limit, strict, word_prefix, format, vocabulary, progress: As :func:`open_source` has them.
         output: Folder to write; its parent must exist.
+        left_out: Takes what was left out of the source; a warning says it where there is no such list.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
         release_words: Words that may be output: for a path those of a file, one a line, in any capitals where
             none is written so; if left out all that a text can hold, see :func:`matchable`, and the first N
@@ -78,8 +83,8 @@ def build_embedding(
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, kept as float64.
 
     Raises:
-        BundleError: An option or a row of the source is wrong, or no entry of a list matches a word; nothing
-            is written then and an existing bundle stays as it is.
+        BundleError: An option or the source is wrong, or no entry of a list matches a word; nothing is
+            written then and an existing bundle stays as it is.
     """
     source, output = Path(source), Path(output)
     if geometry not in SPACES:
@@ -90,15 +95,15 @@ def build_embedding(
         raise BundleError(what, allowed=", ".join(space.normalizations), got=normalize)
     check_output(output, overwrite)
     release, denied = _read_lists(release_words, never_output)
-    dtype = space.arrays["vectors"][0]
     rows = open_source(
-        source, format=format, vocabulary=vocabulary, limit=limit, progress=progress, dtype=dtype
-    )
+        source, format=format, vocabulary=vocabulary, limit=limit, strict=strict, word_prefix=word_prefix,
+        judge=partial(space.faults, normalize=normalize), progress=progress, dtype=space.arrays["vectors"][0],
+    )  # fmt: skip
     with _complete_or_absent(output, overwrite) as folder:
         words: list[str] = []
         with (folder / _UNORDERED).open("wb") as file:
             for names, block in rows:
-                vectors = space.prepared(block, normalize, partial(rows.refuse, len(words)))
+                vectors = unit(block) if normalize == "unit" else block
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
         forms = unique_forms(words)
@@ -133,6 +138,11 @@ def build_embedding(
         )
         manifest = replace(manifest, fingerprint=fingerprint(manifest, *strings))
         (folder / MANIFEST).write_bytes(sealed(asdict(manifest)))
+    if left_out is not None:
+        left_out += rows.left_out.values()
+    elif rows.left_out:
+        said = "; ".join(each.describe() for each in rows.left_out.values())
+        warnings.warn(f"Left out of {source.name}: {said}", stacklevel=2)
     return Embedding.open(output, verify=False)
 
 

@@ -1,22 +1,27 @@
 """Readers of public embedding files: text, word2vec binary and NumPy, a block of rows in memory at a time.
 
-A fault is named by its line or row; a message never holds a word.
+A fault is named by its line or row; a message never holds a word. Rows that no bundle can hold are left out
+and counted; a file that is doubtful as a whole is refused.
 """
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
 import hashlib
 import io
+import lzma
 import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +29,14 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from dptext_spark.bars import progress_bar
+from dptext_spark.embedding.spaces import Faults
 from dptext_spark.errors import BundleError
 
 READERS: Final[dict[str, type[Source]]] = {}
 """By the name of the format."""
 
 Vectors: TypeAlias = NDArray[np.floating[Any]]
+Judge: TypeAlias = Callable[[Vectors], Faults]
 
 _BLOCK_ROWS = 4096
 _BLOCK_FLOATS = 2**19
@@ -37,14 +44,48 @@ _BUFFER_BYTES = 2**15
 _LONGEST_LINE = 2**24
 _LONGEST_WORD = 2**16
 _LARGEST_DIMENSION = 2**16
+_HEAD_BYTES = 2**14
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, BadZipFile, OSError)
+_SHOWN = 5
 
 _HEADER = re.compile(rb"(\d{1,18}) (\d{1,18})")
 _NUMBER = re.compile(
     rb"[+-]?(?:(?P<integer>\d+)|(?P<decimal>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>nan|inf|infinity))",
     re.IGNORECASE,
 )
-# C0 and C1 controls (line breaks and NUL among them) and the two Unicode separators that break lines.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# In the order in which they are judged; bytes that are not UTF-8 are surrogates by then. Controls are C0, C1
+# and the two Unicode separators that break lines.
+_WORD_FAULTS: Final = [
+    (re.compile("[\ud800-\udfff]"), "the word is not valid UTF-8", "UTF-8"),
+    (re.compile(r"\A\Z"), "the word is empty or blank", "words of at least one letter or sign"),
+    (
+        re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]"),
+        "the word holds a control character",
+        "no tab, NUL and so on",
+    ),
+]
+_OTHER_PREFIX: Final = "the word does not begin with the prefix"
+_LANGUAGE = re.compile("/c/[a-z-]+/")
+
+_SAVE = "save_word2vec_format('words.vec')"
+_SAVE_MATRIX = "Save the matrix with numpy.save, and its words in vocab.txt"
+_AS_TEXT = "Write it as text, a line for each word: the word and its numbers, one space apart"
+_FOREIGN: Final = [
+    (rb"\xba\x16\x4f\x2f", "a fastText model",
+     f"Take its .vec file, or export one: gensim.models.fasttext.load_facebook_vectors(PATH).{_SAVE}"),
+    (rb"\x80[\x02-\x05]", "a pickle, as gensim's .kv and .model",
+     f"In gensim: KeyedVectors.load(PATH).{_SAVE}; of a .model: Word2Vec.load(PATH).wv.{_SAVE}"),
+    (rb"version https://git-lfs", "a Git LFS pointer, not the file itself", "Run: git lfs pull"),
+    (rb"(?i)\s*<(!doctype|html|\?xml)[\s>]", "a web page", "Download the file itself, not a page about it"),
+    (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > words.txt"),
+    (rb".{257}ustar", "a tar archive", "Unpack it and take one of its files"),
+    (rb"\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a|\x1f\x9d", "zstd, 7-Zip, RAR or compress", "Decompress it"),
+    (rb".{4}\0{4}\{\"", "safetensors", _SAVE_MATRIX),
+    (rb"\x89HDF\r\n", "HDF5", _AS_TEXT),
+    (rb"PAR1\x15|ARROW1\0|FEA1\0|ORC[\0-\x1f]", "Parquet, Arrow or ORC", _AS_TEXT),
+    (rb"SQLite format 3\0", "an SQLite database, as Magnitude's", _AS_TEXT),
+]  # fmt: skip
+"""What is no source: how it begins, its name, and what to do."""
 
 
 def open_source(
@@ -53,22 +94,29 @@ def open_source(
     format: str = "auto",
     vocabulary: Path | str | None = None,
     limit: int | None = None,
+    strict: bool = False,
+    word_prefix: str | None = None,
+    judge: Judge = lambda _: iter(()),
     progress: bool = False,
     dtype: DTypeLike = np.float32,
 ) -> Source:
     """Open an embedding source for one pass over its rows.
 
     Args:
-        source: GloVe, word2vec or fastText text (``.gz`` too), word2vec binary (``.bin``, ``.bin.gz``), an
-            ``.npy`` matrix (V, n) of float16/32/64, or a folder that holds ``vectors.npy`` and ``vocab.txt``.
-        format: One of :func:`formats`; ``auto`` goes by the name.
+        source: GloVe, word2vec or fastText text or word2vec binary, also in gzip, bzip2, xz or a zip of one
+            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder with it and ``vocab.txt``.
+        format: One of :func:`formats`; ``auto`` goes by the first bytes, then by the name.
         vocabulary: One word a line, only for ``npy``; ``vocab.txt`` next to the matrix if left out.
         limit: Read at most this many rows.
+        strict: Refuse the first row that would be left out.
+        word_prefix: Take only words that begin so, without it.
+        judge: Finds what else to leave out of a block, by its vectors (b, n).
         progress: Show the progress bar even where stderr is no terminal.
         dtype: float32 or float64, the type of the vectors. Text is parsed as float64 first.
 
     Raises:
-        BundleError: An option is wrong or a file is missing; faults of rows are raised while iterating.
+        BundleError: An option is wrong, or a file is missing or of another form; what is wrong farther on is
+            raised while iterating.
     """
     if format not in formats():
         raise BundleError(
@@ -77,15 +125,35 @@ def open_source(
     if limit is not None and limit < 1:
         raise BundleError("The limit of rows is wrong", allowed="an integer >= 1", got=str(limit))
     source = Path(source)
-    fitting = [name for name, reader in READERS.items() if reader.takes(source)] or [_TextSource.format]
-    reader = READERS[fitting[0] if format == "auto" else format]
+    head = _head(source / "vectors.npy" if source.is_dir() else source)
+    fitting = [name for name, reader in READERS.items() if reader.takes(source, head)]
+    reader = READERS[[*fitting, _TextSource.format][0] if format == "auto" else format]
     words = None if vocabulary is None else Path(vocabulary)
-    return reader(source, words, limit=limit, progress=progress, dtype=np.dtype(dtype))
+    return reader(
+        source, words, limit=limit, strict=strict, word_prefix=word_prefix, judge=judge, progress=progress,
+        dtype=np.dtype(dtype),
+    )  # fmt: skip
 
 
 def formats() -> list[str]:
     """Name the formats that can be asked for."""
     return ["auto", *READERS]
+
+
+@dataclass(kw_only=True)
+class LeftOut:
+    """Rows that were left out for one reason; ``first`` numbers the first ones, in ``unit``: line or row."""
+
+    reason: str
+    unit: str
+    rows: int = 0
+    first: list[int] = field(default_factory=list)
+
+    def describe(self) -> str:
+        """Say how many rows, why, and where the first are."""
+        end, more = "s" * (self.rows > 1), self.rows - len(self.first)
+        numbers = ", ".join(map(str, self.first)) + f" and {more:,} more" * (more > 0)
+        return f"{self.rows:,} row{end}, {self.reason} ({self.unit}{end} {numbers})"
 
 
 class Source(ABC):
@@ -96,6 +164,7 @@ class Source(ABC):
         sha256: Hash, in hex, of the decompressed bytes that define the result; there once all blocks were
             taken. With a limit they end with the last row that was read (text: ``head -n LINES``). For an
             ``.npy`` the bytes of the vocabulary follow.
+        left_out: What was left out so far, by reason.
     """
 
     format: ClassVar[str]
@@ -107,59 +176,97 @@ class Source(ABC):
         READERS[cls.format] = cls
 
     @classmethod
-    def takes(cls, source: Path) -> bool:
-        """Say whether the name of a file or folder is one of this format."""
+    def takes(cls, source: Path, head: bytes) -> bool:
+        """Say whether a file or folder is one of this format, by name and first bytes, decompressed."""
         return False
 
     def __init__(
-        self, path: Path, vocabulary: Path | None, *, limit: int | None, progress: bool, dtype: np.dtype[Any]
-    ) -> None:
+        self, path: Path, vocabulary: Path | None, *, limit: int | None, strict: bool,
+        word_prefix: str | None, judge: Judge, progress: bool, dtype: np.dtype[Any],
+    ) -> None:  # fmt: skip
         if vocabulary is not None:
-            raise BundleError(
-                "A vocabulary file was given for a source that holds its own words",
-                allowed="a vocabulary only with an .npy source",
-                got=f"format {self.format}",
-                do="Leave the vocabulary out",
-            )
+            what = "A vocabulary file was given for a source that holds its own words"
+            allowed, got = "a vocabulary only with an .npy source", f"format {self.format}"
+            raise BundleError(what, allowed=allowed, got=got, do="Leave the vocabulary out")
         self._path, self._limit, self._progress, self._dtype = _existing(path), limit, progress, dtype
+        self._strict, self._prefix, self._judge = strict, word_prefix, judge
+        self.left_out: dict[str, LeftOut] = {}
         self._digest = hashlib.sha256()
         self._seen: dict[str, int] = {}
         # The number of the first row, and the row that is being read, from 0.
         self._first, self._at = 1, 0
 
     def __iter__(self) -> Iterator[tuple[list[str], Vectors]]:
-        """Yield blocks of words (b,) and vectors (b, n) in source order, b <= 4096; refuse a wrong row."""
+        """Yield blocks of words (b,) and vectors (b, n) in source order, b <= 4096, without what is left out.
+
+        A header's count, the limit and the numbers of rows count what is left out as well.
+        """
         row = 0
         try:
             for raw, vectors in self._blocks():
-                words = [self._word(word, at) for at, word in enumerate(raw, row)]
+                words = [*map(self._word, raw)]
                 with np.errstate(over="ignore"):
                     vectors = vectors.astype(self._dtype)
-                self.refuse(
-                    row,
-                    np.asarray(~np.isfinite(vectors).all(axis=1)),
-                    "the vector holds NaN, an infinity or a number too large",
-                    allowed=f"finite {self._dtype.name} numbers",
-                )
+                yield self._kept(row, words, vectors)
                 row += len(words)
-                yield words, vectors
-        except (EOFError, zlib.error, gzip.BadGzipFile):
+        except _DAMAGED as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             raise self._cut(self._at) from None
         self.sha256 = self._digest.hexdigest()
+        self._check_left_out(row)
 
-    def refuse(
-        self,
-        first: int,
-        faulty: NDArray[np.bool_],
-        what: str,
-        *,
-        allowed: str,
-        got: str = "",
-        do: str = "Remove this row",
-    ) -> None:
-        """Refuse the first faulty one, bool (b,), of the rows from ``first`` on, if there is any."""
-        if faulty.any():
-            raise self._fault(first + int(faulty.argmax()), what, allowed=allowed, got=got, do=do)
+    def _kept(self, row: int, words: list[str], vectors: Vectors) -> tuple[list[str], Vectors]:
+        """Leave out what is wrong of a block's rows, the first of which is ``row``, and count it."""
+        kept, prefix = np.ones(len(words), np.bool_), self._prefix or ""
+        with np.errstate(all="ignore"):
+            for faulty, reason, allowed in self._faults(row, words, vectors, kept):
+                if not len(rows := row + np.flatnonzero(faulty & kept)):
+                    continue
+                if self._strict and reason != _OTHER_PREFIX:
+                    raise self._fault(int(rows[0]), reason, allowed=allowed)
+                left_out = self.left_out.setdefault(reason, LeftOut(reason=reason, unit=self.unit))
+                left_out.rows += len(rows)
+                left_out.first += (rows[: _SHOWN - len(left_out.first)] + self._first).tolist()
+                kept &= ~faulty
+        if kept.all() and not prefix:
+            return words, vectors
+        return [words[at].removeprefix(prefix) for at in np.flatnonzero(kept)], vectors[kept]
+
+    def _faults(self, row: int, words: list[str], vectors: Vectors, kept: NDArray[np.bool_]) -> Faults:
+        """Judge rows, those last that repeat a word of what is ``kept`` by then."""
+        if prefix := self._prefix:
+            others = [not word.startswith(prefix) or word == prefix for word in words]
+            yield np.array(others), _OTHER_PREFIX, prefix
+        elif prefix is None and row == 0 and all(map(_LANGUAGE.match, words)):
+            what = f"{self._path.name}: every word begins with a language, as in /c/en/, which no text has"
+            raise BundleError(what, do="Take one language's words, without it: --word-prefix /c/en/")
+        odd = [(at, word) for at, word in enumerate(words) if not (word and word.isprintable())]
+        for pattern, reason, allowed in _WORD_FAULTS:
+            faulty = np.zeros(len(words), np.bool_)
+            faulty[[at for at, word in odd if pattern.search(word)]] = True
+            yield faulty, reason, allowed
+        infinite = np.asarray(~np.isfinite(vectors).all(axis=1))
+        what = "the vector holds NaN, an infinity or a number too large"
+        yield infinite, what, f"finite {self._dtype.name} numbers"
+        yield from self._judge(vectors)
+        first = [self._seen.setdefault(words[at], row + at) for at in np.flatnonzero(kept).tolist()]
+        again = np.zeros(len(words), np.bool_)
+        again[kept] = first != row + np.flatnonzero(kept)
+        before = self._first + (first[int(again[kept].argmax())] if first else 0)
+        yield again, "the word is a duplicate", f"each word once, and {self.unit} {before} has it"
+
+    def _check_left_out(self, rows: int) -> None:
+        """Refuse a source without the prefix, or with so much that is wrong that it is another."""
+        others = self.left_out[_OTHER_PREFIX].rows if _OTHER_PREFIX in self.left_out else 0
+        wrong = [each for reason, each in self.left_out.items() if reason != _OTHER_PREFIX]
+        if others == rows:
+            got, do = f"{self._prefix!r} and {rows:,} rows", "Check the prefix, or read more rows"
+            raise BundleError("No word begins with the prefix", got=got, do=do)
+        if sum(each.rows for each in wrong) > max(1, (rows - others) // 10):
+            what = f"{self._path.name}: more than a tenth of its {rows - others:,} rows would be left out"
+            got = "; ".join(each.describe() for each in wrong)
+            raise BundleError(what, got=got, do="Check that this is the right file, whole and in UTF-8")
 
     @abstractmethod
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
@@ -170,27 +277,13 @@ class Source(ABC):
         place = f"{self._path.name}, {self.unit} {row + self._first}"
         return BundleError(f"{place}: {what}", allowed=allowed, got=got, do=do)
 
-    def _cut(self, row: int) -> BundleError:
-        what = "the file is cut short or damaged here"
-        return self._fault(row, what, do="Fetch or decompress the file again")
+    def _cut(self, row: int, do: str = "Fetch or decompress the file again") -> BundleError:
+        return self._fault(row, "the file is cut short or damaged here", do=do)
 
-    def _word(self, raw: bytes, row: int) -> str:
-        """Read a word, and refuse one that cannot be a word of a bundle."""
-        try:
-            word = raw.decode("utf-8")
-        except UnicodeDecodeError:
-            # "from None": the original exception would carry the word into a log.
-            raise self._fault(row, "the word is not valid UTF-8", do="Convert the file to UTF-8") from None
-        if not word.strip(" "):
-            raise self._fault(row, "the word is empty", do="Remove this row")
-        if _CONTROL.search(word):
-            allowed = "words without NUL, tabs, line breaks and other control characters"
-            what = "the word holds a control character"
-            raise self._fault(row, what, allowed=allowed, do="Remove this row")
-        if (before := self._seen.setdefault(word, row)) != row:
-            got, do = f"the word of {self.unit} {before + self._first} again", "Remove one of the two rows"
-            raise self._fault(row, "the word is a duplicate", allowed="each word once", got=got, do=do)
-        return word
+    @staticmethod
+    def _word(raw: bytes) -> str:
+        """Read a word; blanks around it are no part of it."""
+        return raw.decode("utf-8", "surrogateescape").strip()
 
     def _block_rows(self, dimension: int) -> int:
         return max(1, min(_BLOCK_ROWS, _BLOCK_FLOATS // dimension))
@@ -212,11 +305,9 @@ class Source(ABC):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[io.BufferedReader, Callable[[], object]]]:
-        """Open the file, decompressed if its name says so; the call moves a bar on to the place in it."""
+        """Open the file, decompressed; the call moves a bar on to the place in it."""
         with self._path.open("rb", buffering=0) as stored, self._bar(self._path.stat().st_size) as bar:
-            packed = self._path.name.lower().endswith(".gz")
-            raw: Any = gzip.GzipFile(fileobj=stored, mode="rb") if packed else stored
-            yield io.BufferedReader(raw, _BUFFER_BYTES), lambda: bar.update(stored.tell() - bar.n)
+            yield _decompressed(stored), lambda: bar.update(stored.tell() - bar.n)
 
 
 class _TextSource(Source):
@@ -243,7 +334,10 @@ class _TextSource(Source):
             rows = islice(lines, promised)
             while block := list(islice(rows, self._block_rows(n))):
                 self._digest.update(b"".join(block))
-                yield self._parsed(block, n, row)
+                parsed = self._parsed(block, n, row)
+                if isinstance(stream.raw, io.FileIO):  # a container says itself where it ends
+                    self._check_end(block, n, row)
+                yield parsed
                 row += len(block)
                 show()
             if next(lines, b""):
@@ -260,12 +354,27 @@ class _TextSource(Source):
             self._at += 1
             yield line
 
+    def _check_end(self, lines: list[bytes], n: int, row: int) -> None:
+        """Refuse a last line without a line break that ends unlike the others: cut in its last number.
+
+        Many writers put no line break there. What tells is that all others have a blank before theirs, or
+        more decimals in their last number; where lines are few, in all their numbers.
+        """
+        if lines[-1].endswith(b"\n"):
+            return
+        *before, last = (line.rstrip(b"\r\n") for line in lines[-100:])
+        width = 1 if len(before) > 9 else n
+        numbers = [number for line in (*before, last) for number in line.split()[-width:]]
+        *others, decimals = (len(number.partition(b".")[2]) for number in numbers)
+        blank = before and all(line.endswith(b" ") for line in before) and not last.endswith(b" ")
+        if blank or decimals < min(others, default=0):
+            do = "Fetch the file again; if it is whole, end its last line with a line break"
+            raise self._cut(row + len(lines) - 1, do)
+
     def _measured(self, line: bytes) -> int:
         """Count the numbers that end the first line; a number before them betrays a field that is none."""
         _, *fields = line.rstrip(b" \r\n").split(b" ")
-        n = 0
-        while n < len(fields) and _kind(fields[-1 - n]):
-            n += 1
+        n = len([*takewhile(_kind, reversed(fields))])
         if n == 0 or "decimal" in map(_kind, fields[: len(fields) - n]):
             raise self._fault(0, "a field is not a number", allowed="a word and its numbers, one space apart")
         return n
@@ -295,12 +404,9 @@ class _TextSource(Source):
         if cut and (len(vector) < n or (None in kinds and not more)):
             raise self._cut(row)
         if len(vector) < n or more:
-            raise self._fault(
-                row,
-                "the row's number of fields differs from the header or the first row",
-                allowed=f"a word and {n} numbers, one space apart",
-                got=f"{body.count(b' ') + 1 if body else 0} fields",
-            )
+            what = "the row's number of fields differs from the header or the first row"
+            allowed, fields = f"a word and {n} numbers, one space apart", body.count(b" ") + bool(body)
+            raise self._fault(row, what, allowed=allowed, got=f"{fields} fields")
         if None in kinds:
             raise self._fault(row, "a field is not a number", allowed=f"a word and {n} numbers")
         return word, [*map(float, vector)]
@@ -318,8 +424,14 @@ class _BinarySource(Source):
     format = "word2vec-binary"
 
     @classmethod
-    def takes(cls, source: Path) -> bool:
-        return source.name.lower().removesuffix(".gz").endswith(".bin")
+    def takes(cls, source: Path, head: bytes) -> bool:
+        start, _, rest = head.partition(b"\n")
+        header = _HEADER.fullmatch(start.rstrip(b" \r"))
+        _, *fields = (rest if header else start).partition(b"\n")[0].rstrip(b" \r").split(b" ")
+        if 2 * sum(_kind(each) is not None for each in fields) > len(fields):
+            return False  # a row of text
+        named = re.search(r"\.bin(\.\w+)?$", source.name, re.IGNORECASE)
+        return bool(named or (header and re.search(rb"[\x00-\x08\x0e-\x1f]", rest)))
 
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         with self._opened() as (stream, show):
@@ -327,12 +439,8 @@ class _BinarySource(Source):
             header = self._header(line) if line.endswith(b"\n") else None
             if header is None:
                 what = "the file does not begin with the header of a word2vec binary"
-                raise self._fault(
-                    0,
-                    what if line else "the file is empty",
-                    allowed="a line 'N n': the number of rows and their dimension",
-                    do="Name the format of the file",
-                )
+                allowed, do = "a line 'N n': the number of rows and their dimension", "Name the file's format"
+                raise self._fault(0, what if line else "the file is empty", allowed=allowed, do=do)
             self._digest.update(line)
             promised, n = header
             wanted, size = min(promised, self._limit or promised), self._block_rows(n)
@@ -372,8 +480,8 @@ class _ArraySource(Source):
     format = "npy"
 
     @classmethod
-    def takes(cls, source: Path) -> bool:
-        return source.is_dir() or source.name.lower().endswith(".npy")
+    def takes(cls, source: Path, head: bytes) -> bool:
+        return source.is_dir() or source.name.lower().endswith(".npy") or head.startswith(b"\x93NUMPY")
 
     def __init__(self, path: Path, vocabulary: Path | None, **options: Any) -> None:
         super().__init__(path / "vectors.npy" if path.is_dir() else path, None, **options)
@@ -385,11 +493,9 @@ class _ArraySource(Source):
         with self._vocabulary.open("rb") as file:
             lines = file.readlines()
         if len(lines) != rows:
-            raise BundleError(
-                f"{self._vocabulary.name} and {self._path.name} differ in length",
-                allowed=f"{rows} words, one a line, for {rows} rows",
-                got=f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart",
-            )
+            what = f"{self._vocabulary.name} and {self._path.name} differ in length"
+            got = f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart"
+            raise BundleError(what, allowed=f"{rows} words, one a line, for {rows} rows", got=got)
         with self._path.open("rb") as file:
             self._digest.update(file.read(matrix.offset))
         wanted, step = min(rows, self._limit or rows), self._block_rows(matrix.shape[1])
@@ -409,19 +515,18 @@ class _ArraySource(Source):
         with suppress(ValueError, EOFError, OSError):
             matrix = np.load(self._path, mmap_mode="r", allow_pickle=False)
         if not isinstance(matrix, np.memmap) or matrix.offset + matrix.nbytes != size:
+            allowed, do = "what numpy.save writes for a matrix of numbers", "Unpack, write or fetch it again"
             raise BundleError(
-                f"{self._path.name} is no whole .npy file",
-                allowed="what numpy.save writes for a matrix of numbers",
-                got=f"{size} bytes",
-                do="Write or fetch the file again",
+                f"{self._path.name} is no whole .npy file", allowed=allowed, got=f"{size} bytes", do=do
             )
         floats = matrix.dtype.kind == "f" and matrix.dtype.itemsize in (2, 4, 8)
         if not floats or matrix.ndim != 2 or 0 in matrix.shape or matrix.shape[1] > _LARGEST_DIMENSION:
-            raise BundleError(
+            allowed = "float16, float32 or float64 of shape (words, dimension), neither of them 0"
+            what, got = (
                 f"{self._path.name} is no matrix of vectors",
-                allowed="float16, float32 or float64 of shape (words, dimension), neither of them 0",
-                got=f"{matrix.dtype} of shape {matrix.shape}",
+                f"{matrix.dtype} of shape {matrix.shape}",
             )
+            raise BundleError(what, allowed=allowed, got=got)
         return matrix
 
 
@@ -430,3 +535,50 @@ def _existing(path: Path) -> Path:
         what = "A file of the embedding source is missing"
         raise BundleError(what, allowed="a file that exists", got=str(path), do="Check the path")
     return path
+
+
+def _head(path: Path) -> bytes:
+    """Read the first bytes of a file, decompressed; refuse one that is no source."""
+    head = b""
+    if not path.is_file():
+        return head  # what is missing or damaged is said when it is read
+    with suppress(*_DAMAGED), path.open("rb", buffering=0) as stored, _decompressed(stored) as stream:
+        head = stream.read(_HEAD_BYTES)
+    for magic, name, do in _FOREIGN:
+        if re.match(magic, head, re.DOTALL):
+            allowed = "GloVe, word2vec or fastText text, word2vec binary, or .npy"
+            raise BundleError(f"{path.name} is no embedding source", allowed=allowed, got=name, do=do)
+    return head
+
+
+def _decompressed(stored: io.FileIO) -> io.BufferedReader:
+    """Open what a file holds, whatever its name: its own bytes, or those of its container."""
+    start = stored.read(10)
+    stored.seek(0)
+    openers = [opener for magic, opener in _CONTAINERS.items() if re.match(magic, start)]
+    raw: Any = openers[0](stored) if openers else stored
+    return io.BufferedReader(raw, _BUFFER_BYTES)
+
+
+def _member(stored: io.FileIO) -> Any:
+    """Open the one file that a zip holds."""
+    archive, name = ZipFile(stored), Path(str(stored.name)).name
+    files = [each for each in archive.namelist() if not re.search("^__MACOSX/|/$", each)]
+    arrays = any(each.endswith(".npy") for each in files)
+    with suppress(RuntimeError):  # a password, or a compression that Python lacks
+        if len(files) == 1 and not arrays:
+            return archive.open(files[0])
+    what = f"{name} is {'an .npz' if arrays else 'a zip'} that cannot be read as it is"
+    allowed, got = "a zip of one file, without a password", ", ".join(files[:_SHOWN])
+    got += ", ..." * (len(files) > _SHOWN)
+    do = _SAVE_MATRIX if arrays else "Unpack it and take one of its files"
+    raise BundleError(what, allowed=allowed, got=got, do=do)
+
+
+_CONTAINERS: Final[dict[bytes, Callable[[io.FileIO], Any]]] = {
+    rb"\x1f\x8b\x08": lambda stored: gzip.GzipFile(fileobj=stored),
+    rb"BZh\d1AY&SY": bz2.BZ2File,
+    rb"\xfd7zXZ\0": lzma.LZMAFile,
+    rb"PK\x03\x04": _member,
+}
+"""What opens a container, by how it begins."""

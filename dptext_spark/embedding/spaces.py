@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, Literal, TypeAlias, TypeVar
@@ -22,8 +22,8 @@ Normalization: TypeAlias = Literal["none", "unit"]
 SpaceT = TypeVar("SpaceT", bound="Space")
 Points: TypeAlias = NDArray[np.floating[Any]]
 
-Refuse: TypeAlias = Callable[..., None]
-"""Refuses the rows of a block that are marked, bool (b,), as ``readers.Source.refuse`` does."""
+Faults: TypeAlias = Iterator[tuple[NDArray[np.bool_], str, str]]
+"""Kind by kind: which rows of a block have the fault, bool (b,), what it is, and what is allowed."""
 
 VECTORS: Final = "vectors.npy"
 
@@ -50,8 +50,8 @@ class Space(ABC):
 
     @classmethod
     @abstractmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, refuse: Refuse) -> Points:
-        """Refuse wrong points among those of a block (b, n), and scale them if they are to be."""
+    def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
+        """Find the points of a block (b, n) that have no place here."""
 
     @classmethod
     @abstractmethod
@@ -92,15 +92,13 @@ class EuclideanSpace(Space):
     covariance_vectors: NDArray[np.float64]
 
     @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, refuse: Refuse) -> Points:
+    def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
         squares = _squared_norms(vectors)
-        refuse(squares == 0, "the vector is zero", allowed="vectors with a length")
-        if normalize == "unit":
-            return (vectors / np.sqrt(squares)[:, None]).astype(np.float32)
-        shortest, longest = _LENGTHS
-        outside = (squares < shortest**2) | (squares > longest**2)
-        refuse(outside, "the vector's length is out of range", allowed=f"{shortest:g} to {longest:g}")
-        return vectors
+        yield squares == 0, "the vector is zero", "vectors with a length"
+        if normalize == "none":
+            shortest, longest = _LENGTHS
+            outside = (squares < shortest**2) | (squares > longest**2)
+            yield outside, "the vector's length is out of range", f"{shortest:g} to {longest:g}"
 
     @classmethod
     def derive(cls, folder: Path) -> None:
@@ -148,19 +146,13 @@ class PoincareBall(Space):
     lorentz_time: NDArray[np.float32]
 
     @classmethod
-    def prepared(cls, vectors: Points, normalize: Normalization, refuse: Refuse) -> Points:
+    def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
         squares = _squared_norms(vectors)
-        refuse(squares >= 1, "the point is not inside the Poincaré ball", allowed="points of norm < 1")
+        yield squares >= 1, "the point is not inside the Poincaré ball", "points of norm < 1"
         norm = math.tanh(LARGEST_BALL_RADIUS / 2)
-        outermost = squares > norm**2
-        refuse(
-            outermost,
-            "the point is too near the edge of the Poincaré ball for precise noise",
-            allowed=f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}",
-            got=f"1 - {1 - math.sqrt(squares[outermost.argmax()]):.1e}",
-            do="Train it again with points kept farther in, or remove this row",
-        )
-        return vectors
+        what = "the point is too near the edge of the Poincaré ball for precise noise"
+        allowed = f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}"
+        yield squares > norm**2, what, allowed
 
     @classmethod
     def derive(cls, folder: Path) -> None:
@@ -193,6 +185,11 @@ def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None
         step = max(1, _BLOCK_FLOATS // rows.shape[1])
         for start in range(0, len(order), step):
             file.write(rows[order[start : start + step]].data)
+
+
+def unit(vectors: Points) -> Points:
+    """Scale vectors to length 1, in float64, and round them."""
+    return (vectors / np.sqrt(_squared_norms(vectors))[:, None]).astype(np.float32)
 
 
 def _squared_norms(vectors: Points) -> NDArray[np.float64]:

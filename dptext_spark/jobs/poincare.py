@@ -137,6 +137,7 @@ def _write(
             options.output,
             geometry="poincare",
             format="text",
+            strict=True,
             never_output=options.never_output,
             overwrite=options.overwrite,
         )

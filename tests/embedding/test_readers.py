@@ -47,7 +47,7 @@ def written(path: Path, content: bytes) -> Path:
 
 def fault(path: Path, **options: object) -> str:
     with pytest.raises(BundleError) as caught:
-        read(path, **options)
+        read(path, **{"strict": True, **options})
     # What a UnicodeDecodeError holds is the word, so it must not hang on as a visible cause.
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None or caught.value.__suppress_context__
@@ -89,14 +89,16 @@ def test_words_as_they_stand_and_numbers_as_python_reads_them(
     tmp_path: Path, words: list[str], values: list[float], form: str
 ) -> None:
     """Rejects parsers that take quotes, commas, odd blanks or NA for more than letters, or round twice."""
-    assume(all(word.strip(" ") and not re.fullmatch(r"[\d.e+-]+", word.split(" ")[-1]) for word in words))
+    assume(not any(re.fullmatch(r"[\d.e+-]+", word.split(" ")[-1]) for word in words))
+    read_as = ["a", *(word.strip() for word in words)]
+    assume(all(read_as) and len({*read_as}) == len(read_as))
     fields = [form % value for value in values]
     path = written(tmp_path / "g.txt", "".join(f"{w} {' '.join(fields)}\n" for w in ["a", *words]).encode())
-    assume("a" not in words and not words[0].startswith("\ufeff"))
+    assume(not words[0].startswith("\ufeff"))
     exact = np.array([[float(field) for field in fields]] * (len(words) + 1))
     for dtype in (np.float32, np.float64):
         found, vectors, _ = read(path, dtype=dtype)
-        assert (found, vectors.tobytes()) == (["a", *words], exact.astype(dtype).tobytes())
+        assert (found, vectors.tobytes()) == (read_as, exact.astype(dtype).tobytes())
 
 
 PIECES = [
@@ -112,13 +114,13 @@ def test_a_line_is_read_or_refused(tmp_path: Path, pieces: list[str]) -> None:
     content = re.sub(" ?(\r?\n) ?", r"\1", " ".join(pieces))
     lines = content.removesuffix("\n").splitlines()
     try:
-        words, vectors, _ = read(written(tmp_path / "g.txt", content.encode()))
+        words, vectors, _ = read(written(tmp_path / "g.txt", content.encode()), strict=True)
     except BundleError as error:
         refusal = str(error)
     else:
         refusal, lines = "", lines[bool(re.fullmatch(r"\d+ \d+", lines[0].rstrip())) :]
         assert len(words) == len(lines) and np.isfinite(vectors).all()
-        assert all(line.startswith(f"{word} ") for word, line in zip(words, lines, strict=True))
+        assert all(line.strip().startswith(f"{word} ") for word, line in zip(words, lines, strict=True))
     assert re.match(r"g.txt, line \d+: |$", refusal)
 
 
@@ -231,13 +233,13 @@ FAULTS = {
     "empty word": (b"a 1 2\n 3 4\n", "line 2: .*word is empty"),
     "NUL": (b"a 1 2\nsecretword\0 3 4\n", "line 2: .*control"),
     "carriage return in a word": (b"a 1 2\nsecret\rword 3 4\n", "line 2: .*control"),
-    "line separator": ("a 1 2\nsecretword\u2028 3 4\n".encode(), "line 2: .*control"),
+    "line separator": ("a 1 2\nsecret\u2028word 3 4\n".encode(), "line 2: .*control"),
     "binary duplicate": (binary_of(A, S, B, S), "row 4: .*duplicate.* row 2 "),
     "binary with more rows than promised": (binary_of(A, B, S, promised=2), "row 3: .*more rows"),
     "binary cut in a vector": (binary_of(A, S)[:-5], "row 2: .*cut short"),
     "binary cut in a word": (binary_of(A, S)[:-12], "row 2: .*cut short"),
     "binary cut in the header": (b"2 ", "row 1: .*header"),
-    "binary that is text": (b"secretword 0.1 0.2\n", "row 1: .*header"),
+    "binary without a header": (b"secretword 0.1 \0\0\n", "row 1: .*header"),
     "binary empty file": (b"", "row 1: .*empty"),
     "binary line break in a word": (binary_of(A, (b"secret\nword", [1, 2])), "row 2: .*control"),
     "binary word without end": (b"2 2\n" + b"x" * 65_537, "row 1: .*does not end"),
@@ -257,7 +259,7 @@ def test_gz_cut_short_or_damaged(tmp_path: Path, name: str, place: str) -> None:
     rows = ((w.encode(), v) for w, v in zip(words, vectors, strict=True))
     whole = gzip.compress(binary_of(*rows, n=3) if place == "row" else text_of(words, vectors))
     checksum = bytes([whole[-8] ^ 1])
-    for damaged in (whole[: len(whole) // 2], whole[:-4], whole[:9], b"no gzip" * 9, whole[:-8] + checksum):
+    for damaged in (whole[: len(whole) // 2], whole[:-4], whole[:9], whole[:-8] + checksum):
         (tmp_path / name).write_bytes(damaged)
         assert re.search(rf"{place} \d+: the file is cut short or damaged", fault(tmp_path / name))
 

@@ -78,6 +78,7 @@ def test_matches_are_described_by_line_numbers(tmp_path: Path) -> None:
         ("the\nzebra".encode("utf-16-le"), "not UTF-8.*UTF-16.*Save it as UTF-8"),
         ("the\nzebra".encode("utf-32"), "not UTF-8.*UTF-32.*Save it as UTF-8"),
         ("the\rzebr\u00e4".encode("latin-1"), "list.txt, line 2: .*not valid UTF-8"),
+        ("the\nzebr\ud83d".encode("utf-8", "surrogatepass"), "line 2: .*not valid UTF-8. Save the file"),
     ],
 )
 def test_a_list_of_which_nothing_matches_is_refused(

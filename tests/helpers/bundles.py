@@ -49,4 +49,5 @@ def poincare_bundle(tmp_path: Path, points: np.ndarray) -> Embedding:
     (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(len(points))))
     vocabulary = tmp_path / "vocab.txt"
     output = tmp_path / f"ball{len(list(tmp_path.iterdir()))}"
-    return build_embedding(tmp_path / "points.npy", output, vocabulary=vocabulary, geometry="poincare")
+    source = tmp_path / "points.npy"
+    return build_embedding(source, output, vocabulary=vocabulary, geometry="poincare", strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -64,10 +64,63 @@ def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
         )
 
 
-def look_at_json(texts: DataFrame, place: str) -> list[str]:
-    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part."""
+def check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool:
+    """Refuse files that do not begin with a table's header, or have it among their rows again.
+
+    Args:
+        records: All records of the files, headers too, as strings, with a column more than there are names.
+        names: Those that Spark gave the columns, in which it numbers what has no name, or one of several.
+        place: The input.
+
+    Returns:
+        Whether Spark made some of the names.
+    """
+    *columns, more = records.columns
+    stems, same, made = [name.removesuffix(str(i)) for i, name in enumerate(names)], [F.isnull(more)], False
+    numbered = [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name]
+    for i, (name, stem, column) in enumerate(zip(names, stems, columns, strict=True)):
+        repeated = stem != name and numbered.count(stem.lower()) > 1
+        forms = {name, *([""] if name == f"_c{i}" else []), *([stem] if repeated else [])}
+        made |= len(forms) > 1
+        own = F.regexp_replace(F.coalesce(column, F.lit("")), "^\ufeff", "")
+        same.append(own.isin(*forms) | F.lower(own).isin(*map(str.lower, forms)))
+    metadata, whole = F.col("_metadata"), F.least(*same).alias("same")
+    at = F.when(metadata["file_block_start"] == 0, F.monotonically_increasing_id()).alias("at")
+    lines = records.select(whole, at, metadata["file_path"].alias("file"))
+    begins, headers = F.min_by("same", "at").alias("begins"), F.count_if(F.col("same")).alias("headers")
+    files = lines.groupBy("file").agg(begins, headers).where("not begins or headers > 1")
+    for file, first, count in files.orderBy("begins", "file").limit(1).collect():
+        name = unquote(file).rpartition("/")[2]
+        if first:
+            raise InputError(
+                f"The input {place} has its header again among its rows",
+                allowed="one header, in the first line of each file",
+                got=f"{count} headers in {name}",
+                do="Remove those that are no first line: files were joined without taking them off",
+            )
+        raise InputError(
+            f"The input {place} has files whose columns have other names, or lie in another order",
+            allowed="one header in all files",
+            got=f"another one in {name}",
+            do="Write the files with the same columns, or give each kind to a run of its own; where no file "
+            "has a header, give --read-option header=false",
+        )
+    return made
+
+
+def look_at_json(texts: DataFrame, place: str, *, whole: bool) -> list[str]:
+    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part.
+
+    ``texts`` are ``whole`` files, or lines.
+    """
     faults = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
     kinds = {kind for kind, _ in faults}
+    if "open" in kinds and not whole:
+        raise InputError(
+            f"The input {place} has JSON arrays or objects of several lines",
+            allowed="one value on each line, or with --read-option multiLine=true one in each file",
+            do="Give --read-option multiLine=true if each file is one array or one object",
+        )
     if "several" in kinds:
         raise InputError(
             f"The input {place} has several JSON values in one record, of which Spark reads the first",
@@ -92,6 +145,9 @@ def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             try:
                 value, end = decoder.raw_decode(text)
             except (ValueError, RecursionError):
+                # Its first line may have the first row.
+                if re.fullmatch(r"[\[{][\[{\s]*|\[.*},?\s*", text, re.DOTALL):
+                    faults.add(("open", ""))
                 continue  # an empty line, or a malformed record, which Spark names
             if text[end:].strip(" \t\r\n\0"):
                 faults.add(("several", ""))

@@ -5,7 +5,6 @@ Spark finds all other faults, and these too where it runs already or is configur
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import shutil
@@ -103,14 +102,8 @@ class LocalFiles(Places):
         return path if place is None else f"file:{os.path.realpath(place)}"
 
     def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for; none for a pattern with braces or brackets."""
-        place = local_path(pattern)
-        if place is not None and os.path.exists(place):
-            return [f"file:{place}"]
-        if place is None or re.search(r"(?<!\\)[\[{]", place):
-            return []
-        escaped = re.sub(r"\\(.)", lambda escape: glob.escape(escape[1]), place)
-        return [f"file:{path}" for path in glob.glob(escaped)]
+        """Give the path where there is such a one: what patterns stand for is Spark's to say."""
+        return [self.qualified(pattern)] if self.exists(pattern) else []
 
     def children(self, folder: str) -> list[str]:
         try:

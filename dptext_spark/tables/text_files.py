@@ -67,43 +67,29 @@ def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
 def check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool:
     """Refuse files that do not begin with a table's header, or have it among their rows again.
 
-    Args:
-        records: All records of the files, headers too, as strings, with a column more than there are names.
-        names: Those that Spark gave the columns, in which it numbers what has no name, or one of several.
-        place: The input.
-
-    Returns:
-        Whether Spark made some of the names.
+    ``records`` are all of the files, headers too, as strings, with a column more than there are ``names``:
+    those that Spark gave, which numbers what has no name, or one of several. Says whether it did.
     """
-    *columns, more = records.columns
-    stems, same, made = [name.removesuffix(str(i)) for i, name in enumerate(names)], [F.isnull(more)], False
-    numbered = [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name]
-    for i, (name, stem, column) in enumerate(zip(names, stems, columns, strict=True)):
+    stems, same = [name.removesuffix(str(i)) for i, name in enumerate(names)], [F.isnull(records.columns[-1])]
+    numbered, made = [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name], False
+    for i, (name, stem) in enumerate(zip(names, stems, strict=True)):
         repeated = stem != name and numbered.count(stem.lower()) > 1
         forms = {name, *([""] if name == f"_c{i}" else []), *([stem] if repeated else [])}
         made |= len(forms) > 1
-        own = F.regexp_replace(F.coalesce(column, F.lit("")), "^\ufeff", "")
+        own = F.regexp_replace(F.coalesce(records.columns[i], F.lit("")), "^\ufeff", "")
         same.append(own.isin(*forms) | F.lower(own).isin(*map(str.lower, forms)))
     metadata, whole = F.col("_metadata"), F.least(*same).alias("same")
     at = F.when(metadata["file_block_start"] == 0, F.monotonically_increasing_id()).alias("at")
     lines = records.select(whole, at, metadata["file_path"].alias("file"))
     begins, headers = F.min_by("same", "at").alias("begins"), F.count_if(F.col("same")).alias("headers")
     files = lines.groupBy("file").agg(begins, headers).where("not begins or headers > 1")
-    for file, first, count in files.orderBy("begins", "file").limit(1).collect():
-        name = unquote(file).rpartition("/")[2]
-        if first:
-            raise InputError(
-                f"The input {place} has its header again among its rows",
-                allowed="one header, in the first line of each file",
-                got=f"{count} headers in {name}",
-                do="Remove those that are no first line: files were joined without taking them off",
-            )
+    for file, _, count in files.orderBy("begins", "file").limit(1).collect():
         raise InputError(
-            f"The input {place} has files whose columns have other names, or lie in another order",
-            allowed="one header in all files",
-            got=f"another one in {name}",
-            do="Write the files with the same columns, or give each kind to a run of its own; where no file "
-            "has a header, give --read-option header=false",
+            f"The input {place} has a file that does not begin with the header of others, or has it twice",
+            allowed="one header, of the same names in the same order, in the first line of each file",
+            got=f"{unquote(file).rpartition('/')[2]}, which has it {count} times",
+            do="Write the files so, or give each kind to a run of its own; where none has a header, give "
+            "--read-option header=false",
         )
     return made
 

@@ -403,11 +403,11 @@ class Csv(RecordFormat):
         for sep, shown in {";": ";", "\t": "\\t", "|": "|"}.items():
             if any(part.strip(' "').lower() in wanted for n in names if sep in n for part in n.split(sep)):
                 return f"Its columns have another separator: give --read-option 'sep={shown}'"
-        near = [n for n in names if wanted.get(n.strip().lower(), n) != n]
-        if any(name != name.strip() for name in near):
-            return "Its names and values have spaces: give --read-option ignoreLeadingWhiteSpace=true"
-        if near:  # it quotes no more than the user's own words
-            return f"Perhaps you meant {', '.join(near)}"
+        if near := [n for n in names if wanted.get(n.strip().lower(), n) != n]:  # the user's own words
+            spaces = near != [n.strip() for n in near]
+            return f"Perhaps you meant {', '.join(map(repr, near))}" + spaces * (
+                ", or --read-option ignoreLeadingWhiteSpace=true"
+            )
         return (
             "Its first line names its columns: one without a name is _c and its number from 0, and one of "
             "several with the same name has its number behind it, as note2; where it names none, give "

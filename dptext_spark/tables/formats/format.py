@@ -131,10 +131,7 @@ class Format(ABC):
         """
 
     def names_remedy(self, names: Sequence[str], wrong: str) -> str:
-        """Say what to do about ``wrong`` ones where a table's names may be a row, which no message quotes.
-
-        It is empty where they are names and nothing else.
-        """
+        """Say what to do about wrong names where names may be a row, which none quotes; else nothing."""
         return ""
 
     def left_out(self, source: Source) -> list[str]:

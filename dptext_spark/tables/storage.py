@@ -209,7 +209,7 @@ class Storage(Places):
             return []
         try:
             return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
-        except Py4JJavaError as error:
+        except (Py4JJavaError, PySparkException) as error:
             if "Relative path in absolute URI" in str(error):
                 raise _no_pattern(pattern) from None
             raise

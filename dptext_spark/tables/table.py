@@ -281,7 +281,7 @@ def check_places(storage: Places, places: Iterable[Place]) -> None:
     """Refuse places of which one lies inside another."""
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
-        for place in map(storage.real, storage.matches(source) or [source]):
+        for place in map(storage.real, (other == "Input" and storage.matches(source)) or [source]):
             if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
                 raise ConfigError(
                     f"{what} and {other.lower()} lie inside one another",

@@ -386,7 +386,7 @@ class Csv(RecordFormat):
     def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
         read, prepare = super().look(spark, storage, path)
         names = [n for n in read.schema.names if n not in (_MALFORMED, *partition_columns(read))]
-        own = self.option("enforceSchema") or self.option("singleVariantColumn")
+        own = self.option("enforceSchema").lower() == "true" or self.option("singleVariantColumn")
         if own or self.option("header", "true").lower() != "true" or not names:
             return read, prepare
         given = {n: v for n, v in self.options.items() if n.lower() not in ("header", "inferschema", "mode")}

@@ -46,7 +46,7 @@ def test_a_run_in_a_folder_of_any_name(name: str, ring: Embedding, key_file: Pat
     assert run_table(**given, output=folder / "out").facts["rows"] == 20
     rows = [sorted(str(row) for row in rows_of(folder / place)) for place in ("out", "grown:1")]
     assert rows[0] == rows[1] and len(rows[0]) == 20  # by position, so with the noise of equal paths
-    assert names(folder / "out") == {"_SUCCESS", "dt=1", "dt=2%3A00"}
+    assert names(folder / "out") == {"_SUCCESS", "._SUCCESS.crc", "dt=1", "dt=2%3A00"}
     made = {f"{place}{end}" for place in ("out", "grown:1") for end in ("", ".private", ".release.json")}
     assert names(folder) == made | {"in", "bundle", "key", "ledger", "state", "c:d"}
 

@@ -6,6 +6,7 @@ A new command is a class here, a module of its name in ``dptext_spark.jobs``, an
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -148,8 +149,9 @@ def check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
     return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
 
 
-LocalPath: TypeAlias = Annotated[Path, Strict(False)]
-TablePath: TypeAlias = Annotated[str, Field(min_length=1), "PATH"]
+# Of ~ as a shell does, for files of options.
+LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(lambda p: Path(os.path.expanduser(p)))]
+TablePath: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
 Pairs: TypeAlias = tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...]

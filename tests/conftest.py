@@ -22,6 +22,7 @@ pytest_plugins = ["tests.helpers.spark_fixtures"]
 
 SESSIONS = {
     "tests/tables/": "tables",
+    "tests/situations/": "tables",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",
     "tests/test_documents.py": "jobs",

@@ -72,10 +72,10 @@ def filtered_relations(
         filters, and the ``cycles`` before the closure; and which entries of ``excluded`` the pairs have.
     """
     spark = session("dptext poincare")
-    Storage(spark).qualified(options.pairs)  # refuses what Spark has no library for
+    place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
         steps, table, there = filter_pairs(
-            read_pairs(spark, options.pairs),
+            read_pairs(spark, place),
             vocabulary=vocabulary.words if vocabulary else None,
             excluded=excluded.words if excluded else (),
             min_count=options.min_count,

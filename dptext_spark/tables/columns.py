@@ -171,6 +171,8 @@ class TableColumns:
             )
             for name in names
             if not _is_of(fields[name].data_type, *kinds)
+            # As Spark reads unsigned integers.
+            and not (names is ids and getattr(fields[name].data_type, "scale", None) == 0)
         ]
         wrong += [f"{name}, which is in an array" for name in ids if None in fields[name].path]
         _refuse("Columns have the wrong type", ["; ".join(wrong)])

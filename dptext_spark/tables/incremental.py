@@ -26,7 +26,7 @@ from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.storage import Places, Storage, literal
+from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.tables.table import Entered, Look, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
@@ -67,7 +67,7 @@ class Checkpoint:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Give the counts of the batches in the output, by the files that have them."""
-        paths = self.storage.matches(f"{literal(self.path)}/{_COUNTS}")
+        paths = self.storage.below(self.path, _COUNTS)
         return {path: json.loads(self.storage.read(path)) for path in paths}
 
     def has(self, batch: int) -> bool:
@@ -99,7 +99,7 @@ class GrowingTable(Table):
         path = _folder(options)
         if not storage.exists(f"{path}/{_RECORD}"):
             super().check_output(storage, options, written, spark)
-        elif storage.matches(f"{literal(path)}/{_COUNTS}") and not storage.exists(options.output):
+        elif storage.below(path, _COUNTS) and not storage.exists(options.output):
             raise ConfigError(
                 f"The output {options.output}, to which new files are to be added, is gone",
                 do=f"Bring it back, or remove the checkpoint {path} as well to begin anew",
@@ -159,10 +159,10 @@ class GrowingTable(Table):
             if look is not None:
                 look(batch)
             result, observation = self.released_rows(rows, worker, partitioning)
-            name, folders = f"batch-{number:06d}", "/*" * len(self.output.partitions)
+            name, folders = f"batch-{number:06d}", "*/" * len(self.output.partitions)
             with entered(batch):
                 # What a run that was cut off left of this batch.
-                for path in self.storage.matches(f"{literal(self.options.output)}{folders}/{name}-*"):
+                for path in self.storage.below(self.options.output, f"{folders}*{name}-*"):
                     self.storage.delete(path)
                 # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
                 self.storage.delete(f"{self.options.output}/_temporary")

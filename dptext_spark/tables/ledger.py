@@ -95,7 +95,7 @@ class LedgerFolder:
             ConfigError: It is damaged, or is a folder of other things.
         """
         # In this order: another run may begin the ledger meanwhile.
-        others = self.storage.matches(f"{literal(self.path)}/*")
+        others = self.storage.children(self.path)
         if not self.storage.exists(self.events):
             if not others:
                 return Ledger()
@@ -104,7 +104,7 @@ class LedgerFolder:
                 allowed="a folder that a ledger began, or one that does not exist yet",
                 do="Choose another --ledger",
             )
-        paths = {path.rpartition("/")[2]: path for path in self.storage.matches(f"{literal(self.events)}/*")}
+        paths = {path.rpartition("/")[2]: path for path in self.storage.children(self.events)}
         # What begins with a dot was not whole when its run was killed.
         whole = {name: path for name, path in paths.items() if not name.startswith(".")}
         for name in sorted(whole.keys() - self._read.keys()):  # no event ever changes
@@ -357,7 +357,7 @@ class LedgerRun:
                 with progress(spark, "Fingerprinting rows for the ledger"):
                     lines.write.parquet(self._rows(release))
                 made = observation.get
-                mine = spark.read.schema(LINES).parquet(self._rows(release))
+                mine = spark.read.schema(LINES).parquet(literal(self._rows(release)))
             with self._turn():
                 facts = {
                     "number": 1 + max((e.number for e in self.folder.read().entries), default=0),
@@ -438,7 +438,8 @@ class LedgerRun:
         if not wanted:
             return None
         try:
-            read = mine.sparkSession.read.schema(LINES).parquet(*map(self._rows, wanted))
+            files = [literal(self._rows(name)) for name in wanted]
+            read = mine.sparkSession.read.schema(LINES).parquet(*files)
             path = read.metadataColumn("_metadata")["file_path"]
             earlier = read.withColumn("release", F.regexp_extract(path, _RELEASE, 1))
             found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release

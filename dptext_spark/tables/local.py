@@ -5,7 +5,6 @@ Spark finds all other faults, and these too where it runs already or is configur
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.spark import java
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables.columns import TableColumns, absent_columns
-from dptext_spark.tables.storage import NO_FILE, Places
+from dptext_spark.tables.storage import NO_FILE, Places, literal
 
 if TYPE_CHECKING:  # workers load this module with others, and need no options
     from dptext_spark.options import EvaluateOptions, TableOptions
@@ -45,7 +44,7 @@ def is_plain() -> bool:
 def is_absent(path: str) -> bool:
     """Say whether a path of this machine, which is no pattern, leads nowhere; else Spark knows."""
     place = local_path(path)
-    return is_plain() and place is not None and not _is_pattern(path) and not os.path.exists(place)
+    return is_plain() and place is not None and literal(path) == path and not os.path.exists(place)
 
 
 def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
@@ -54,7 +53,7 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
     if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
         return
     try:
-        for file in [] if _is_pattern(options.input) else _files(place):
+        for file in _files(place):
             folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
             names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
             inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
@@ -66,11 +65,6 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
         return  # Spark finds what is wrong
     if allowed:
         raise absent_columns(missing, allowed)
-
-
-def _is_pattern(path: str) -> bool:
-    """Say whether Spark's reader takes a path for a pattern."""
-    return any(letter in path for letter in "{}[]*?\\")
 
 
 def _files(place: Path) -> Iterator[Path]:
@@ -108,12 +102,14 @@ class LocalFiles(Places):
         return path if place is None else f"file:{os.path.realpath(place)}"
 
     def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for; none for a pattern with braces or brackets."""
-        place = local_path(pattern)
-        if place is None or re.search(r"(?<!\\)[\[{]", place):
+        """Give the path where there is such a one: what patterns stand for is Spark's to say."""
+        return [self.qualified(pattern)] if self.exists(pattern) else []
+
+    def children(self, folder: str) -> list[str]:
+        try:
+            return [f"file:{entry.path}" for entry in os.scandir(local_path(folder) or "")]
+        except OSError:
             return []
-        literal = re.sub(r"\\(.)", lambda escaped: glob.escape(escaped[1]), place)
-        return [f"file:{path}" for path in glob.glob(literal)]
 
     def read(self, path: str) -> str:
         try:

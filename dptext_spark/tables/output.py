@@ -19,7 +19,7 @@ from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.java import await_end_of_jvm, has_ended
 from dptext_spark.tables.local import LocalFiles, local_path
-from dptext_spark.tables.storage import Places, Storage, literal
+from dptext_spark.tables.storage import Places, Storage
 
 _ENDING: Final = ".part"
 
@@ -92,7 +92,7 @@ def write_whole(
 def _unfinished(storage: Places, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
-    paths = storage.matches(f"{literal(parent)}/.{literal(name)}.*{_ENDING}")
+    paths = storage.below(parent, f".*{_ENDING}")
     # No dots in the run's name: NAME.v2 is another output.
     own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
     return [path for path in paths if path != but and own.fullmatch(path.rpartition("/")[2])]

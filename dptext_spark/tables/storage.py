@@ -10,11 +10,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +43,13 @@ _SCHEMES: Final = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "wasb": "abfss", 
 NO_FILE: Final = "no such file"
 _FOOTER: Final = 65_536
 """Bytes at the end of a Parquet file in which its footer usually lies."""
+_CHECKED: Final = "org.apache.hadoop.fs.ChecksumFileSystem"
+_CAUSES: Final = {
+    "PATH_NOT_FOUND": NO_FILE,
+    "UNABLE_TO_INFER_SCHEMA": "no files",
+    "COLUMN_ALREADY_EXISTS": "columns whose names are equal, or differ in capitals only, which needs "
+    "--spark-conf spark.sql.caseSensitive=true",
+}
 
 
 def literal(path: str) -> str:
@@ -48,12 +57,20 @@ def literal(path: str) -> str:
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
+def _no_pattern(path: str) -> ConfigError:
+    return ConfigError(
+        f"Spark cannot look for {path} as a pattern where names have a colon",
+        allowed="no colon in names, or none of the letters {}[]*?\\ in the path",
+        do="Give one folder or file, or rename it",
+    )
+
+
 def cause(error: Exception) -> str:
     """Name an error that Spark met on files, in words where users see it often."""
     named = condition(error)
     if illegal := re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error)):
         return f"{named}: {illegal[1]}"
-    return {"PATH_NOT_FOUND": NO_FILE, "UNABLE_TO_INFER_SCHEMA": "no files"}.get(named, named)
+    return _CAUSES.get(named, named)
 
 
 def partition_columns(df: DataFrame) -> tuple[str, ...]:
@@ -92,7 +109,21 @@ class Places(Protocol):
         """Give the full path, symbolic links of local files followed: one place has one."""
 
     def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for."""
+        """Give the paths that a path or pattern stands for: itself where there is such a path."""
+
+    def children(self, folder: str) -> list[str]:
+        """Give the full paths of what lies in a folder; none where there is no such folder."""
+
+    def below(self, folder: str, pattern: str) -> list[str]:
+        """Give the paths that a pattern, in which ``*`` stands for letters, has below a folder.
+
+        Hadoop's own patterns fail at names with a colon, and take brackets in the folder's name for letters.
+        """
+        found = [folder]
+        for part in pattern.split("/"):
+            inside = [p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])]
+            found = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
+        return [path for path in found if "*" in part or self.exists(path)]
 
     def read(self, path: str) -> str:
         """Read a text file; raises ConfigError where there is none."""
@@ -113,6 +144,9 @@ class Storage(Places):
         try:
             place = self._path(path)
             system = place.getFileSystem(self._conf)
+            # Checksums beside local files are no part of an output, and fail at names with a colon.
+            if is_instance_of(self._context._gateway, system, _CHECKED):
+                system = system.getRawFileSystem()
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
             if has_ended():  # it is not the path
@@ -121,7 +155,8 @@ class Storage(Places):
             known, what = _SCHEMES.get(scheme, scheme), f"The path {path} cannot be used"
             unknown = re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error))
             if known not in _LIBRARIES or not unknown:
-                raise ConfigError(what, got=condition(error), do="Correct it") from None
+                do = "Correct it; one that begins with a name with a colon needs ./ before it"
+                raise ConfigError(what, got=condition(error), do=do) from None
             package, credentials = _LIBRARIES[known]
             package = package.format(hadoop=self._jvm.org.apache.hadoop.util.VersionInfo.getVersion())
             begin = "" if known == scheme else f"Write {known}:// for {scheme}://. "
@@ -137,6 +172,14 @@ class Storage(Places):
 
     def qualified(self, path: str) -> str:
         return str(self._at(path)[1].toString())
+
+    def pattern(self, path: str) -> str:
+        """Write a path for Spark's readers, which take it for a pattern: one that is there means itself."""
+        if not self.exists(path) or literal(path) == path:
+            return path
+        if ":" in self._at(path)[1].toUri().getPath():
+            raise _no_pattern(path)
+        return literal(path)
 
     def folder(self, path: str) -> tuple[str, bool]:
         """Give the folder that a path is, or that its file lies in, and whether it is a file.
@@ -160,7 +203,22 @@ class Storage(Places):
 
     def matches(self, pattern: str) -> list[str]:
         system, place = self._at(pattern)
-        return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
+        if system.exists(place):
+            return [str(place.toString())]
+        if literal(pattern) == pattern:
+            return []
+        try:
+            return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
+        except (Py4JJavaError, PySparkException) as error:
+            if "Relative path in absolute URI" in str(error):
+                raise _no_pattern(pattern) from None
+            raise
+
+    def children(self, folder: str) -> list[str]:
+        system, place = self._at(folder)
+        if not system.exists(place) or not system.getFileStatus(place).isDirectory():
+            return []
+        return [str(status.getPath().toString()) for status in system.listStatus(place)]
 
     def footer(self, url: str) -> pq.ParquetFile:
         """Read the footer of a Parquet file: its schema, in which no INT96 is in nanoseconds, and no rows."""
@@ -239,14 +297,9 @@ class Storage(Places):
     def write(self, path: str, text: str) -> None:
         """Write a file, replacing what is there."""
         system, place = self._at(path)
-        # A local file system would put a hidden checksum beside it, which an edited report contradicts.
-        system.setWriteChecksum(False)
-        try:
-            stream = system.create(place, True)
-            stream.write(bytearray(text.encode()))
-            stream.close()
-        finally:
-            system.setWriteChecksum(True)
+        stream = system.create(place, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
 
     def put(self, source: Path, path: str) -> None:
         """Copy a file or a folder from this machine to a place where nothing is."""

@@ -102,12 +102,11 @@ class Table:
             )
             _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
         except (ConfigError, InputError) as error:
-            if not read.names_are_data or not error.allowed:
+            remedy = read.names_remedy(source.df.columns, error.got)
+            if not remedy or not error.allowed:
                 raise
             # What is allowed would quote names that may be a row.
-            do = "Its first line names its columns; where none does, give --read-option header=false and "
-            do += "name them _c0, _c1 and so on"
-            raise type(error)(error.what, got=error.got, do=do) from None
+            raise type(error)(error.what, got=error.got, do=remedy) from None
         written.check_schema(storage, columns.released(source.df.schema), table.output)
         return table
 
@@ -282,7 +281,7 @@ def check_places(storage: Places, places: Iterable[Place]) -> None:
     """Refuse places of which one lies inside another."""
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
-        for place in map(storage.real, storage.matches(source) or [source]):
+        for place in map(storage.real, (other == "Input" and storage.matches(source)) or [source]):
             if f"{place}/".startswith(f"{goal}/") or f"{goal}/".startswith(f"{place}/"):
                 raise ConfigError(
                     f"{what} and {other.lower()} lie inside one another",

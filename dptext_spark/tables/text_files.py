@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -64,10 +64,49 @@ def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
         )
 
 
-def look_at_json(texts: DataFrame, place: str) -> list[str]:
-    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part."""
+def check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool:
+    """Refuse files that do not begin with a table's header, or have it among their rows again.
+
+    ``records`` are all of the files, headers too, as strings, with a column more than there are ``names``:
+    those that Spark gave, which numbers what has no name, or one of several. Says whether it did.
+    """
+    stems, same = [name.removesuffix(str(i)) for i, name in enumerate(names)], [F.isnull(records.columns[-1])]
+    numbered, made = [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name], False
+    for i, (name, stem) in enumerate(zip(names, stems, strict=True)):
+        repeated = stem != name and numbered.count(stem.lower()) > 1
+        forms = {name, *([""] if name == f"_c{i}" else []), *([stem] if repeated else [])}
+        made |= len(forms) > 1
+        own = F.regexp_replace(F.coalesce(records.columns[i], F.lit("")), "^\ufeff", "")
+        same.append(own.isin(*forms) | F.lower(own).isin(*map(str.lower, forms)))
+    metadata, whole = F.col("_metadata"), F.least(*same).alias("same")
+    at = F.when(metadata["file_block_start"] == 0, F.monotonically_increasing_id()).alias("at")
+    lines = records.select(whole, at, metadata["file_path"].alias("file"))
+    begins, headers = F.min_by("same", "at").alias("begins"), F.count_if(F.col("same")).alias("headers")
+    files = lines.groupBy("file").agg(begins, headers).where("not begins or headers > 1")
+    for file, _, count in files.orderBy("begins", "file").limit(1).collect():
+        raise InputError(
+            f"The input {place} has a file that does not begin with the header of others, or has it twice",
+            allowed="one header, of the same names in the same order, in the first line of each file",
+            got=f"{unquote(file).rpartition('/')[2]}, which has it {count} times",
+            do="Write the files so, or give each kind to a run of its own; where none has a header, give "
+            "--read-option header=false",
+        )
+    return made
+
+
+def look_at_json(texts: DataFrame, place: str, *, whole: bool) -> list[str]:
+    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part.
+
+    ``texts`` are ``whole`` files, or lines.
+    """
     faults = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
     kinds = {kind for kind, _ in faults}
+    if "open" in kinds and not whole:
+        raise InputError(
+            f"The input {place} has JSON arrays or objects of several lines",
+            allowed="one value on each line, or with --read-option multiLine=true one in each file",
+            do="Give --read-option multiLine=true if each file is one array or one object",
+        )
     if "several" in kinds:
         raise InputError(
             f"The input {place} has several JSON values in one record, of which Spark reads the first",
@@ -92,6 +131,9 @@ def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             try:
                 value, end = decoder.raw_decode(text)
             except (ValueError, RecursionError):
+                # Its first line may have the first row.
+                if re.fullmatch(r"[\[{][\[{\s]*|\[.*},?\s*", text, re.DOTALL):
+                    faults.add(("open", ""))
                 continue  # an empty line, or a malformed record, which Spark names
             if text[end:].strip(" \t\r\n\0"):
                 faults.add(("several", ""))

@@ -56,7 +56,8 @@ def check_unicode(values: pa.Array, column: str) -> None:
 def id_bytes(ids: pa.Array) -> list[bytes]:
     """Encode row ids for the noise's context: equal numbers of different widths give equal bytes."""
     kind = ids.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+    if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise InputError("The row ids have the wrong type", allowed="integer, string", got=str(kind))
     if ids.null_count:
         raise InputError("Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows")

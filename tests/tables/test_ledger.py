@@ -384,8 +384,8 @@ def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path: Path) -> No
         def exists(self, path: str) -> bool:
             return self._then_begun(super().exists(path))
 
-        def matches(self, pattern: str) -> list[str]:
-            return self._then_begun(super().matches(pattern))
+        def children(self, folder: str) -> list[str]:
+            return self._then_begun(super().children(folder))
 
         def _then_begun(self, answer: Any) -> Any:
             (tmp_path / "ledger" / "events").mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
@@ -28,8 +28,8 @@ from dptext_spark.tables.formats.format import FORMATS, PARQUET_CODECS, Format, 
 from dptext_spark.tables.nanoseconds import in_microseconds
 from dptext_spark.tables.output import check_unfinished, write_whole
 from dptext_spark.tables.source import Prepare, Source
-from dptext_spark.tables.storage import Places, Storage, cause, literal
-from dptext_spark.tables.text_files import check_encoding, java_encoding, look_at_json
+from dptext_spark.tables.storage import Places, Storage, cause, partition_columns
+from dptext_spark.tables.text_files import check_encoding, check_headers, java_encoding, look_at_json
 
 # What all readers of files take; not what would pass over a stream's files, or remove them.
 _READ: Final = """
@@ -115,7 +115,11 @@ class FileFormat(Format):
 
     def load(self, reader: Any, path: str) -> DataFrame:
         """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
-        frame: DataFrame = reader.format(self.name).options(**self.reader_options).load(path)
+        storage, options = Storage(reader._spark), self.reader_options  # both kinds of reader have it
+        pattern = storage.pattern(path)
+        if pattern != path and not storage.folder(path)[1]:
+            options = {"basePath": path, **options}  # a stream of a pattern has no partitions without
+        frame: DataFrame = reader.format(self.name).options(**options).load(pattern)
         return frame
 
     @property
@@ -281,7 +285,8 @@ class RecordFormat(FileFormat):
         """Give the files' lines, or ``whole`` files, as Spark reads text: bytes stay as they are."""
         chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
         # Partitions' columns would be in the way.
-        return spark.read.options(**chosen).option("recursiveFileLookup", "true").text(path, wholetext=whole)
+        reader = spark.read.options(**chosen).option("recursiveFileLookup", "true")
+        return reader.text(Storage(spark).pattern(path), wholetext=whole)
 
     def check_texts(self, spark: SparkSession, path: str) -> None:
         """Refuse files of which Spark would read a part only, or replace one, without a word."""
@@ -344,7 +349,7 @@ class Json(RecordFormat):
         texts = self.texts(spark, path, whole=self._multi_line)
         if self.encoding != "UTF-8":
             texts = texts.select(F.decode(F.col("value").cast("binary"), self.encoding).alias("value"))
-        return look_at_json(texts, path)
+        return look_at_json(texts, path, whole=self._multi_line)
 
 
 class Csv(RecordFormat):
@@ -363,7 +368,6 @@ class Csv(RecordFormat):
         quote quoteAll samplingRatio sep singleVariantColumn timeFormat timestampFormat timestampNTZFormat
         timeZone unescapedQuoteHandling
     """
-    names_are_data = True
     cannot_hold = (ArrayType, MapType, StructType, BinaryType)
     read_defaults: ClassVar = {
         "header": "true",
@@ -379,6 +383,37 @@ class Csv(RecordFormat):
         "ignoreTrailingWhiteSpace": "false",
     }
 
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
+        read, prepare = super().look(spark, storage, path)
+        names = [n for n in read.schema.names if n not in (_MALFORMED, *partition_columns(read))]
+        own = self.option("enforceSchema").lower() == "true" or self.option("singleVariantColumn")
+        if own or self.option("header", "true").lower() != "true" or not names:
+            return read, prepare
+        given = {n: v for n, v in self.options.items() if n.lower() not in ("header", "inferschema", "mode")}
+        strings = StructType([StructField(f"c{i}", StringType()) for i in range(len(names) + 1)])
+        reader = spark.read.schema(strings).option("recursiveFileLookup", "true")
+        if check_headers(Csv({**given, "header": "false"}).load(reader, path), names, path):
+            # Spark's own check, of files that come later too, takes no name that Spark made.
+            checked = Csv({**self.options, "enforceSchema": "true"})
+            read = checked.load(spark.read.schema(read.schema), path)
+        return read, prepare
+
+    def names_remedy(self, names: Sequence[str], wrong: str) -> str:
+        wanted = {name.strip().lower(): name for name in wrong.split(", ")}
+        for sep, shown in {";": ";", "\t": "\\t", "|": "|"}.items():
+            if any(part.strip(' "').lower() in wanted for n in names if sep in n for part in n.split(sep)):
+                return f"Its columns have another separator: give --read-option 'sep={shown}'"
+        if near := [n for n in names if wanted.get(n.strip().lower(), n) != n]:  # the user's own words
+            spaces = near != [n.strip() for n in near]
+            return f"Perhaps you meant {', '.join(map(repr, near))}" + spaces * (
+                ", or --read-option ignoreLeadingWhiteSpace=true"
+            )
+        return (
+            "Its first line names its columns: one without a name is _c and its number from 0, and one of "
+            "several with the same name has its number behind it, as note2; where it names none, give "
+            "--read-option header=false and name them _c0, _c1 and so on"
+        )
+
 
 def _refuse_accounted(storage: Places, what: str, path: str) -> None:
     """Refuse a path at or inside a table whose own account says which of its files count.
@@ -393,7 +428,7 @@ def _refuse_accounted(storage: Places, what: str, path: str) -> None:
             break
         for title, name, mark in _ACCOUNTS:
             try:
-                marked = storage.matches(f"{literal(folder)}/{mark}")
+                marked = storage.below(folder, mark)
             except (PySparkException, Py4JJavaError):
                 break  # a folder around it that may not be listed; what lies in the path itself is read next
             if marked:

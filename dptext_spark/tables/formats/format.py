@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -49,7 +49,6 @@ class Format(ABC):
         has_positions: Whether Spark numbers the rows of its files, which can then be named without ``--id``.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
         can_grow: Whether new files can be recognised, for ``--incremental``, and added batch by batch.
-        names_are_data: Whether the names of columns may in fact be a first row, which no message quotes.
         cannot_hold: Types that nothing in a file of it can have.
         codecs: What ``--write-option compression`` may be, the default first; empty where Spark checks it.
         remedy: What to do about columns that :meth:`left_out` names.
@@ -62,7 +61,6 @@ class Format(ABC):
     has_positions: ClassVar[bool] = False
     can_append: ClassVar[bool] = False
     can_grow: ClassVar[bool] = False
-    names_are_data: ClassVar[bool] = False
     cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
     codecs: ClassVar[tuple[str, ...]] = ()
     remedy: ClassVar[str] = ""
@@ -131,6 +129,10 @@ class Format(ABC):
         Raises:
             InputError: There is no such table, or it cannot be read whole.
         """
+
+    def names_remedy(self, names: Sequence[str], wrong: str) -> str:
+        """Say what to do about wrong names where names may be a row, which none quotes; else nothing."""
+        return ""
 
     def left_out(self, source: Source) -> list[str]:
         """Name the fields, by their paths, that its files have and the opened table has not.

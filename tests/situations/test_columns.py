@@ -1,0 +1,178 @@
+"""Tables of other people: names of columns, and rows, as pandas, Excel and `cat` leave them.
+
+Rejects columns that are read by position where headers differ, a header that comes out as a row, rows that
+are gone or doubled, and messages that quote a name which may be a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from dptext_spark.errors import DptextError, InputError
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.text.columns import id_bytes
+from tests.helpers.spark_fixtures import Opened
+from tests.helpers.tables import refused, rows_of, run_table, spark_settings, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+class Situation(NamedTuple):
+    """Files, and what comes of them: a message, or the rows by column."""
+
+    id: str
+    files: list[str]
+    comes: str | dict[str, list[str | None]]
+    options: tuple[str, ...] = ()
+    source: str = "own trial"
+
+
+PANDAS: Final = pd.DataFrame({"id": [1, None], "text": ["w01", None]}).to_csv()
+ROWS: Final = [{"id": "1", "text": "w01"}, {"id": "2", "text": "w02"}]
+LINES: Final = "".join(f"{json.dumps(row)}\n" for row in ROWS)
+BOTH: Final[dict[str, list[str | None]]] = {"id": ["1", "2"], "text": ["w01", "w02"]}
+WHOLE: Final = ("multiLine=true",)
+OTHER: Final = "does not begin with the header of others.*Got: 1[.]csv.*0 times.*a run of its own"
+AGAIN: Final = "the header of others, or has it twice.*Got: 0[.]csv, which has it 2 times"
+SEVERAL: Final = "arrays or objects of several lines.*Give --read-option multiLine=true"
+SO: Final = "Stack Overflow: Read multiline JSON in Apache Spark"
+
+CSV: Final = [
+    Situation(
+        "an index without a name",
+        [PANDAS, PANDAS],
+        {"_c0": ["0", "0", "1", "1"], "id": ["1.0", "1.0", None, None], "text": ["w01", "w01", None, None]},
+        source="Stack Overflow: How to get rid of 'Unnamed: 0' column in a pandas DataFrame",
+    ),
+    Situation("an index in one file of two", ["id,text\n1,w01\n", PANDAS], OTHER),
+    Situation("another order", ["id,text\n1,w01\n", "text,id\nw02,2\n"], OTHER, source="SPARK-23786"),
+    Situation("more columns", ["id,text\n1,w01\n", "id,text,note\n2,w02,x\n"], OTHER),
+    Situation("a name that only looks numbered", ["id,text,x2\n1,w01,x\n", "id,text,x\n1,w01,x\n"], OTHER),
+    Situation("no header in the second file", ["id,text\n1,w01\n", "2,w02\n"], f"{OTHER}.*header=false"),
+    Situation("other capitals", ["id,text\n1,w01\n", "ID,Text\n2,w02\n"], BOTH),
+    Situation("files without rows", ["id,text\n", "", "\nid,text\n1,w01\n2,w02\n"], BOTH),
+    Situation(
+        "a name that comes twice",
+        ["id,text,note,note\n1,w01,x,y\n"],
+        {"id": ["1"], "text": ["w01"], "note2": ["x"], "note3": ["y"]},
+    ),
+    Situation("cat a.csv b.csv", ["id,text\n1,w01\nid,text\n2,w02\n"], AGAIN),
+    Situation("cat of files with a mark", ["\ufeffid,text\n1,w01\n\ufeffid,text\n2,w02\n"], AGAIN),
+    Situation("a mark in one file", ["\ufeffid,text\n1,w01\n", "id,text\n2,w02\n"], BOTH),
+    Situation(
+        "NaN as a word", ["id,text\n1,w01\n2,NaN\n"], {**BOTH, "text": ["w01", None]}, ("nullValue=NaN",)
+    ),
+    Situation("tabs", ["id\ttext\n1\tw01\n2\tw02\n"], BOTH, ("sep=\\t",)),
+]
+JSON: Final = [
+    Situation("an array of several lines", [json.dumps(ROWS, indent=1)], SEVERAL, source=SO),
+    Situation("its first row in its first line", [f"[{LINES.strip()}]".replace("}\n", "},\n")], SEVERAL),
+    Situation("an object of several lines", [json.dumps(ROWS[0], indent=1)], SEVERAL),
+    Situation("an array of several lines, read", ["\ufeff" + json.dumps(ROWS, indent=1)], BOTH, WHOLE, SO),
+    Situation("lines with a mark", [f"\ufeff{LINES}"], BOTH),
+]
+TEXTS: Final = [(name, each) for name, table in {"csv": CSV, "json": JSON}.items() for each in table]
+
+
+@pytest.mark.parametrize(("name", "case"), TEXTS, ids=[f"{name}, {case.id}" for name, case in TEXTS])
+def test_files_of_text(opened: Opened, tmp_path: Path, name: str, case: Situation) -> None:
+    (tmp_path / "in").mkdir()
+    options = dict(option.split("=") for option in case.options)
+    for number, content in enumerate(case.files):
+        (tmp_path / "in" / f"{number}.{name}").write_text(content)
+    if isinstance(case.comes, str):
+        with pytest.raises(InputError, match=case.comes):
+            opened(tmp_path / "in", name, **options)
+    else:
+        found = opened(tmp_path / "in", name, **options).df.toPandas()
+        found = found.sort_values([*case.comes], kind="stable")
+        assert found.astype(object).where(found.notna(), None).to_dict("list") == case.comes
+
+
+LACKING: Final = {
+    "Zebulon;id;text": "lacks columns.*another separator: give --read-option 'sep=;'",
+    "Zebulon\tid\ttext": r"another separator: give --read-option 'sep=\\t'",
+    "Zebulon,ID,Text": "lacks columns. Got: text, id. Perhaps you meant 'ID', 'Text'",
+    "Zebulon, id, text": "meant ' id', ' text', or --read-option ignoreLeadingWhiteSpace=true",
+    "Zebulon,id,text,text": "lacks columns. Got: text.*without a name is _c and its number.*as note2",
+}
+
+
+@pytest.mark.parametrize("header", LACKING)
+def test_names_that_a_csv_file_lacks(dptext: Callable[..., Any], tmp_path: Path, header: str) -> None:
+    """What helps is said, and nothing quoted but the user's own words: the first line may be a row."""
+    (tmp_path / "in.csv").write_text(f"{header}\n")
+    result = dptext(tmp_path / "in.csv", "--format", "csv", "--id", "id")
+    assert refused(result, LACKING[header]) and "Zebulon" not in result.output
+
+
+def test_names_that_differ_in_capitals_only(opened: Opened, tmp_path: Path, spark: SparkSession) -> None:
+    """Own trial: both are read, and written, where Spark's setting says so, which the message names."""
+    write_table(tmp_path / "in" / "a.parquet", {"id": [1], "text": ["w01"], "Text": ["w02"]})
+    (tmp_path / "in.json").write_text('{"id": 1, "text": "w01", "Text": "w02"}\n')
+    for place, name in ((tmp_path / "in", "parquet"), (tmp_path / "in.json", "json")):
+        with pytest.raises(InputError, match=r"capitals only.*--spark-conf spark\.sql\.caseSensitive=true"):
+            opened(place, name)
+    with spark_settings(spark, caseSensitive="true"):
+        assert opened(tmp_path / "in", "parquet").df.select("text", "Text").collect() == [("w01", "w02")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.uint64(), [1, 2**64 - 1]),
+        (pa.decimal128(20, 0), [Decimal(1), Decimal(2**64 - 1)]),
+        (pa.decimal128(38, 0), [Decimal(1), Decimal(2**64 - 1)]),
+        (pa.string(), ["1", str(2**64 - 1)]),
+        (pa.decimal128(22, 2), None),
+        (pa.float64(), None),
+    ],
+    ids=str,
+)
+def test_ids_of_any_width(
+    opened: Opened, tmp_path: Path, kind: pa.DataType, values: list[Any] | None
+) -> None:
+    """SPARK-34786: Spark reads uint64 as decimal(20,0). Equal numbers are equal ids, in Python too.
+
+    Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
+    """
+    ids = pa.array([1, 2] if values is None else values).cast(kind)
+    write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": ["w01", "w02"]})
+    table, columns = opened(tmp_path / "in", "parquet").df, TableColumns(text=("text",), keep=(), id="id")
+    if values is None:
+        with pytest.raises(InputError, match="not an integer or string id"):
+            columns.check(table)
+        with pytest.raises(DptextError, match="row ids have the wrong type"):
+            id_bytes(ids)
+    else:
+        columns.check(table)
+        found = [row["id"] for row in columns.select(table).collect()]
+        assert found == [name.decode() for name in id_bytes(ids)] == ["1", str(2**64 - 1)]
+
+
+def test_what_pandas_writes_into_parquet(ring_release: dict[str, Any], tmp_path: Path) -> None:
+    """Own trial: categories, large strings and views are texts, and an index is a column that can be kept."""
+    frame = pd.DataFrame({"a": ["w01 w02", None, "w03"]}, index=[5, 6, 9]).assign(b=lambda df: df["a"])
+    frame.astype({"a": "category"}).to_parquet(write_table(tmp_path / "in" / "a.parquet", {}))
+    kinds = {"a": pa.string_view(), "b": pa.large_string()}
+    columns = {name: pa.array(frame[name], kind) for name, kind in kinds.items()}
+    write_table(tmp_path / "other" / "a.parquet", {**columns, "__index_level_0__": [5, 6, 9]})
+    found = []
+    for place in ("in", "other"):
+        given = {**ring_release, "input": tmp_path / place, "output": tmp_path / f"{place}.out"}
+        run_table(
+            **given, text=["a", "b"], id="__index_level_0__", keep=["__index_level_0__"] * (place == "in")
+        )
+        found.append(rows_of(given["output"]))
+    assert [row.pop("__index_level_0__") for row in found[0]] == [5, 6, 9]
+    assert found[0] == found[1] and [row["a"] is None for row in found[0]] == [False, True, False]

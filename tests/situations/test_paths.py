@@ -1,0 +1,101 @@
+"""Paths as schedulers and people name them: what is there means itself, whatever letters its name has.
+
+Rejects a pattern in the place of a folder that exists, files of a neighbour that the pattern would mean,
+files that are written elsewhere, and a look at a folder that fails because of a neighbour's name.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.tables.local import LocalFiles
+from dptext_spark.tables.storage import Storage
+from tests.helpers.spark_fixtures import Opened
+from tests.helpers.tables import names, rows_of, run_table, texts, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+RUN_ID = "manual__2024-01-01T00:00:00+00:00"
+FOLDERS = {"a [1]{b,c}?\\%20#": "apache/spark #41022", RUN_ID: "hail-is/hail #15021"}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_run_in_a_folder_of_any_name(name: str, ring: Embedding, key_file: Path, tmp_path: Path) -> None:
+    """Input, output, bundle, key file, reports, ledger and checkpoint; rows are those of any run."""
+    folder = tmp_path / name
+    for near in (tmp_path / "a 1b", tmp_path / "a:b", folder / "c:d"):
+        write_table(near / "in" / "a.parquet", {"text": texts(1), "dt": ["0"]})
+    for dt in ("1", "2%3A00"):
+        write_table(folder / "in" / f"dt={dt}" / "a.parquet", {"text": texts(9)})
+    shutil.copytree(ring.path, folder / "bundle")
+    shutil.copy(key_file, folder / "key")
+    places = {"input": "in", "embedding": "bundle", "key_file": "key", "ledger": "ledger"}
+    given = {option: folder / place for option, place in places.items()} | {"name": "n", "keep": ["dt"]}
+    grow = {**given, "output": folder / "grown:1", "incremental": folder / "state"}
+    assert run_table(**grow).facts["added_rows"] == 18
+    write_table(folder / "in" / "dt=1" / "b.parquet", {"text": texts(2)})
+    assert run_table(**grow).facts["added_rows"] == 2
+    assert run_table(**given, output=folder / "out").facts["rows"] == 20
+    rows = [sorted(str(row) for row in rows_of(folder / place)) for place in ("out", "grown:1")]
+    assert rows[0] == rows[1] and len(rows[0]) == 20  # by position, so with the noise of equal paths
+    assert names(folder / "out") == {"_SUCCESS", "._SUCCESS.crc", "dt=1", "dt=2%3A00"}
+    made = {f"{place}{end}" for place in ("out", "grown:1") for end in ("", ".private", ".release.json")}
+    assert names(folder) == made | {"in", "bundle", "key", "ledger", "state", "c:d"}
+
+
+def test_a_pattern_is_one_where_nothing_has_its_name(opened: Opened, tmp_path: Path) -> None:
+    for number, name in enumerate(["run1", "run2", "run[1]", "a:[1]", "x/run1", "x/run2", "x/b:c"]):
+        write_table(tmp_path / name / "a.parquet", {"id": [number]})
+
+    def ids(place: str) -> list[int]:
+        return sorted(row.id for row in opened(tmp_path / place, "parquet").df.collect())
+
+    assert [ids(place) for place in ("run[1]", "run[12]", "run\\[1\\]", "x/b:c")] == [[2], [0, 1], [2], [6]]
+    for place in ("x/*", "a:[1]"):
+        with pytest.raises(ConfigError, match="as a pattern where names have a colon"):
+            opened(tmp_path / place, "parquet")
+    with pytest.raises(InputError, match="no such file"):
+        opened(tmp_path / "none[1]", "parquet")
+
+
+def test_both_kinds_of_files_list_folders_alike(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apache/drill #2791: also where a name has a colon; a relative one needs ``./``, which is said."""
+    monkeypatch.chdir(tmp_path)
+    storage, local, folder = Storage(spark), LocalFiles(), f"{tmp_path}/a:[1]"
+    for name in ("a:[1]/events/x.json", "a:[1]/.e:1", "a:[1]/v/1.json", "b/events/y.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        storage.write(f"{tmp_path}/{name}", "Größe")
+        assert storage.read(f"{tmp_path}/{name}") == "Größe" == local.read(f"{tmp_path}/{name}")
+    for pattern, count in {
+        "*": 3,
+        "v/*.json": 1,
+        "../*/events/*": 2,
+        "no/*": 0,
+        "no": 0,
+        ".e:1/*": 0,
+    }.items():
+        found = sorted(storage.below(folder, pattern))
+        assert found == sorted(local.below(folder, pattern)) and len(found) == count, pattern
+    assert {Path(path).name for path in storage.children(folder)} == names(Path(folder))
+    assert storage.exists("./a:[1]/events")
+    with pytest.raises(ConfigError, match=r"a:\[1\] cannot be used.*needs \./ before it"):
+        storage.exists("a:[1]/events")
+
+
+def test_a_path_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Own trial: in a file of options, or behind ``=``, no shell writes ``~`` out."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths = {"input": "~/in", "output": "~/a~b", "embedding": "~/e", "key-file": "~/k", "name": "n"}
+    options = PrivatizeOptions.of({**paths, "mechanism": "laplace", "epsilon": 1.0, "text": "text"})
+    assert (options.input, options.output) == (f"{tmp_path}/in", f"{tmp_path}/a~b")
+    assert (options.embedding, options.key_file) == (tmp_path / "e", tmp_path / "k")

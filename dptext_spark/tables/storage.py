@@ -51,8 +51,6 @@ def literal(path: str) -> str:
 def cause(error: Exception) -> str:
     """Name an error that Spark met on files, in words where users see it often."""
     named = condition(error)
-    if illegal := re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error)):
-        return f"{named}: {illegal[1]}"
     return {"PATH_NOT_FOUND": NO_FILE, "UNABLE_TO_INFER_SCHEMA": "no files"}.get(named, named)
 
 

@@ -34,29 +34,23 @@ _FIELDS: Final = {
     "_LEGACY_ERROR_TEMP_2064": ("path",),
 }
 _CHOOSE: Final = "leave it out with --read-option pathGlobFilter=PATTERN, such as *.parquet"
-# By the class of an exception below Spark's: what is wrong with the file, and what to do.
-_DENIED: Final = "may not be read by this user", f"Give the user that right, or {_CHOOSE}"
+_DENIED: Final = f"may not be read by this user. Give the user that right, or {_CHOOSE}"
 _DAMAGED: Final = (
-    "has another format, was cut short, or is damaged",
-    f"Bring it back whole; if it is no part of the table, {_CHOOSE}",
+    f"has another format, was cut short, or is damaged. Bring it back whole; if it is no part of the table, "
+    f"{_CHOOSE}"
 )
 _FAULTS: Final = {
     "AccessControlException": _DENIED,
     "AccessDeniedException": _DENIED,
-    "BadConfigurationException": (
-        "is compressed by a codec that Spark lacks",
-        "Write it again with snappy or zstd, or give Spark the codec by spark-submit --packages",
-    ),
-    "ChecksumException": (
-        "does not have the checksum in the hidden file .NAME.crc next to it",
-        "Remove that file if the data is right; else bring the data back",
-    ),
-    "FileNotFoundException": ("is gone since the run began", "Run again when nothing changes the input"),
-    "ParquetCryptoRuntimeException": (
-        "is encrypted",
-        f"Decrypt it, set spark.hadoop.parquet.crypto.factory.class and its keys, or {_CHOOSE}",
-    ),
+    "BadConfigurationException": "is compressed by a codec that Spark lacks. Write it again with snappy or "
+    "zstd, or give Spark the codec by spark-submit --packages",
+    "ChecksumException": "does not have the checksum in the hidden file .NAME.crc next to it. Remove that "
+    "file if the data is right; else bring the data back",
+    "FileNotFoundException": "is gone since the run began. Run again when nothing changes the input",
+    "ParquetCryptoRuntimeException": f"is encrypted. Decrypt it, set "
+    f"spark.hadoop.parquet.crypto.factory.class and its keys, or {_CHOOSE}",
 }
+"""What is wrong with a file, and what to do, by the class of an exception below Spark's."""
 
 PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(lambda _: not _QUIET.get())
 
@@ -115,9 +109,10 @@ def file_fault(error: Exception) -> InputError | None:
     return two_types(column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path))
 
 
-def file_error(path: str, fault: tuple[str, str] = _DAMAGED) -> InputError:
+def file_error(path: str, fault: str = _DAMAGED) -> InputError:
     """Make the error of a file that cannot be read."""
-    return InputError(f"The file {path} of the input {fault[0]}", do=fault[1])
+    what, _, do = fault.partition(". ")
+    return InputError(f"The file {path} of the input {what}", do=do)
 
 
 def two_types(column: str, *types: tuple[str, str]) -> InputError:

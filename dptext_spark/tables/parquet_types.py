@@ -20,17 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
     DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
     LongType,
-    MapType,
-    NullType,
-    ShortType,
     StringType,
     StructField,
     StructType,
@@ -47,20 +38,17 @@ SETTING: Final = "spark.sql.legacy.parquet.nanosAsLong"
 """Without it Spark refuses the whole table, whichever columns are read."""
 _READERS: Final = 16
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
-_SMALLER: Final = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20),
-}
-_WIDER: Final[tuple[list[DataType | None], ...]] = (
-    [ByteType(), ShortType(), IntegerType(), LongType()],
-    [ByteType(), ShortType(), IntegerType(), DoubleType()],
-    [FloatType(), DoubleType()],
-    [DateType(), TimestampNTZType()],
+_UNSIGNED: Final = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+_SIGNED: Final = dict(zip(_UNSIGNED, (pa.int16(), pa.int32(), pa.int64(), pa.decimal128(20)), strict=True))
+_WIDER: Final = (
+    ["tinyint", "smallint", "int", "bigint"],
+    ["tinyint", "smallint", "int", "double"],
+    ["float", "double"],
+    ["date", "timestamp_ntz"],
 )
-_NEVER_EMPTY: Final = (ArrayType, MapType, StructType, TimestampNTZType, TimestampType)
-"""Types for which no reader takes a column without values."""
+_NO_VALUES: Final = "void"
+_NEVER_EMPTY: Final = ("array", "map", "struct", "timestamp")
+"""Types for which no reader of Spark's takes a column without values."""
 
 
 class _Type(NamedTuple):
@@ -100,15 +88,15 @@ def columns_of_files(
     for partition in partition_columns(listed):
         found.pop(partition.lower(), None)
     for lower, (name, places) in found.items():
-        kinds = [kind for kind in places if not isinstance(kind.spark, NullType)]
+        kinds = [kind for kind in places if kind.name != _NO_VALUES]
         lacking = len(kinds) < len(places)
         wide = _widest(kinds or [_Type(StringType(), "string")])
-        if wide is None or (lacking and isinstance(wide.spark, _NEVER_EMPTY)):
+        if wide is None or wide.spark is None or (lacking and wide.name.startswith(_NEVER_EMPTY)):
             refused[name] = _refusal(name, places)
             continue
-        if lacking and kinds:  # the other reader does not take a column without values for another type
+        if lacking:  # the other reader does not take a column without values for another type
             spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
-        fields.append(StructField(name, wide.spark or StringType()))
+        fields.append(StructField(name, wide.spark))
         if wide.nanos:
             nanos[lower] = _in_microseconds(name, zoned=wide.nanos == "utc")
 
@@ -120,10 +108,9 @@ def columns_of_files(
 
 def has_no_values(storage: Storage, read: DataFrame) -> bool:
     """Say whether the first file has a column without values and type, which Spark takes for integers."""
-    if not any(isinstance(field.dataType, IntegerType) for field in read.schema):
+    if {"int", _NO_VALUES}.isdisjoint(dict(read.dtypes).values()):
         return False
-    kinds = _types(storage, min(read.inputFiles())).values()
-    return any(isinstance(kind.spark, NullType) for kind in kinds)
+    return any(kind.name == _NO_VALUES for kind in _types(storage, min(read.inputFiles())).values())
 
 
 def _types(storage: Storage, file: str) -> dict[str, _Type]:
@@ -167,7 +154,7 @@ def _as_spark(kind: Any) -> Any:
         return pa.list_(_as_spark(kind.value_type))
     if pa.types.is_time(kind):
         return pa.float16()
-    return pa.int64() if pa.types.is_duration(kind) else _SMALLER.get(kind, kind)
+    return pa.int64() if pa.types.is_duration(kind) else _SIGNED.get(kind, kind)
 
 
 def _nanos(kind: Any) -> str:
@@ -181,10 +168,11 @@ def _nanos(kind: Any) -> str:
 
 
 def _widest(kinds: Sequence[_Type]) -> _Type | None:
-    """Choose the type that holds the values of all; None where there is none, or Spark has it not."""
-    for order in (*_WIDER, [kinds[0].spark]):
-        if all(kind.spark in order and kind.nanos == kinds[0].nanos for kind in kinds):
-            return None if kinds[0].spark is None else max(kinds, key=lambda kind: order.index(kind.spark))
+    """Choose the type that holds the values of all; None where there is none."""
+    names = [kind.name for kind in kinds]
+    for order in (*_WIDER, names[:1]):
+        if all(name in order for name in names):
+            return max(kinds, key=lambda kind: order.index(kind.name))
     return None
 
 

@@ -249,14 +249,13 @@ def test_a_table_whose_texts_are_all_null(dptext: Callable[..., Result], tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "message", "arguments"),
     [
-        (Path.unlink, "is gone since the run began"),
-        (lambda file: file.write_bytes(damaged_page(file)), "has another format, was cut short"),
+        (Path.unlink, "is gone since the run began", ()),
+        (lambda file: file.write_bytes(damaged_page(file)), "has another format", ("--incremental", "state")),
     ],
-    ids=["removed", "damaged"],
+    ids=["removed", "damaged, in a batch"],
 )
-@pytest.mark.parametrize("arguments", [(), ("--incremental", "state")], ids=["once", "in a batch"])
 def test_a_file_that_changes_after_the_start(
     dptext: Callable[..., Result],
     tmp_path: Path,

@@ -46,17 +46,17 @@ _WIDER: Final = (
     ["float", "double"],
     ["date", "timestamp_ntz"],
 )
+_NANOS: Final = "timestamp[ns"
 _NO_VALUES: Final = "void"
 _NEVER_EMPTY: Final = ("array", "map", "struct", "timestamp")
 """Types for which no reader of Spark's takes a column without values."""
 
 
 class _Type(NamedTuple):
-    """A column's type in a file: Spark's, if it has one; its name; and utc or local for nanoseconds."""
+    """A column's type in a file: Spark's, if it has one, and its name; nanoseconds are Spark's integers."""
 
     spark: DataType | None
     name: str
-    nanos: str = ""
 
 
 @contextmanager
@@ -97,8 +97,8 @@ def columns_of_files(
         if lacking:  # the other reader does not take a column without values for another type
             spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
         fields.append(StructField(name, wide.spark))
-        if wide.nanos:
-            nanos[lower] = _in_microseconds(name, zoned=wide.nanos == "utc")
+        if wide.name.startswith(_NANOS):
+            nanos[lower] = _in_microseconds(name, zoned="tz" in wide.name)
 
     def converted(df: DataFrame) -> DataFrame:
         return df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns)) if nanos else df
@@ -129,8 +129,8 @@ def _types(storage: Storage, file: str) -> dict[str, _Type]:
 
 def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None) -> _Type:
     """Say which type Spark gives to a column; ``leaf`` is Parquet's own account of one without fields."""
-    if nanos := _nanos(kind):
-        return _Type(None if nanos == "inside" else LongType(), str(kind), nanos)
+    if str(kind).startswith(_NANOS):
+        return _Type(LongType(), f"{_NANOS}, tz=UTC]" if kind.tz else f"{_NANOS}]")
     if leaf is not None and leaf.physical_type == "INT96":
         kind = pa.timestamp("us", tz="UTC")
     elif leaf is not None and leaf.converted_type == "INTERVAL":
@@ -152,19 +152,9 @@ def _as_spark(kind: Any) -> Any:
         return pa.map_(_as_spark(kind.key_type), _as_spark(kind.item_type))
     if pa.types.is_nested(kind):
         return pa.list_(_as_spark(kind.value_type))
-    if pa.types.is_time(kind):
+    if pa.types.is_time(kind) or str(kind).startswith(_NANOS):
         return pa.float16()
     return pa.int64() if pa.types.is_duration(kind) else _SIGNED.get(kind, kind)
-
-
-def _nanos(kind: Any) -> str:
-    """Say what nanoseconds a type is: utc, local, inside or none."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return "utc" if kind.tz else "local"
-    inner = [kind.field(i).type for i in range(kind.num_fields)]
-    return "inside" if any(map(_nanos, inner)) else ""
 
 
 def _widest(kinds: Sequence[_Type]) -> _Type | None:

@@ -46,10 +46,7 @@ _CHOOSING: Final = (
 )
 _MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 # What Spark says of files whose columns have no type in common, or one that it has not.
-_TYPES: Final = (
-    *("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT_RECOGNIZED"),
-    *("PARQUET_TYPE_NOT_SUPPORTED", "UNSUPPORTED_TIME_TYPE"),
-)
+_TYPES: Final = ("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 _MALFORMED: Final = "__dptext_malformed"
 _ACCOUNTS: Final = (
     ("a Delta table", "delta", "_delta_log"),
@@ -197,7 +194,7 @@ class Parquet(MergedFormat):
             if not parquet_types.has_no_values(storage, read):
                 return read, lambda df: df, {}
         except (PySparkException, Py4JJavaError) as error:
-            if condition(error) not in _TYPES:
+            if not condition(error).startswith(_TYPES):
                 raise
         listed = self.load(spark.read.schema(StructType()), path)
         schema, prepare, refused = parquet_types.columns_of_files(storage, listed)

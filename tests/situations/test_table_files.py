@@ -180,10 +180,9 @@ FILES: Final = [
               r"The file .*/b.parquet of the input does not have the checksum .*Remove that file", ()),
     Situation("brotli", beside("z.parquet", brotli), "The file .*/z.parquet of the input is compressed by",
               (), "apache/spark #22358"),
-    Situation("an encrypted footer", beside("z.parquet", encrypted), "/z.parquet .*encrypted",
-              ()),
-    Situation("an encrypted column", beside("z.parquet", partial(encrypted, footer=False)), "/z.parquet .*encrypted",
-              ()),
+    Situation("an encrypted footer", beside("z.parquet", encrypted), "/z.parquet .*encrypted", ()),
+    Situation("an encrypted column", beside("z.parquet", partial(encrypted, footer=False)),
+              "/z.parquet .*encrypted", ()),
     Situation("ORC that is cut", orc_files(INT, INT, cut=True), DAMAGED.format("1 %41.orc"), ORC),
 ]  # fmt: skip
 

@@ -70,7 +70,7 @@ PAGE: Final = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
     [
         (
             thrown(SPARK, "SECRET", PAGE),
-            "The file s3a://b/a b of the input has another format, was cut short",
+            "The file s3a://b/a b of the input has another format, was cut",
         ),
         (
             thrown(SPARK, "_LEGACY_ERROR_TEMP_2063", filePath="hdfs://h/%2541", **MISMATCH),

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import quiet
+from dptext_spark.spark.failures import plain_path, quiet
 from dptext_spark.tables import parquet_types, text_files
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
@@ -93,8 +93,9 @@ class Source:
             raise InputError(
                 f"The input {path} has files in subfolders that are not part of the table",
                 allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-                got=f"{len(unread)} more files",
-                do="Give each folder to a run of its own, or name the subfolders so",
+                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
+                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
+                "--read-option recursiveFileLookup=true",
             )
         partitions = partition_columns(read)
         if partitions:

@@ -25,6 +25,7 @@ SESSIONS = {
     "tests/situations/": "tables",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",
+    "tests/situations/": "tables",
     "tests/test_documents.py": "jobs",
 }
 """Where tests with Spark are, and the group whose one session they share."""

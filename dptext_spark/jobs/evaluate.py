@@ -141,7 +141,7 @@ def _evaluated(
     """Sample rows, simulate and attack each setting, compare and choose."""
     columns = _columns(options)
     source = read.open(spark, storage, options.input)
-    check_left_out(read, source, columns)
+    columns = check_left_out(read, source, columns)
     columns.check(source.df, source.partitions)
     for option, name in {"--label": options.label, "--author": options.author}.items():
         if name is not None and not isinstance(kind := source.df.schema[name].dataType, AtomicType):

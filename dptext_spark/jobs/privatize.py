@@ -24,7 +24,7 @@ from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.tables.dataframes import sent
-from dptext_spark.tables.incremental import GrowingTable
+from dptext_spark.tables.incremental import CUT_OFF, GrowingTable
 from dptext_spark.tables.ledger import LedgerRun
 from dptext_spark.tables.local import check_names
 from dptext_spark.tables.look import Sample, count_persons
@@ -54,8 +54,7 @@ def run(options: PrivatizeOptions) -> Report:
     recall = recall_of(release.search, release.mechanism, release.embedding)
     table = kind.open("dptext privatize", options, _columns(options))
     spark = table.df.sparkSession
-    cut_off = "The Spark job failed; the output has the batches before, and the same command goes on"
-    with plain_errors(FAILED if options.incremental is None else cut_off):
+    with plain_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
         with progress(spark, "Checking ids"):

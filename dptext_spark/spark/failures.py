@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from dptext_spark import errors
-from dptext_spark.errors import DptextError, JobError
+from dptext_spark.errors import DptextError, InputError, JobError
 from dptext_spark.spark.java import has_ended, see_log
 
 FAILED: Final = "The Spark job failed and no output was written"
@@ -24,6 +25,32 @@ FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
 _NO_SPACE: Final = "No space left on device"
 _ENDED: Final = "the end of Spark's Java process"
 _QUIET: Final = ContextVar("quiet", default=False)
+
+# The fields of Spark's errors about files that name file, column and types, and so hold no row.
+_FIELDS: Final = {
+    "FAILED_READ_FILE": ("path", "column", "expectedType", "actualType"),
+    "CANNOT_READ_FILE_FOOTER": ("file",),  # this and the others are Spark 3.5's
+    "_LEGACY_ERROR_TEMP_2063": ("filePath", "column", "logicalType", "physicalType"),
+    "_LEGACY_ERROR_TEMP_2064": ("path",),
+}
+_CHOOSE: Final = "leave it out with --read-option pathGlobFilter=PATTERN, such as *.parquet"
+_DENIED: Final = f"may not be read by this user. Give the user that right, or {_CHOOSE}"
+_DAMAGED: Final = (
+    f"has another format, was cut short, or is damaged. Bring it back whole; if it is no part of the table, "
+    f"{_CHOOSE}"
+)
+_FAULTS: Final = {
+    "AccessControlException": _DENIED,
+    "AccessDeniedException": _DENIED,
+    "BadConfigurationException": "is compressed by a codec that Spark lacks. Write it again with snappy or "
+    "zstd, or give Spark the codec by spark-submit --packages",
+    "ChecksumException": "does not have the checksum in the hidden file .NAME.crc next to it. Remove that "
+    "file if the data is right; else bring the data back",
+    "FileNotFoundException": "is gone since the run began. Run again when nothing changes the input",
+    "ParquetCryptoRuntimeException": f"is encrypted. Decrypt it, set "
+    f"spark.hadoop.parquet.crypto.factory.class and its keys, or {_CHOOSE}",
+}
+"""What is wrong with a file, and what to do, by the class of an exception below Spark's."""
 
 PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(lambda _: not _QUIET.get())
 
@@ -57,7 +84,63 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
     """Turn an exception of Spark's into this package's."""
     if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", _text(error), re.MULTILINE):
         return getattr(errors, found[1], JobError)(found[2].rstrip("."))
-    return JobError(what, got=condition(error), do=see_log())
+    return file_fault(error) or JobError(what, got=condition(error), do=see_log())
+
+
+def file_fault(error: Exception) -> InputError | None:
+    """Make the error of a file that Spark could not read, if that is what Spark's exception says."""
+    thrown: Any = getattr(error, "java_exception", getattr(error, "_origin", None))
+    found, fault = list[str](), _DAMAGED
+    with suppress(Py4JError, OSError):
+        while thrown is not None:
+            kind = str(thrown.getClass().getName())
+            if not found and kind.startswith("org.apache.spark."):
+                found = _fields(thrown)
+            fault = _FAULTS.get(kind.rpartition(".")[2], fault)
+            if fault is _FAULTS["FileNotFoundException"] and "Permission denied" in str(thrown.getMessage()):
+                fault = _DENIED  # as Java says on a local disk
+            thrown = thrown.getCause()
+    if not found:
+        return None
+    path, *types = found
+    if not types:
+        return file_error(path, fault)
+    column, expected, actual = types
+    return two_types(column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path))
+
+
+def file_error(path: str, fault: str = _DAMAGED) -> InputError:
+    """Make the error of a file that cannot be read."""
+    what, _, do = fault.partition(". ")
+    return InputError(f"The file {path} of the input {what}", do=do)
+
+
+def two_types(column: str, *types: tuple[str, str]) -> InputError:
+    """Make the error of a column that has two types, each with where it has it."""
+    return InputError(
+        f"Column {column} has two types in the files of the input",
+        allowed="one type of each column in all files",
+        got=" and ".join(f"{kind} in {place}" for kind, place in types),
+        do="Leave the column out, write the files again, or choose those of one type with --read-option "
+        "pathGlobFilter=PATTERN",
+    )
+
+
+def plain_path(url: str) -> str:
+    """Write a file's URL as a path, as users do."""
+    return re.sub("^file:/+", "/", unquote(url))
+
+
+def _fields(thrown: Any) -> list[str]:
+    """Quote the fields of one of Spark's own exceptions, if it is about a file; the first is its path."""
+    with suppress(Py4JError):  # another exception of Spark's has no fields
+        name, given = str(thrown.getErrorClass()), thrown.getMessageParameters()
+        for about, fields in _FIELDS.items():
+            if name == about or name.startswith(f"{about}."):
+                path, *types = [str(given[field]) for field in fields if given[field] is not None]
+                is_url = "FOOTER" not in name  # a footer's is a path already, which may have percent signs
+                return [plain_path(path if is_url else path.replace("%", "%25")), *types]
+    return []
 
 
 def condition(error: Exception) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql.types import NullType
 
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import chosen_search
@@ -36,6 +37,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
+from dptext_spark.tables.fields import quoted
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
@@ -153,6 +155,8 @@ def privatize(
         DptextError: Columns, ids or parameters are wrong.
     """
     check_release_name(key, name)
+    void = [field.name for field in df.schema if isinstance(field.dataType, NullType)]
+    df = df.withColumns({each: quoted(each).cast("string") for each in void})  # null texts
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect

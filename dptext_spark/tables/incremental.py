@@ -21,6 +21,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
+from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
@@ -36,6 +37,7 @@ _FREE: Final = {
     *("ledger", "mode", "output-format", "read-option", "reports", "write-option"),
 }
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
+CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
 _RECORD: Final = "dptext.json"
 _COUNTS: Final = "batches/*.json"
 
@@ -152,6 +154,7 @@ class GrowingTable(Table):
         """
         checkpoint = self._checkpoint
 
+        @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
             if checkpoint.has(number):  # the run before was cut off just after
                 return

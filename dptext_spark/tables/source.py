@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import quiet
-from dptext_spark.tables import nanoseconds, text_files
+from dptext_spark.spark.failures import plain_path, quiet
+from dptext_spark.tables import parquet_types, text_files
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
 
@@ -26,7 +26,7 @@ Load: TypeAlias = Callable[[Any, str], DataFrame]
 _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    nanoseconds.SETTING: "true",
+    parquet_types.SETTING: "true",
     **text_files.SETTINGS,
     # Files that are damaged or gone are an error, whatever the cluster's settings are.
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -65,6 +65,7 @@ class Source:
         root: Regular expression of what stands before a file's path below the input; None where rows are
             not to be named by file and position: a pattern is no folder that files lie below.
         load: Reads files that are added; None where files cannot be added.
+        refused: Columns that files have and the table has not, and what to say where a run asks for one.
     """
 
     place: str
@@ -73,6 +74,7 @@ class Source:
     partitions: tuple[str, ...] = ()
     root: str | None = None
     load: Load | None = None
+    refused: Mapping[str, InputError] = field(default_factory=dict)
 
     @classmethod
     def of_files(
@@ -91,8 +93,9 @@ class Source:
             raise InputError(
                 f"The input {path} has files in subfolders that are not part of the table",
                 allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-                got=f"{len(unread)} more files",
-                do="Give each folder to a run of its own, or name the subfolders so",
+                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
+                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
+                "--read-option recursiveFileLookup=true",
             )
         partitions = partition_columns(read)
         if partitions:
@@ -146,7 +149,7 @@ def where(df: DataFrame, sql: str) -> DataFrame:
     Messages do not quote the condition either.
     """
     try:
-        with quiet(), nanoseconds.setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
+        with quiet(), parquet_types.setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
             filtered = df.where(sql)
     except AnalysisException as error:
         raise ConfigError(

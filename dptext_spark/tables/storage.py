@@ -68,8 +68,6 @@ def _no_pattern(path: str) -> ConfigError:
 def cause(error: Exception) -> str:
     """Name an error that Spark met on files, in words where users see it often."""
     named = condition(error)
-    if illegal := re.search(r"Illegal Parquet type: ([A-Z0-9_]+( \([A-Z]+(\([A-Z]+,\w+\))?\))?)", str(error)):
-        return f"{named}: {illegal[1]}"
     return _CAUSES.get(named, named)
 
 

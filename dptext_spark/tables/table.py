@@ -86,7 +86,7 @@ class Table:
             cls.check_output(storage, options, written, spark)
             place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
         source = read.open(spark, storage, options.input)
-        check_left_out(read, source, columns)
+        columns = check_left_out(read, source, columns)
         try:
             columns = columns.named(source.df.schema)
             columns.check(source.df, source.partitions)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections import defaultdict
 from threading import Thread
+from typing import Final
 from unittest.mock import Mock
 
 import pytest
@@ -45,6 +48,43 @@ def test_an_error_is_one_line_that_quotes_no_row(error: Exception, kind: type, s
     found = plain(error)
     assert type(found) is kind and str(found).startswith(said), found
     assert "Zebulon" not in str(found) and "SECRET" not in str(found) and "\n" not in str(found)
+
+
+def thrown(kind: str, message: str = "", cause: Mock | None = None, **fields: str) -> Mock:
+    """An exception of Java's."""
+    parameters = {"getMessageParameters.return_value": defaultdict(lambda: None, fields)}
+    error = Mock(**parameters, **{"getErrorClass.return_value": message, "getMessage.return_value": message})
+    error.getClass().getName.return_value, error.getCause.return_value = kind, cause
+    return error
+
+
+SPARK: Final = "org.apache.spark.SparkException"
+MISMATCH: Final = {"column": "[p, n]", "logicalType": "int", "physicalType": "INT64"}
+FOOTER: Final = thrown(SPARK, "CANNOT_READ_FILE_FOOTER", thrown("AccessDeniedException"), file="file:/a/%41")
+DENIED: Final = thrown("java.io.FileNotFoundException", "/a/SECRET (Permission denied)")
+PAGE: Final = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            thrown(SPARK, "SECRET", PAGE),
+            "The file s3a://b/a b of the input has another format, was cut",
+        ),
+        (
+            thrown(SPARK, "_LEGACY_ERROR_TEMP_2063", filePath="hdfs://h/%2541", **MISMATCH),
+            "Column p.n has two types .* Got: int in other files and INT64 in hdfs://h/%41. Leave",
+        ),
+        (FOOTER, "The file /a/%41 of the input may not be read by this user. Give the user that right"),
+        (thrown(SPARK, "FAILED_READ_FILE.X", DENIED, path="file:///a/b"), "The file /a/b .* may not be read"),
+    ],
+)
+def test_a_file_at_fault_is_named_by_fields_alone(error: Mock, said: str) -> None:
+    """Of any file system, and of Spark 3.5 too; rejects a name that is decoded once too often."""
+    found = plain(Mock(spec=Py4JJavaError, java_exception=error))
+    assert isinstance(found, InputError) and re.match(said, str(found)), found
+    assert "SECRET" not in str(found)
 
 
 def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:

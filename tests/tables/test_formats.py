@@ -27,7 +27,7 @@ from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import chosen_formats
 from tests.helpers.lakes import Catalog, DeltaLake, Files, IcebergLake, write_rows
 from tests.helpers.spark_fixtures import Opened
-from tests.helpers.tables import hashes, names, run_table, spark_settings, write_table
+from tests.helpers.tables import hashes, names, run_table, spark_settings
 from tests.helpers.worlds import LABEL, sanitizer
 
 # The shared session is the one that the jobs find.
@@ -259,61 +259,39 @@ EMPTY: Final = [
     {"id": 1, "text": "{}", "e": {}, "p": {"q": {}, "r": 1, "s": {}}, "turns": [{"who": {}, "n": 1}]},
     {"id": 2, "text": "w01", "e": None, "p": {"s": {"t": 1}}, "list": [{}], "nulls": None},
 ]
-LOST: Final[list[tuple[dict[str, Any], str]]] = [
-    ({"keep": ("*",)}, r"p\.m, more"),
-    ({"keep": ("*",), "left_out": ("more",)}, r"p\.m, more"),
-    ({"keep": ("*",), "left_out": ("p",)}, "more"),
-    ({"keep": ("p",)}, r"p\.m"),
-    ({"keep": ("id", "more")}, "more"),
-    ({"text": ("text", "p.m")}, r"p\.m"),
+LOST: Final = [
+    ({"keep": ("*",)}, r"e, list\[\], p\.q, turns\[\]\.who"),
+    ({"keep": ("p",)}, r"p\.q"),
+    ({"keep": ("e",)}, "e"),
 ]
-HIDDEN: Final = {
-    "parquet": (LOST, "mergeSchema=true"),
-    "orc": (LOST, "mergeSchema=true"),
-    "json": (
-        [
-            ({"keep": ("*",)}, r"e, list\[\], p\.q, turns\[\]\.who"),
-            ({"keep": ("p",)}, r"p\.q"),
-            ({"keep": ("e",)}, "e"),
-        ],
-        "They hold nothing",
-    ),
-}
 
 
-@pytest.mark.parametrize("name", HIDDEN)
-def test_columns_that_not_all_files_show(
-    options: dict[str, Any], opened: Opened, tmp_path: Path, name: str
-) -> None:
+def test_columns_that_json_has_no_value_of(opened: Opened, tmp_path: Path) -> None:
     """Rejects columns, and fields inside columns that are kept whole, that are gone without a word."""
-    files, (cases, do) = [tmp_path / "in" / f"{file}.{name}" for file in "bc"], HIDDEN[name]
-    for order in [EMPTY] if name == "json" else [[FEW, MANY], [MANY, FEW]]:  # ORC's first is the listing's
-        for file, row in zip(files, order, strict=True):
-            write_rows(file, [row])
-        source = opened(tmp_path / "in", name)
-        if "more" not in source.df.columns:
-            break
-    for given, got in cases:
+    for file, row in zip("bc", EMPTY, strict=True):
+        write_rows(tmp_path / "in" / f"{file}.json", [row])
+    source = opened(tmp_path / "in", "json")
+    for given, got in LOST:
         columns = TableColumns(**{"text": ("text",), "keep": ("id",), "id": "id", **given})
-        with pytest.raises(InputError, match=rf"columns that not all files show, .*Got: {got}\. .*{do}"):
-            check_left_out(Format.named(name, {}), source, columns)
-    kept = ("p.r", "nulls") if name == "json" else ("p.n",)
-    check_left_out(Format.named(name, {}), source, TableColumns(text=("text",), keep=kept, id="id"))
-    if name != "json":
-        with pytest.raises(InputError, match=f"Got: more.*{do}"):
-            run_table(**options | {"keep": ["more"]}, format=name)
-        merged = opened(tmp_path / "in", name, mergeSchema="true").df.orderBy("id").collect()
-        assert [row.p.asDict() for row in merged] == [{"n": 1, "m": None}, {"n": 1, "m": "x"}]
-        assert [row.more for row in merged] == [None, "y"]
+        with pytest.raises(
+            InputError, match=rf"columns that not all files .*Got: {got}\. .*They hold nothing"
+        ):
+            check_left_out(Format.named("json", {}), source, columns)
+    columns = TableColumns(text=("text",), keep=("p.r", "nulls"), id="id")
+    assert check_left_out(Format.named("json", {}), source, columns) == columns
 
 
-def test_files_whose_columns_cannot_be_merged(opened: Opened, tmp_path: Path) -> None:
-    for file, kind in {"a": pa.int64(), "b": pa.int32()}.items():
-        write_table(tmp_path / "in" / f"{file}.parquet", {"id": pa.array([ord(file)], kind), "text": ["w01"]})
-    source, columns = opened(tmp_path / "in", "parquet"), TableColumns(text=("text",), keep=("*",), id="id")
-    with pytest.raises(InputError, match=r"cannot be merged.*Got: CANNOT_MERGE_SCHEMAS"):
-        check_left_out(Format.named("parquet", {}), source, columns)
-    assert source.df.count() == 2
+@pytest.mark.parametrize("name", ["parquet", "orc"])
+@pytest.mark.parametrize("order", [[FEW, MANY], [MANY, FEW]])
+def test_a_table_has_the_columns_of_all_files(
+    opened: Opened, tmp_path: Path, name: str, order: list[dict[str, Any]]
+) -> None:
+    """Rejects the columns of the one file that Spark looks at, whichever it is."""
+    for file, row in zip("bc", order, strict=True):
+        write_rows(tmp_path / "in" / f"{file}.{name}", [row])
+    rows = opened(tmp_path / "in", name, mergeSchema="false").df.orderBy("id").collect()
+    assert [row.p.asDict() for row in rows] == [{"n": 1, "m": None}, {"n": 1, "m": "x"}]
+    assert [row.more for row in rows] == [None, "y"]
 
 
 @pytest.mark.parametrize("name", ["parquet", "csv"])

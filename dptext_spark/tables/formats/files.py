@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
+from urllib.parse import unquote
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -22,10 +23,11 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import ConfigError, InputError, nearest
-from dptext_spark.spark.failures import failing
-from dptext_spark.tables.fields import Field, field_names
+from dptext_spark.spark import failures
+from dptext_spark.spark.failures import condition, failing
+from dptext_spark.tables import parquet_types
+from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import FORMATS, PARQUET_CODECS, Format, Output
-from dptext_spark.tables.nanoseconds import in_microseconds
 from dptext_spark.tables.output import check_unfinished, write_whole
 from dptext_spark.tables.source import Prepare, Source
 from dptext_spark.tables.storage import Places, Storage, cause, partition_columns
@@ -43,12 +45,16 @@ _CHOOSING: Final = (
     "pathglobfilter",
 )
 _MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
+# What Spark says of files whose columns have no type in common, or one that it has not.
+_TYPES: Final = ("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 _MALFORMED: Final = "__dptext_malformed"
 _ACCOUNTS: Final = (
     ("a Delta table", "delta", "_delta_log"),
     ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
     ("a Hudi table", "hudi", ".hoodie"),
 )
+
+Look: TypeAlias = tuple[DataFrame, Prepare, dict[str, InputError]]
 
 
 class FileFormat(Format):
@@ -94,9 +100,13 @@ class FileFormat(Format):
     def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
         self.check_files(storage, place)
         try:
-            read, prepare = self.look(spark, storage, place)
-            return Source.of_files(storage, place, read, self.load, prepare, self.option("basePath"))
-        except (PySparkException, Py4JJavaError, pa.ArrowException) as error:
+            read, prepare, refused = self.look(spark, storage, place)
+            base = self.option("basePath")
+            source = Source.of_files(storage, place, read, self.load, prepare, base)
+            return replace(source, refused=refused)
+        except (PySparkException, Py4JJavaError) as error:
+            if fault := failures.file_fault(error):
+                raise fault from None
             package = f"org.apache.spark:spark-avro_2.13:{spark.version}"
             missing = "AVRO_DATA_SOURCE_NOT_ENABLED" in str(error)
             do = f"Give Spark the library by spark-submit --packages {package}" if missing else ""
@@ -109,9 +119,12 @@ class FileFormat(Format):
         allowed = f"a {self.title} file, or a folder of {self.title} files"
         return InputError(f"The input {place} {what}", allowed=allowed, got=got, do=do)
 
-    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
-        """Give the files below ``path`` as they are read, and what makes of them what they mean."""
-        return self.load(spark.read, path), lambda df: df
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> Look:
+        """Give the files below ``path`` as they are read, what makes of them what they mean, and what is not.
+
+        Columns that cannot be read come third.
+        """
+        return self.load(spark.read, path), lambda df: df, {}
 
     def load(self, reader: Any, path: str) -> DataFrame:
         """Give the files below ``path`` as a frame, by a reader or a reader of streams."""
@@ -159,30 +172,14 @@ class FileFormat(Format):
 
 
 class MergedFormat(FileFormat):
-    """Files that say their columns themselves; without ``mergeSchema`` Spark takes those of one file."""
+    """Files that say their columns themselves: the table has those of all, whatever ``mergeSchema`` says.
 
-    remedy = (
-        "Read the columns of all files with --read-option mergeSchema=true, or name one by one with --keep "
-        "what passes through"
-    )
+    Spark would take the columns of one file, and read others' values as that file's types without a word.
+    """
 
-    def left_out(self, source: Source) -> list[str]:
-        if self.option("mergeSchema").lower() == "true" or len(source.read.inputFiles()) < 2:
-            return []
-        try:
-            merged = self.merged(source.read.sparkSession, source.place).schema
-        except (PySparkException, Py4JJavaError) as error:
-            raise InputError(
-                f"The columns of the files of the input {source.place} cannot be merged",
-                allowed="one type of each column in all files",
-                got=cause(error),
-                do="Name one by one with --keep what passes through, or write the files again",
-            ) from None
-        return [name for name in field_names(merged) if not Field.find(source.read.schema, name)]
-
-    def merged(self, spark: SparkSession, path: str) -> DataFrame:
-        """Give the files below ``path`` with the columns of all."""
-        return self.load(spark.read.option("mergeSchema", "true"), path)
+    @property
+    def reader_options(self) -> dict[str, str]:
+        return {**super().reader_options, "mergeSchema": "true"}
 
 
 class Parquet(MergedFormat):
@@ -194,10 +191,18 @@ class Parquet(MergedFormat):
     known = "datetimeRebaseMode int96RebaseMode mergeSchema"
     codecs = PARQUET_CODECS
 
-    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
-        read, wanted = self.load(spark.read, path), str(spark.conf.get("spark.sql.parquet.mergeSchema"))
-        several = self.option("mergeSchema", wanted).lower() == "true"
-        return read, in_microseconds(storage, read, (lambda: self.merged(spark, path)) if several else None)
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> Look:
+        try:
+            with parquet_types.setting(spark, parquet_types.SETTING, "false"):
+                read = self.load(spark.read, path)
+            if not parquet_types.has_no_values(storage, read):
+                return read, lambda df: df, {}
+        except (PySparkException, Py4JJavaError) as error:
+            if not condition(error).startswith(_TYPES):
+                raise
+        listed = self.load(spark.read.schema(StructType()), path)
+        schema, prepare, refused = parquet_types.columns_of_files(storage, listed)
+        return self.load(spark.read.schema(schema), path), prepare, refused
 
 
 class Orc(MergedFormat):
@@ -208,6 +213,25 @@ class Orc(MergedFormat):
     known = "mergeSchema"
     cannot_hold = (TimestampNTZType,)
     codecs = ("snappy", "zstd", "zlib", "lz4", "none")
+
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> Look:
+        try:
+            return super().look(spark, storage, path)
+        except Py4JJavaError as error:
+            if condition(error) == "CANNOT_MERGE_SCHEMAS":
+                fields = error.java_exception.getMessageParameters()
+                sides = [spark.createDataFrame([], fields[n].strip('"')).schema for n in ("left", "right")]
+                one, other = ({f.name: f.dataType.simpleString() for f in side} for side in sides)
+                name = next(name for name in one if one[name] != other.get(name, one[name]))
+                raise failures.two_types(name, (one[name], "some"), (other[name], "others")) from None
+            if failures.file_fault(error):
+                raise
+            for file in self.load(spark.read.schema(StructType()), path).inputFiles():
+                try:  # some of ORC's own exceptions name no file
+                    self.load(spark.read, literal(unquote(file)))
+                except Py4JJavaError:
+                    raise failures.file_error(failures.plain_path(file)) from None
+            raise
 
 
 class Avro(FileFormat):
@@ -295,7 +319,7 @@ class RecordFormat(FileFormat):
     def load(self, reader: Any, path: str) -> DataFrame:
         return super().load(reader.option("columnNameOfCorruptRecord", _MALFORMED), path)
 
-    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> Look:
         self.check_texts(spark, path)
         if self.option("mode"):
             return super().look(spark, storage, path)
@@ -309,7 +333,7 @@ class RecordFormat(FileFormat):
             raise malformed
         marked = StructType([*schema.fields, StructField(_MALFORMED, StringType())])
         sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
-        return self.load(spark.read.schema(marked), path), lambda df: df.where(sound).drop(_MALFORMED)
+        return self.load(spark.read.schema(marked), path), lambda df: df.where(sound).drop(_MALFORMED), {}
 
 
 class Json(RecordFormat):

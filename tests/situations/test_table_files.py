@@ -1,0 +1,246 @@
+"""Files of an input as they come: which are read, and what is said of one that cannot be.
+
+Every message names the file, of a column its types too, and what to do; none quotes a row.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from click.testing import Result
+from pyarrow import orc
+
+from dptext_spark.jobs import privatize
+from tests.helpers.tables import refused, rows_of, write_table
+
+# The shared session is the one that the jobs find.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+SECRET: Final = "Zebulon"
+ROWS: Final = 20
+MIXED: Final = "Column n has two types .*Got: {} in .*/a.parquet and {} in .*/b.parquet. .*pathGlobFilter"
+UNREADABLE: Final = "Column n has a type that Spark cannot read. Got: {} in .*/a.parquet. .*--keep"
+DAMAGED: Final = "The file .*/in/{} of the input has another format, was cut short.*pathGlobFilter="
+KEEP: Final = ("--keep", "n")
+ORC: Final = ("--format", "orc", "--id", "id")
+
+
+class Situation(NamedTuple):
+    """What lies in the folder, and what comes of it: a message, or the values of ``n`` by file."""
+
+    id: str
+    make: Callable[[Path], Any]
+    comes: str | list[Any]
+    arguments: tuple[str, ...] = KEEP
+    source: str = "own trial"
+
+
+def column(value: Any, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array([value] * ROWS, kind)
+
+
+def one(folder: Path, name: str, number: int = 0, **columns: Any) -> Path:
+    ids = [f"{SECRET}{number}-{row}" for row in range(ROWS)]
+    return write_table(folder / f"{name}.parquet", {"id": ids, "text": ["w01 w02"] * ROWS, **columns})
+
+
+def two(**columns: tuple[Any, Any]) -> Callable[[Path], None]:
+    """Files a and b with these columns."""
+
+    def make(folder: Path) -> None:
+        for number, name in enumerate("ab"):
+            one(folder, name, number, **{column: pair[number] for column, pair in columns.items()})
+
+    return make
+
+
+def alone(n: Any) -> Callable[[Path], Any]:
+    return lambda folder: one(folder, "a", n=n)
+
+
+def beside(name: str, content: bytes | Callable[[Path], bytes]) -> Callable[[Path], None]:
+    """Two files that are right, and another one; what it becomes of a right one, or its bytes."""
+
+    def make(folder: Path) -> None:
+        two()(folder)
+        made = content if isinstance(content, bytes) else content(one(folder, "made", 3))
+        (folder / "made.parquet").unlink(missing_ok=True)
+        (folder / name).write_bytes(made)
+
+    return make
+
+
+def damaged_page(file: Path) -> bytes:
+    data, chunk = bytearray(file.read_bytes()), pq.read_metadata(file).row_group(0).column(1)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    return bytes(data)
+
+
+class Kms(pe.KmsClient):
+    """Keeps keys in the file itself."""
+
+    def __init__(self, _: Any) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64decode(key)
+
+
+def encrypted(file: Path, *, footer: bool = True) -> bytes:
+    wanted = pe.EncryptionConfiguration("k", column_keys={"k": ["text"]}, plaintext_footer=not footer)
+    properties = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), wanted)
+    pq.write_table(pq.read_table(file), file, encryption_properties=properties)
+    return file.read_bytes()
+
+
+def brotli(file: Path) -> bytes:
+    pq.write_table(pq.read_table(file), file, compression="brotli")
+    return file.read_bytes()
+
+
+def orc_files(*columns: Any, cut: bool = False) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        for number, n in enumerate(columns):
+            ids = list(range(number * ROWS, (number + 1) * ROWS))
+            file = folder / f"{number} %41.orc"
+            orc.write_table(pa.table({"id": ids, "text": ["w01"] * ROWS, "n": n}), file)
+        if cut:
+            file.write_bytes(file.read_bytes()[:200])
+
+    return make
+
+
+INT, BIGINT, STRING, X = column(1, pa.int32()), column(2, pa.int64()), column(SECRET), column("x")
+NULLS: Final = pa.nulls(ROWS)
+MERGE: Final = (*KEEP, "--read-option", "mergeSchema=true")
+AT, NO_ZONE, UTC = 1_767_323_045_678_901, pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+
+TYPES: Final = [
+    Situation("int, then bigint", two(n=(INT, BIGINT)), [1, 2], source="apache/spark #15035"),
+    Situation("bigint, then int", two(n=(BIGINT, INT)), [2, 1], MERGE, "duckdb #1214"),
+    Situation("string, then int", two(n=(STRING, INT)), MIXED.format("string", "int"), KEEP,
+              "apache/spark #20953"),
+    Situation("int, then string", two(n=(INT, STRING)), MIXED.format("int", "string"), MERGE),
+    Situation("both, kept by *", two(n=(INT, STRING)), MIXED.format("int", "string"), ("--keep", "*")),
+    Situation("both, that nobody named", two(n=(INT, STRING)), [None, None], ()),
+    Situation("both, left out", two(n=(INT, STRING)), [None, None], ("--keep", "*", "--except", "n")),
+    Situation("bytes that would be mangled to a text", two(n=(X, column(b"\xff"))),
+              MIXED.format("string", "binary")),
+    Situation("300 that would be 44", two(n=(column(1, pa.int8()), column(300, pa.int32()))), [1, 300]),
+    Situation("a number that would be a date", two(n=(column(1, pa.date32()), INT)),
+              MIXED.format("date", "int")),
+    Situation("times of no zone and of UTC", two(n=(column(AT, NO_ZONE), column(AT, UTC))),
+              MIXED.format("timestamp_ntz", "timestamp")),
+    Situation("structs whose field has two types", two(n=(column({"a": 1}), column({"a": SECRET}))),
+              MIXED.format("struct<a:bigint>", "struct<a:string>")),
+    Situation("structs of which one has a field more", two(n=(column({"a": 1}), column({"a": 1, "b": 2}))),
+              [{"a": 1, "b": None}, {"a": 1, "b": 2}], KEEP,
+              "vincent.doba.fr: Reading parquets with different schema in Spark"),
+    Situation("no value in the first file", two(n=(NULLS, X)), [None, "x"], source="fink-client #234"),
+    Situation("no value in the second file", two(n=(X, NULLS)), ["x", None], MERGE),
+    Situation("no value and bigint", two(n=(NULLS, BIGINT), m=(STRING, NULLS)), [None, 2]),
+    Situation("no value at all", two(n=(NULLS, NULLS)), [None, None], source="apache/spark #52922"),
+    Situation("no value, or a list", two(n=(NULLS, column(["x"]))), MIXED.format("void", "array<string>")),
+    Situation("time that nobody named", alone(column(1, pa.time32("ms"))), [None], ()),
+    Situation("time", alone(column(1, pa.time64("us"))), UNREADABLE.format(r"time64\[us\]")),
+    Situation("UUID, kept by *", alone(column(bytes(16), pa.uuid())), UNREADABLE.format("ext.*"),
+              ("--keep", "*"), "apache/spark #55684"),
+    Situation("a half float in a struct", alone(column({"h": None}, pa.struct({"h": pa.float16()}))),
+              UNREADABLE.format("struct<h: halffloat>"), ("--keep", "n.h")),
+    Situation("ORC: a text that would be null", orc_files(STRING, INT),
+              "Column n has two types .*Got: (string|int) in some and (string|int) in others",
+              (*ORC, *KEEP)),
+]  # fmt: skip
+
+FILES: Final = [
+    Situation("a README", beside("README.md", SECRET.encode() * 99), DAMAGED.format("README.md"), ()),
+    Situation("a README, passed over", beside("README.md", SECRET.encode() * 99), [None, None],
+              ("--read-option", "pathGlobFilter=*.parquet")),
+    Situation("a short note behind it", beside("z é%41.txt", b"!"), DAMAGED.format("z é%41.txt"), ()),
+    Situation("what Spark passes over", beside("_SUCCESS", b""), [None, None], ()),
+    Situation("a file of no bytes", beside("0.parquet", b""), [None, None], ()),
+    Situation("Parquet without a footer", beside("z.parquet", lambda f: f.read_bytes()[:-300]),
+              DAMAGED.format("z.parquet"), ()),
+    Situation("a page that is damaged", beside("z %41é.parquet", damaged_page),
+              DAMAGED.format("z %41é.parquet"), ()),
+    Situation("a stale checksum", beside(".b.parquet.crc", b"crc\0\0\0\2\0" + bytes(32)),
+              r"The file .*/b.parquet of the input does not have the checksum .*Remove that file", ()),
+    Situation("brotli", beside("z.parquet", brotli), "The file .*/z.parquet of the input is compressed by",
+              (), "apache/spark #22358"),
+    Situation("an encrypted footer", beside("z.parquet", encrypted), "/z.parquet .*encrypted", ()),
+    Situation("an encrypted column", beside("z.parquet", partial(encrypted, footer=False)),
+              "/z.parquet .*encrypted", ()),
+    Situation("ORC that is cut", orc_files(INT, INT, cut=True), DAMAGED.format("1 %41.orc"), ORC),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [*TYPES, *FILES], ids=lambda case: case.id)
+def test_a_file_is_read_or_named(case: Situation, dptext: Callable[..., Result], tmp_path: Path) -> None:
+    """Rejects values that are other ones without a word, a wrong file's name, and text of exceptions."""
+    case.make(tmp_path / "in")
+    result = dptext(tmp_path / "in", *case.arguments)
+    if isinstance(case.comes, str):
+        assert refused(result, case.comes) and SECRET not in result.output
+        assert not (tmp_path / "out").exists()
+    else:
+        assert result.exit_code == 0, result.output
+        found = [row.get("n") for row in rows_of(tmp_path / "out")]
+        assert len(found) == ROWS * len(case.comes)
+        assert sorted(map(str, found)) == sorted(str(n) for n in case.comes for _ in range(ROWS))
+
+
+@pytest.mark.parametrize("texts", [(NULLS, X), (X, NULLS), (NULLS, NULLS)], ids=["first", "second", "both"])
+@pytest.mark.parametrize("steps", ["one", "incremental"])
+def test_a_text_column_without_values_is_of_null_texts(
+    dptext: Callable[..., Result], tmp_path: Path, texts: tuple[Any, Any], steps: str
+) -> None:
+    """As pandas writes it (fink-client #234): rejects integers, and an error about two types."""
+    two(text=texts)(tmp_path / "in")
+    result = dptext(tmp_path / "in", *(() if steps == "one" else ("--incremental", tmp_path / "state")))
+    assert result.exit_code == 0, result.output
+    found = [row["text"] for row in rows_of(tmp_path / "out")]
+    assert (found.count(None), len(found)) == (ROWS * sum(text is NULLS for text in texts), 2 * ROWS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "arguments"),
+    [
+        (Path.unlink, "is gone since the run began", ()),
+        (lambda file: file.write_bytes(damaged_page(file)), "has another format", ("--incremental", "state")),
+    ],
+    ids=["removed", "damaged, in a batch"],
+)
+def test_a_file_that_changes_after_the_start(
+    dptext: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], Any],
+    message: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Rejects the end of a stream that names no file, and exit code 1 for a fault of the input."""
+    two()(tmp_path / "in")
+    checked = privatize.check_ids
+
+    def check_ids(*given: Any) -> Any:
+        change(tmp_path / "in" / "b.parquet")
+        return checked(*given)
+
+    monkeypatch.setattr(privatize, "check_ids", check_ids)
+    state = (tmp_path / argument if argument == "state" else argument for argument in arguments)
+    result = dptext(tmp_path / "in", *state)
+    assert refused(result, f"The file {tmp_path}/in/b.parquet of the input {message}")
+    assert SECRET not in result.output

@@ -31,6 +31,7 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
 
 OLDEST_JAVA: Final = 17
+LOG_LEVEL: Final = "spark.log.level"
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 
 _START_SECONDS: Final = 60.0
@@ -144,6 +145,11 @@ def start(conf: SparkConf, *, logged: bool) -> None:
     gateway = SparkContext._gateway
     if gateway is None and is_submitted():
         gateway = launch()
+        # Spark's own settings log more than a hundred lines of a run; those of a cluster or user stay.
+        log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+        place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
+        if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
+            conf.set(LOG_LEVEL, "WARN")
     elif gateway is None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

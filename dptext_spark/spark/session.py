@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dptext_spark import interrupts
+from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark import java
 from dptext_spark.spark.failures import condition
@@ -45,8 +46,8 @@ def session(app: str) -> SparkSession:
         settings = {} if java.is_submitted() else local_settings(wanted)
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
         try:
-            with interrupts.held():
-                java.start(conf, logged="spark.log.level" not in wanted.given)
+            with stage("Starting Spark"), interrupts.held():
+                java.start(conf, logged=java.LOG_LEVEL not in wanted.given)
         except (PySparkException, Py4JError, OSError) as error:
             why = condition(error) if isinstance(error, Py4JJavaError) else java.start_failure()
             raise JobError("Spark could not be started", got=why, do=java.see_log()) from None

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import chosen_search
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, printable
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.release import Release
@@ -258,7 +258,7 @@ def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
         sanitized=columns.sanitized,
         remarks=by_key,
     )
-    print(f"Release of {', '.join(columns.sanitized)}", describe(facts), sep="\n")
+    print(printable(f"Release of {', '.join(columns.sanitized)}"), describe(facts), sep="\n")
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Messages never hold row text, tokens of a table or key material.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -60,6 +61,12 @@ class JobError(DptextError):
 def printable(line: str) -> str:
     """Write as escapes what would break a line of a terminal or a page, such as a line break in a name."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+
+
+def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
+    """Refuse bytes that are not UTF-8, as what decodes or encodes them does; the message has one of them."""
+    got = f"{os.fsencode(error.object[error.start : error.start + 1])!r} at place {error.start + 1}"
+    return ConfigError(f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it")
 
 
 def nearest(given: Iterable[str], known: Iterable[str]) -> str:

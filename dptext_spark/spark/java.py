@@ -47,6 +47,8 @@ for argument do
 done
 exec {java} "$@"
 """
+_LOG: Final = "dptext-spark-"
+_KEPT_SECONDS: Final = 7 * 24 * 3600.0
 _shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
 """JAVA_HOMEs of this process, which go with it."""
 
@@ -208,10 +210,16 @@ def await_end_of_jvm() -> None:
 def _open_log() -> int:
     """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
 
-    It is removed at the end, unless :func:`see_log` named it. The JVM writes to the descriptor and knows no
-    path: what it says when the file is gone is lost, not left.
+    It is removed at the end, unless :func:`see_log` named it: then the first run of its owner that starts a
+    week later removes it. The JVM writes to the descriptor and knows no path: what it says when the file is
+    gone is lost, not left.
     """
-    descriptor, name = tempfile.mkstemp(prefix="dptext-spark-", suffix=".log")
+    for old in Path(tempfile.gettempdir()).glob(f"{_LOG}*.log"):
+        with suppress(OSError):
+            found = old.lstat()
+            if found.st_uid == os.getuid() and found.st_mtime < time.time() - _KEPT_SECONDS:
+                old.unlink()
+    descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
     _logs[:] = [Path(name)]
     atexit.register(_logs[0].unlink, missing_ok=True)
     return descriptor

@@ -152,6 +152,13 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
+    if df.isStreaming:
+        raise ConfigError(
+            "A streaming frame cannot be sanitized: ids are checked over all rows",
+            allowed="a frame that is read once",
+            got="a frame of spark.readStream",
+            do="Call it in writeStream.foreachBatch, or run dptext privatize --incremental",
+        )
     check_release_name(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(

@@ -115,14 +115,14 @@ class Table:
     def check_output(
         cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
     ) -> None:
-        """Refuse to replace what exists, unless told to."""
+        """Refuse to replace what exists, unless told to: the output before its reports."""
+        written.check_place(spark, storage, _output(options))
         for what, path in options.files:
             if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
                     do="Choose another place with --reports, or replace it with --mode overwrite",
                 )
-        written.check_place(spark, storage, _output(options))
 
     @cached_property
     def df(self) -> DataFrame:

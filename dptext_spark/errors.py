@@ -33,13 +33,12 @@ class DptextError(Exception):
         self.what, self.allowed, self.got, self.do, self.faults = what, allowed, got, do, faults
 
     def __str__(self) -> str:
-        if self.faults:
-            return "\n  ".join([f"{self.what}:", *self.faults])
-        parts = [f"{self.what}."]
+        parts = [f"{self.what}."] if not self.faults else []
         parts += [f"Allowed: {self.allowed}."] if self.allowed else []
         parts += [f"Got: {self.got}."] if self.got else []
         parts += [f"{self.do}."] if self.do else []
-        return printable(" ".join(parts))
+        listed = ["\n  ".join([f"{self.what}:", *self.faults])] if self.faults else []
+        return " ".join([*listed, *map(printable, parts)])
 
 
 class ConfigError(DptextError):

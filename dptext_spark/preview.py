@@ -45,7 +45,7 @@ def run(options: TryOptions) -> Report:
         try:
             sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
             sentence.encode()
-        except UnicodeError as error:
+        except (UnicodeDecodeError, UnicodeEncodeError) as error:
             raise not_utf8("The sentence on standard input", error) from None
     if not str(sentence).strip():
         do = "Give one as the first argument, or on standard input"

@@ -127,7 +127,8 @@ def test_a_failed_job_has_exit_code_1(dptext: Dptext, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(tables, "session", fail)
     result = dptext()
-    assert (result.exit_code, result.output) == (1, "dptext privatize: The cluster is gone.\n")
+    said = "Loading libraries ...\nOpening the embedding ...\ndptext privatize: The cluster is gone.\n"
+    assert (result.exit_code, result.output) == (1, said)
 
 
 # A file of options
@@ -194,7 +195,7 @@ def test_a_wrong_file_of_options(dptext: Dptext, tmp_path: Path) -> None:
         b"name = 2024-01-01": "--name has a wrong value.*string",
         b"name = ": "is not TOML",
         b"trust-id = true\ntrust-id = false": "is not TOML",
-        b"\xff\xfe": "is not TOML",
+        b"\xff\xfe": "is not UTF-8",
         b"lambda = 0.5": "unknown options.*Got: lambda",
     }.items():
         config.write_bytes(content)
@@ -411,7 +412,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dptext]:
 
     def invoke(command: str, *arguments: Any) -> Result:
         monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM))
-        return CliRunner().invoke(main, [command, *map(str, arguments)])
+        return CliRunner().invoke(main, [command, *map(str, arguments), "--quiet"])
 
     yield invoke
     for number, handler in before.items():

@@ -321,6 +321,6 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
             {**chosen, **parameters}, f"mechanism {name}", {option: option for option in listed}, "is unknown"
         )
     except ConfigError as error:
-        known = f"Parameters of {name}: {', '.join(listed.values())}"
-        raise ConfigError(error.what, allowed=error.allowed, got=error.got, do=known) from None
+        error.do = f"Parameters of {name}: {', '.join(listed.values())}"
+        raise
     return configured

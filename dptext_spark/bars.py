@@ -45,9 +45,7 @@ def stage(doing: str, look: Callable[[tqdm[Any]], None] | None = None) -> Iterat
         yield
     else:
         ended = Event()
-        shape: dict[str, Any] = (
-            {"total": 0, "unit": " tasks"} if look else {"bar_format": "{desc}: {elapsed}"}
-        )
+        shape: dict[str, Any] = {"unit": " tasks"} if look else {"bar_format": "{desc}: {elapsed}"}
         with tqdm(desc=doing, leave=False, **shape) as bar:
 
             def tick() -> None:

@@ -30,6 +30,7 @@ _RUNNING: Final = "Running"
 _ALWAYS: Final = ("config", "help-all", "help")
 _WIDTH: Final = 110
 _LONG: Final = 26  # than which a choice does not stand in front of an option's description
+_APART: Final = "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""  # from Spark's lines, under spark-submit
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
 # What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
@@ -143,11 +144,6 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
 class _Command(click.Command):
     """A command whose errors are one message."""
 
-    def part_from_spark(self) -> None:
-        """Print an empty line under spark-submit, where a terminal shows Spark's lines too."""
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
-            click.echo(err=True)
-
     def invoke(self, ctx: click.Context) -> Any:
         # What libraries log of connections that break off is no message of ours.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -168,8 +164,7 @@ class _Command(click.Command):
                 failure = plain(error, "The job failed")
             if not isinstance(failure, DptextError):
                 raise error from None  # the traceback would show what it came of, and Spark's may quote rows
-            self.part_from_spark()
-            click.echo(f"dptext {ctx.info_name}: {failure}", err=True)
+            click.echo(f"{_APART}dptext {ctx.info_name}: {failure}", err=True)
             ctx.exit(1 if isinstance(failure, JobError) else 2)
 
     def _check_arguments(self, ctx: click.Context) -> None:
@@ -237,12 +232,10 @@ class Job(_Command):
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
         with interrupts.handled(), hidden_progress(quiet), session_settings(settings):
             report = run(options)
-        if as_json or not quiet:
-            self.part_from_spark()
         if as_json:
             click.echo(report.to_json(), nl=False)
         elif not quiet:
-            click.echo(report.describe())
+            click.echo(f"{_APART}{report.describe()}")
         if (said := options.finish(report)) and not quiet:
             click.echo(f"\n{said}", err=as_json)
 

@@ -33,12 +33,11 @@ class DptextError(Exception):
         self.what, self.allowed, self.got, self.do, self.faults = what, allowed, got, do, faults
 
     def __str__(self) -> str:
-        parts = [f"{self.what}."] if not self.faults else []
-        parts += [f"Allowed: {self.allowed}."] if self.allowed else []
+        listed = "\n  ".join([f"{self.what}:", *self.faults]) if self.faults else printable(f"{self.what}.")
+        parts = [f"Allowed: {self.allowed}."] if self.allowed else []
         parts += [f"Got: {self.got}."] if self.got else []
         parts += [f"{self.do}."] if self.do else []
-        listed = ["\n  ".join([f"{self.what}:", *self.faults])] if self.faults else []
-        return " ".join([*listed, *map(printable, parts)])
+        return " ".join([listed, *map(printable, parts)])
 
 
 class ConfigError(DptextError):

@@ -216,8 +216,7 @@ def _open_log() -> int:
     """
     for old in Path(tempfile.gettempdir()).glob(f"{_LOG}*.log"):
         with suppress(OSError):
-            found = old.lstat()
-            if found.st_uid == os.getuid() and found.st_mtime < time.time() - _KEPT_SECONDS:
+            if (file := old.lstat()).st_uid == os.getuid() and file.st_mtime < time.time() - _KEPT_SECONDS:
                 old.unlink()
     descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
     _logs[:] = [Path(name)]

@@ -153,12 +153,8 @@ def privatize(
         DptextError: Columns, ids or parameters are wrong.
     """
     if df.isStreaming:
-        raise ConfigError(
-            "A streaming frame cannot be sanitized: ids are checked over all rows",
-            allowed="a frame that is read once",
-            got="a frame of spark.readStream",
-            do="Call it in writeStream.foreachBatch, or run dptext privatize --incremental",
-        )
+        do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
+        raise ConfigError("A streaming frame cannot be sanitized: ids are checked over all rows", do=do)
     check_release_name(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(

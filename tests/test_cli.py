@@ -341,7 +341,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         with progress_bar([1], anywhere=True, desc="a bar") as bar:
             list(bar)
         given.clear()
-        given.update(WANTED.get().given)
+        given.update(WANTED.get())
         return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
 
     monkeypatch.setattr("dptext_spark.jobs.privatize.run", run)
@@ -386,7 +386,7 @@ def test_what_spark_is_told(dptext: Dptext, finished: dict[str, str]) -> None:
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
     assert dptext(*settings, "--quiet").exit_code == 0
     assert finished == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
-    assert dptext().exit_code == 0 and finished == {} == WANTED.get().given
+    assert dptext().exit_code == 0 and finished == {} == WANTED.get()
     for value in ("spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"):
         result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
         assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Event, Thread
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 _HIDDEN: Final = ContextVar("hidden", default=False)
+_SECONDS: Final = 0.5
 
 
 @contextmanager
@@ -32,23 +33,27 @@ def progress_bar(iterable: Iterable[Any] | None = None, *, anywhere: bool = Fals
 
 
 @contextmanager
-def stage(doing: str, bar: Callable[[str], AbstractContextManager[None]] | None = None) -> Iterator[None]:
-    """Say on stderr what is being done: on a terminal by a ``bar`` or a clock, elsewhere in a line."""
+def stage(doing: str, look: Callable[[tqdm[Any]], None] | None = None) -> Iterator[None]:
+    """Say on stderr what is being done: on a terminal by a clock or a bar of tasks, elsewhere in a line.
+
+    ``look``, called twice a second, gives the bar its numbers, until it fails or the block has ended.
+    """
     if _HIDDEN.get():
         yield
     elif not sys.stderr.isatty():
         print(f"{doing} ...", file=sys.stderr, flush=True)
         yield
-    elif bar is not None:
-        with bar(doing):
-            yield
     else:
         ended = Event()
-        with tqdm(desc=doing, bar_format="{desc}: {elapsed}", leave=False) as clock:
+        shape: dict[str, Any] = {"unit": " tasks"} if look else {"bar_format": "{desc}: {elapsed}"}
+        with tqdm(desc=doing, leave=False, **shape) as bar:
 
             def tick() -> None:
-                while not ended.wait(0.5):
-                    clock.refresh()
+                with suppress(Exception):
+                    while not ended.wait(_SECONDS):
+                        if look is not None:
+                            look(bar)
+                        bar.refresh()
 
             thread = Thread(target=tick, daemon=True)
             thread.start()
@@ -56,4 +61,4 @@ def stage(doing: str, bar: Callable[[str], AbstractContextManager[None]] | None 
                 yield
             finally:
                 ended.set()
-                thread.join()
+                thread.join(timeout=2 * _SECONDS)  # a JVM that has died or hangs answers no question

@@ -18,8 +18,8 @@ from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
-from dptext_spark.bars import hidden_progress
-from dptext_spark.errors import ConfigError, DptextError, JobError, nearest
+from dptext_spark.bars import hidden_progress, stage
+from dptext_spark.errors import ConfigError, DptextError, JobError, nearest, not_utf8
 from dptext_spark.faults import leaves, range_of
 from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.spark.settings import session_settings
@@ -30,6 +30,7 @@ _RUNNING: Final = "Running"
 _ALWAYS: Final = ("config", "help-all", "help")
 _WIDTH: Final = 110
 _LONG: Final = 26  # than which a choice does not stand in front of an option's description
+_APART: Final = "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""  # from Spark's lines, under spark-submit
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
 # What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
@@ -147,6 +148,7 @@ class _Command(click.Command):
         # What libraries log of connections that break off is no message of ours.
         logging.getLogger().addHandler(logging.NullHandler())
         try:
+            self._check_arguments(ctx)
             with interrupts.handled():
                 return super().invoke(ctx)
         except interrupts.Interrupted as signal:
@@ -162,8 +164,18 @@ class _Command(click.Command):
                 failure = plain(error, "The job failed")
             if not isinstance(failure, DptextError):
                 raise error from None  # the traceback would show what it came of, and Spark's may quote rows
-            click.echo(f"dptext {ctx.info_name}: {failure}", err=True)
+            click.echo(f"{_APART}dptext {ctx.info_name}: {failure}", err=True)
             ctx.exit(1 if isinstance(failure, JobError) else 2)
+
+    def _check_arguments(self, ctx: click.Context) -> None:
+        """Refuse what no path, column or word is that Spark can read."""
+        for param in self.params:
+            given = ctx.params.get(str(param.name))
+            for value in given if isinstance(given, tuple) else (given,):
+                try:
+                    str(value).encode()
+                except UnicodeEncodeError as error:
+                    raise not_utf8(f"The value of {param.get_error_hint(ctx)}", error) from None
 
 
 class Job(_Command):
@@ -214,14 +226,16 @@ class Job(_Command):
         file = {} if config is None else read_config(config, {*names.values()})
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
-        run = import_module(self.model.runner.format(command=self.model.command)).run
+        settings, loading = _pairs(spark_conf), hidden_progress(quiet or not self.model.on_spark)
+        with loading, stage("Loading libraries"):
+            run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
-        with interrupts.handled(), hidden_progress(quiet), session_settings(_pairs(spark_conf)):
+        with interrupts.handled(), hidden_progress(quiet), session_settings(settings):
             report = run(options)
         if as_json:
             click.echo(report.to_json(), nl=False)
         elif not quiet:
-            click.echo(report.describe())
+            click.echo(f"{_APART}{report.describe()}")
         if (said := options.finish(report)) and not quiet:
             click.echo(f"\n{said}", err=as_json)
 
@@ -266,10 +280,12 @@ def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
         ConfigError: The file cannot be read, is not TOML, or has an unknown key.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"The configuration file {path} cannot be read", got=str(error.strerror)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise not_utf8(f"The configuration file {path}", error) from None
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
     if unknown := [key for key in values if key not in allowed]:
         raise ConfigError(

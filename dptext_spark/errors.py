@@ -6,8 +6,13 @@ Messages never hold row text, tokens of a table or key material.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
-from typing import Any
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+# Controls, line ends, what turns the direction of writing, and halves of characters.
+_UNSEEN: Final = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class DptextError(Exception):
@@ -18,18 +23,21 @@ class DptextError(Exception):
         allowed: What would be accepted.
         got: What was given; never row content or key material.
         do: What to do about it.
+        faults: Messages of errors that this one lists, a line each.
     """
 
-    def __init__(self, what: str, *, allowed: str = "", got: str = "", do: str = "") -> None:
+    def __init__(
+        self, what: str, *, allowed: str = "", got: str = "", do: str = "", faults: Sequence[str] = ()
+    ) -> None:
         super().__init__(what)  # what unpickling gives back; the rest comes with the attributes
-        self.what, self.allowed, self.got, self.do = what, allowed, got, do
+        self.what, self.allowed, self.got, self.do, self.faults = what, allowed, got, do, faults
 
     def __str__(self) -> str:
-        parts = [f"{self.what}."]
-        parts += [f"Allowed: {self.allowed}."] if self.allowed else []
+        listed = "\n  ".join([f"{self.what}:", *self.faults]) if self.faults else printable(f"{self.what}.")
+        parts = [f"Allowed: {self.allowed}."] if self.allowed else []
         parts += [f"Got: {self.got}."] if self.got else []
         parts += [f"{self.do}."] if self.do else []
-        return " ".join(parts)
+        return " ".join([listed, *map(printable, parts)])
 
 
 class ConfigError(DptextError):
@@ -46,6 +54,17 @@ class BundleError(DptextError):
 
 class JobError(DptextError):
     """A run failed although its options and its input's shape are right; the exit code is 1."""
+
+
+def printable(line: str) -> str:
+    """Write as escapes what would break a line of a terminal or a page, such as a line break in a name."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+
+
+def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
+    """Refuse bytes that are not UTF-8, as what decodes or encodes them does; the message has one of them."""
+    got = f"{os.fsencode(error.object[error.start : error.start + 1])!r} at place {error.start + 1}"
+    return ConfigError(f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it")
 
 
 def nearest(given: Iterable[str], known: Iterable[str]) -> str:
@@ -72,6 +91,5 @@ def all_of(*steps: Callable[[], Any]) -> list[Any]:
     if len(distinct) == 1:
         raise failures[0]
     if distinct:
-        listed = "\n  ".join(distinct).rstrip(".")
-        raise ConfigError(f"{len(distinct)} things are wrong:\n  {listed}")
+        raise ConfigError(f"{len(distinct)} things are wrong", faults=[*distinct])
     return results

@@ -37,7 +37,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.errors import ConfigError, JobError, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.evaluation.target import Target as EvaluationTarget
@@ -277,8 +277,7 @@ class Options(BaseModel):
             options = cls.model_construct(**given)
         problems += map(str, options.conflicts())
         if problems:
-            listed = "\n  ".join(dict.fromkeys(problems)).rstrip(".")
-            raise ConfigError(f"Options of {cls.command} are wrong:\n  {listed}")
+            raise ConfigError(f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)])
         return options
 
 
@@ -450,7 +449,8 @@ class TableOptions(InputOptions):
         if self.dry_run:
             but = f" except the report: {self.report_path}" if self.reports else "."
             return f"Dry run: all options are right, nothing was written{but}"
-        return "\n".join(f"{what}: {path}" for what, path in (("Output", self.output), *self.files))
+        places = (("Output", self.output), *self.files)
+        return "\n".join(printable(f"{what}: {path}") for what, path in places)
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""

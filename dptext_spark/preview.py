@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, all_of
+from dptext_spark.errors import ConfigError, all_of, not_utf8
 from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Report, embedding_json
@@ -42,7 +42,11 @@ def run(options: TryOptions) -> Report:
     )
     sentence = options.sentence
     if sentence in (None, "-"):
-        sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
+        try:
+            sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
+            sentence.encode()
+        except (UnicodeDecodeError, UnicodeEncodeError) as error:
+            raise not_utf8("The sentence on standard input", error) from None
     if not str(sentence).strip():
         do = "Give one as the first argument, or on standard input"
         raise ConfigError("There is no sentence to try", do=do)

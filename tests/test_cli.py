@@ -127,7 +127,8 @@ def test_a_failed_job_has_exit_code_1(dptext: Dptext, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(tables, "session", fail)
     result = dptext()
-    assert (result.exit_code, result.output) == (1, "dptext privatize: The cluster is gone.\n")
+    said = "Loading libraries ...\nOpening the embedding ...\ndptext privatize: The cluster is gone.\n"
+    assert (result.exit_code, result.output) == (1, said)
 
 
 # A file of options
@@ -194,7 +195,7 @@ def test_a_wrong_file_of_options(dptext: Dptext, tmp_path: Path) -> None:
         b"name = 2024-01-01": "--name has a wrong value.*string",
         b"name = ": "is not TOML",
         b"trust-id = true\ntrust-id = false": "is not TOML",
-        b"\xff\xfe": "is not TOML",
+        b"\xff\xfe": "is not UTF-8",
         b"lambda = 0.5": "unknown options.*Got: lambda",
     }.items():
         config.write_bytes(content)
@@ -340,7 +341,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         with progress_bar([1], anywhere=True, desc="a bar") as bar:
             list(bar)
         given.clear()
-        given.update(WANTED.get().given)
+        given.update(WANTED.get())
         return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
 
     monkeypatch.setattr("dptext_spark.jobs.privatize.run", run)
@@ -385,7 +386,7 @@ def test_what_spark_is_told(dptext: Dptext, finished: dict[str, str]) -> None:
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
     assert dptext(*settings, "--quiet").exit_code == 0
     assert finished == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
-    assert dptext().exit_code == 0 and finished == {} == WANTED.get().given
+    assert dptext().exit_code == 0 and finished == {} == WANTED.get()
     for value in ("spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"):
         result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
         assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")
@@ -411,7 +412,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dptext]:
 
     def invoke(command: str, *arguments: Any) -> Result:
         monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM))
-        return CliRunner().invoke(main, [command, *map(str, arguments)])
+        return CliRunner().invoke(main, [command, *map(str, arguments), "--quiet"])
 
     yield invoke
     for number, handler in before.items():

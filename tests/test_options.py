@@ -342,7 +342,7 @@ def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatc
     command = Job(CountOptions)
     assert (command.name, command.help) == ("count", "Count to a number.")
     done = CliRunner().invoke(command, ["--number", "3"])
-    assert (done.exit_code, done.output) == (0, "counted to 3\n")
+    assert (done.exit_code, done.output) == (0, "Loading libraries ...\ncounted to 3\n")
     refused = CliRunner().invoke(command, ["--number", "0"], prog_name="count")
     assert refused.exit_code == 2
     assert refused.output.startswith("dptext count: Options of count are wrong:\n")

@@ -14,6 +14,7 @@ import click
 import pyarrow.parquet as pq
 
 from dptext_spark import interrupts
+from dptext_spark.bars import stage
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
@@ -46,7 +47,8 @@ def run(folder: Path) -> None:
     Raises:
         DptextError: A step failed.
     """
-    from dptext_spark.jobs import privatize  # loads pyspark, which takes a while
+    with stage("Loading libraries"):
+        from dptext_spark.jobs import privatize  # and pyspark
 
     folder.mkdir(parents=True, exist_ok=True)
     table, bundle = folder / "queries.parquet", folder / "glove-50d"

@@ -82,8 +82,7 @@ def run(options: CalibrateOptions) -> Report:
     if is_plain() and local_path(place):
         check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
-    with stage("Starting Spark"):
-        spark = session("dptext calibrate")
+    spark = session("dptext calibrate")
     storage = Storage(spark)
     reports: list[Report] = []
 
@@ -116,14 +115,13 @@ def _measured(
     folder: str,
 ) -> dict[str, Any]:
     """Measure grids, search for the target, and write the tables; give the facts."""
-    bar = partial(progress, spark)
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
-    with stage(f"Measuring {grids[0].words:,} words at epsilon {epsilons}", bar):
+    with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {epsilons}"):
         tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
     found = []
     for grid in grids:
         if target is not None:
-            with stage(f"Searching the epsilon at which {grid.name} meets {target}", bar):
+            with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
                 look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
                 found.append(tuned(target, grid, look, release_words=options.release_words))
     added = {
@@ -133,11 +131,11 @@ def _measured(
     }
     if added:
         # A release takes the epsilon that was found: the tables have it too.
-        with stage("Measuring words at the epsilons that were found", bar):
+        with progress(spark, "Measuring words at the epsilons that were found"):
             tables.append(measure.tables(spark, bundle, [*added.values()], place=f"{folder}-found"))
     whole = [grid.also_at(added.get(grid.name, grid)) for grid in grids]
 
-    with stage("Adding up", bar):
+    with progress(spark, "Adding up"):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         batches = measure.batch_means(words, AVERAGED)
         rows = summary(whole, measure.moments(words, outputs), batches, measure.guesses(outputs))
@@ -155,7 +153,7 @@ def _measured(
             table = pa.concat_tables(grid.examples(embedding, examples) for grid in whole)
         named["examples"] = spark.createDataFrame(table), ("word", "output")
         shown = _most_frequent(table, embedding)
-    with stage("Writing tables", bar):
+    with progress(spark, "Writing tables"):
         for name, (df, columns) in named.items():
             (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
     with stage("Measuring distances between words"):

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
+from dptext_spark.bars import stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
@@ -100,12 +101,13 @@ def run(options: EvaluateOptions) -> Report:
     policy, read, *_ = all_of(
         lambda: options.policy, format_of, check_here, lambda: check_names(options, _columns(options))
     )
-    embedding = Embedding.open(options.embedding)
-    sizes = options.release_words or (None,)
-    searches: list[Search] = all_of(
-        *(partial(options.search_over, embedding, size) for size in sizes),
-        *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-    )[: len(sizes)]
+    with stage("Opening the embedding"):
+        embedding = Embedding.open(options.embedding)
+        sizes = options.release_words or (None,)
+        searches: list[Search] = all_of(
+            *(partial(options.search_over, embedding, size) for size in sizes),
+            *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
+        )[: len(sizes)]
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)

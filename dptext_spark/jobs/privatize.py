@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+from dptext_spark.bars import stage
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
@@ -50,8 +51,9 @@ def run(options: PrivatizeOptions) -> Report:
         lambda: kind.check_paths(options),
         lambda: check_names(options, _columns(options)),
     )
-    release, guarantee = open_release(options)
-    recall = recall_of(release.search, release.mechanism, release.embedding)
+    with stage("Opening the embedding"):
+        release, guarantee = open_release(options)
+        recall = recall_of(release.search, release.mechanism, release.embedding)
     table = kind.open("dptext privatize", options, _columns(options))
     spark = table.df.sparkSession
     with plain_errors(FAILED if options.incremental is None else CUT_OFF):

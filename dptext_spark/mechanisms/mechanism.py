@@ -123,9 +123,10 @@ class Mechanism(Parameters, ABC):
         try:
             super().__init__(**parameters)
         except ValidationError as error:
-            first, *others = found = faults(error, called, unknown=unknown, known=names.values())
-            listed = "\n  ".join([f"Parameters of {owner} are wrong:", *found]) if others else first
-            raise ConfigError(listed.rstrip(".")) from None
+            found = faults(error, called, unknown=unknown, known=names.values())
+            if len(found) == 1:
+                raise ConfigError(found[0].rstrip(".")) from None
+            raise ConfigError(f"Parameters of {owner} are wrong", faults=found) from None
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """Name what was chosen; what is by default goes without saying."""
@@ -320,6 +321,6 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
             {**chosen, **parameters}, f"mechanism {name}", {option: option for option in listed}, "is unknown"
         )
     except ConfigError as error:
-        known = f"Parameters of {name}: {', '.join(listed.values())}"
-        raise ConfigError(error.what, allowed=error.allowed, got=error.got, do=known) from None
+        error.do = f"Parameters of {name}: {', '.join(listed.values())}"
+        raise
     return configured

@@ -14,7 +14,7 @@ from typing import Any, Final
 from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.calibration.recall import Recall
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, DptextError
+from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.release import Release
 
@@ -324,7 +324,7 @@ def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | N
     lines = (
         f"{name}: {_vectors_line(c) if 'released' in c else _words_line(c)}" for name, c in columns.items()
     )
-    return "\n".join([f"Rows: {rows:,}{added}", *lines])
+    return "\n".join([f"Rows: {rows:,}{added}", *map(printable, lines)])
 
 
 def _words_line(counts: Facts) -> str:
@@ -359,14 +359,16 @@ def describe(facts: Facts) -> str:
     """Say guarantee, scope and counts of a released table in plain words."""
     said: list[str] = []
     if "guarantee" in facts:
-        said += ["Guarantee", facts["guarantee"]["summary"], ""]
+        said += ["Guarantee", *facts["guarantee"]["summary"].split("\n"), ""]
     for guarantee in facts.get("guarantees", ()):
-        said += [f"Guarantee of {', '.join(guarantee['columns'])}", guarantee["summary"], ""]
+        columns, lines = ", ".join(guarantee["columns"]), guarantee["summary"].split("\n")
+        said += [f"Guarantee of {columns}", *lines, ""]
     if "row_budget" in facts:
         said += ["Budget of each row", facts["row_budget"]["said"], ""]
     said += ["Scope", *facts["scope"], *facts["private_scope"], facts["row_id"]]
     if facts["rows"] is not None:
-        said += ["", describe_counts(facts["rows"], facts["columns"], facts.get("added_rows"))]
+        counts = describe_counts(facts["rows"], facts["columns"], facts.get("added_rows"))
+        said += ["", *counts.split("\n")]
     elif "coverage" in facts:
         said += ["", "Coverage, only for those who run the job"]
         said += [f"{name}: {found['said']}" for name, found in facts["coverage"].items()]
@@ -380,5 +382,5 @@ def describe(facts: Facts) -> str:
         said += ["", *facts["persons"]["said"]]
     if ledger := facts.get("ledger"):
         of = f", the last of {len(ledger)} batches" if len(ledger) > 1 else ""
-        said += ["", f"Ledger{of}", ledger[-1]["said"]]
-    return "\n".join(said)
+        said += ["", f"Ledger{of}", *ledger[-1]["said"].split("\n")]
+    return "\n".join(map(printable, said))

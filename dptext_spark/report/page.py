@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from dptext_spark.errors import printable
 from dptext_spark.report.drawing import HTML, PLOTS
 
 # Narrow, so that letters stay readable where a phone shows a figure 330 pixels wide.
@@ -79,6 +80,7 @@ def write_page(folder: Path, page: Mapping[str, Any]) -> None:
         loader=PackageLoader("dptext_spark.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -96,14 +98,15 @@ def number(value: float | None) -> str:
 
 def _marked(text: str) -> Markup:
     """Write N_w with its index, and what stands between backticks as code."""
-    with_index = re.sub(r"\b([A-Z])_(w|eta|inf|0)\b", r"\1<sub>\2</sub>", str(escape(text)))
+    with_index = re.sub(r"\b([A-Z])_(w|eta|inf|0)\b", r"\1<sub>\2</sub>", str(escape(printable(text))))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", with_index))
 
 
 def _command(line: str) -> Markup:
     """Write a command as code, whose options are not broken at their hyphens."""
     parts = (
-        Markup("<span>{}</span>").format(p) if p.startswith("--") else escape(p) for p in line.split(" ")
+        Markup("<span>{}</span>").format(p) if p.startswith("--") else escape(p)
+        for p in printable(line).split(" ")
     )
     return Markup("<code>{}</code>").format(Markup(" ").join(parts))
 

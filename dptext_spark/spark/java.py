@@ -31,6 +31,7 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
 
 OLDEST_JAVA: Final = 17
+LOG_LEVEL: Final = "spark.log.level"
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 
 _START_SECONDS: Final = 60.0
@@ -46,6 +47,8 @@ for argument do
 done
 exec {java} "$@"
 """
+_LOG: Final = "dptext-spark-"
+_KEPT_SECONDS: Final = 7 * 24 * 3600.0
 _shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
 """JAVA_HOMEs of this process, which go with it."""
 
@@ -144,6 +147,11 @@ def start(conf: SparkConf, *, logged: bool) -> None:
     gateway = SparkContext._gateway
     if gateway is None and is_submitted():
         gateway = launch()
+        # Spark's own settings log more than a hundred lines of a run; those of a cluster or user stay.
+        log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+        place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
+        if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
+            conf.set(LOG_LEVEL, "WARN")
     elif gateway is None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -202,10 +210,15 @@ def await_end_of_jvm() -> None:
 def _open_log() -> int:
     """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
 
-    It is removed at the end, unless :func:`see_log` named it. The JVM writes to the descriptor and knows no
-    path: what it says when the file is gone is lost, not left.
+    It is removed at the end, unless :func:`see_log` named it: then the first run of its owner that starts a
+    week later removes it. The JVM writes to the descriptor and knows no path: what it says when the file is
+    gone is lost, not left.
     """
-    descriptor, name = tempfile.mkstemp(prefix="dptext-spark-", suffix=".log")
+    for old in Path(tempfile.gettempdir()).glob(f"{_LOG}*.log"):
+        with suppress(OSError):
+            if (file := old.lstat()).st_uid == os.getuid() and file.st_mtime < time.time() - _KEPT_SECONDS:
+                old.unlink()
+    descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
     _logs[:] = [Path(name)]
     atexit.register(_logs[0].unlink, missing_ok=True)
     return descriptor

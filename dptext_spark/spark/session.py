@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dptext_spark import interrupts
+from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark import java
 from dptext_spark.spark.failures import condition
-from dptext_spark.spark.settings import WANTED, Wanted
+from dptext_spark.spark.settings import WANTED
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGED: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
@@ -45,26 +47,26 @@ def session(app: str) -> SparkSession:
         settings = {} if java.is_submitted() else local_settings(wanted)
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
         try:
-            with interrupts.held():
-                java.start(conf, logged="spark.log.level" not in wanted.given)
+            with stage("Starting Spark"), interrupts.held():
+                java.start(conf, logged=java.LOG_LEVEL not in wanted)
         except (PySparkException, Py4JError, OSError) as error:
             why = condition(error) if isinstance(error, Py4JJavaError) else java.start_failure()
             raise JobError("Spark could not be started", got=why, do=java.see_log()) from None
     spark = SparkSession.builder.appName(app).getOrCreate()
     if running or java.is_submitted():
-        if fixed := [name for name in wanted.given if not spark.conf.isModifiable(name)]:
+        if fixed := [name for name in wanted if not spark.conf.isModifiable(name)]:
             raise ConfigError(
                 "A Spark session that runs already cannot take settings",
                 allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
                 got=", ".join(fixed),
                 do="Give them to spark-submit, with --conf",
             )
-        for name, value in wanted.given.items():
+        for name, value in wanted.items():
             spark.conf.set(name, value)
     return spark
 
 
-def local_settings(wanted: Wanted) -> dict[str, str]:
+def local_settings(wanted: Mapping[str, str]) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
-    options = " ".join(filter(None, (_LOGGED, wanted.given.get(_JAVA_OPTIONS))))
-    return {**_LOCAL_SETTINGS, **wanted.given, _JAVA_OPTIONS: options}
+    options = " ".join(filter(None, (_LOGGED, wanted.get(_JAVA_OPTIONS))))
+    return {**_LOCAL_SETTINGS, **wanted, _JAVA_OPTIONS: options}

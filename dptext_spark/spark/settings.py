@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The user's own settings of a session, which may hold passwords and are never shown."""
-
-    given: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-NOTHING: Final = Wanted()
-WANTED: Final = ContextVar("wanted", default=NOTHING)
+WANTED: Final[ContextVar[Mapping[str, str]]] = ContextVar("wanted", default=MappingProxyType({}))
+"""The user's own settings of a session, which may hold passwords and are never shown."""
 
 
 @contextmanager
 def session_settings(given: Mapping[str, str]) -> Iterator[None]:
     """Have the session that is used meanwhile get the user's settings."""
-    token = WANTED.set(Wanted(given=given))
+    token = WANTED.set(given)
     try:
         yield
     finally:

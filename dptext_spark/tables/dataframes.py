@@ -20,7 +20,7 @@ from pyspark.sql.types import NullType
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import chosen_search
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, printable
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.release import Release
@@ -154,6 +154,9 @@ def privatize(
     Raises:
         DptextError: Columns, ids or parameters are wrong.
     """
+    if df.isStreaming:
+        do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
+        raise ConfigError("A streaming frame cannot be sanitized: ids are checked over all rows", do=do)
     check_release_name(key, name)
     void = [field.name for field in df.schema if isinstance(field.dataType, NullType)]
     df = df.withColumns({each: quoted(each).cast("string") for each in void})  # null texts
@@ -262,7 +265,7 @@ def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
         sanitized=columns.sanitized,
         remarks=by_key,
     )
-    print(f"Release of {', '.join(columns.sanitized)}", describe(facts), sep="\n")
+    print(printable(f"Release of {', '.join(columns.sanitized)}"), describe(facts), sep="\n")
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def is_plain() -> bool:
     configured = any(name in os.environ for name in _ELSEWHERE.split())
     configured |= Path(pyspark.__file__).with_name("conf").exists()
     # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
-    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get().given)
+    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get())
     return not configured and not java.is_running()
 
 

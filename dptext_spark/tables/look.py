@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dptext_spark.lookup import WordReader
+from dptext_spark.spark.progress import progress
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
@@ -148,7 +149,9 @@ class Sample:
         selected.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", SAMPLE_TASKS)
         work = partial(_sample, self.reader, columns.ways(self.table))
         counted = narrow.mapInArrow(work, from_arrow_schema(_SAMPLE))
-        if tasks := counted.limit(SAMPLE_TASKS).collect():
+        with progress(selected.sparkSession, "Looking at a sample"):
+            tasks = counted.limit(SAMPLE_TASKS).collect()
+        if tasks:
             by_column = zip(*(task["coverage"] for task in tasks), strict=True)
             self.found = dict(zip(columns.sanitized, map(Coverage.sum, by_column), strict=True))
         if words := sorted(count for task in tasks for count in task["words"]):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
@@ -78,8 +79,13 @@ class Table:
         Raises:
             DptextError: Options or input are wrong.
         """
-        read, written = chosen_formats(options, grows=cls.grows)
         spark = own_session(session(app))
+        with stage("Opening the table"):
+            return cls._open(spark, options, columns)
+
+    @classmethod
+    def _open(cls, spark: SparkSession, options: TableOptions, columns: TableColumns) -> Self:
+        read, written = chosen_formats(options, grows=cls.grows)
         storage = Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
             check_places(storage, _places(options, read, written))
@@ -114,14 +120,14 @@ class Table:
     def check_output(
         cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
     ) -> None:
-        """Refuse to replace what exists, unless told to."""
+        """Refuse to replace what exists, unless told to: the output before its reports."""
+        written.check_place(spark, storage, _output(options))
         for what, path in options.files:
             if not (options.overwrite or options.append) and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
                     do="Choose another place with --reports, or replace it with --mode overwrite",
                 )
-        written.check_place(spark, storage, _output(options))
 
     @cached_property
     def df(self) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,18 @@ _CLEAR: Final = rf"^[A-Za-z0-9]+(?:{_CLEAR_JOINER}[A-Za-z0-9]+)+\.?$"
 # Runes, and the syllables of Canada.
 _RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
 
-# Entries of each worker's two caches: some tens of MB at most, and nearly all that occur.
+# Entries of each worker's two caches, of strings that are no longer than this: some tens of MB at most, and
+# nearly all that occur.
 _CACHED: Final = 1 << 17
+_SHORT: Final = 32
+
+Result = TypeVar("Result")
+
+
+def _cached_if_short(function: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Remember what is made of short strings: a few long ones would fill a worker's memory."""
+    cached = lru_cache(maxsize=_CACHED)(function)
+    return lambda text: cached(text) if len(text) <= _SHORT else function(text)
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
@@ -51,7 +61,7 @@ def vocabulary_forms(token: str) -> tuple[str, ...]:
     return (*lookup_forms(" ".join(words)), *(lookup_forms("_".join(words)) if len(words) > 1 else ()))
 
 
-@lru_cache(maxsize=_CACHED)
+@_cached_if_short
 def _fold(token: str) -> str:
     """Fold what lower case makes of a token into one form."""
     return lookup_form(lookup_form(token).casefold())
@@ -123,7 +133,7 @@ class JoinedWords:
         def is_word(token: str) -> bool:
             return not self.words.isdisjoint(vocabulary_forms(token))
 
-        return lru_cache(maxsize=_CACHED)(is_word)
+        return _cached_if_short(is_word)
 
     def _cut(self, text: str) -> list[str]:
         tokens, longest = self.base(text), self.longest

@@ -126,10 +126,11 @@ def command(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: P
 def refused(result: Result, message: str, code: int = 2) -> bool:
     """Say whether a run ended with one message of one line, without a Python traceback.
 
-    It may have warned of unknown words before.
+    It may have named its stages and warned of unknown words before.
     """
     assert result.exit_code == code, result.output
-    lines = [line for line in result.output.splitlines() if not line.startswith("Warning, for those who run")]
+    lines = [line for line in result.output.splitlines() if not line.endswith(" ...")]
+    lines = [line for line in lines if not line.startswith("Warning, for those who run")]
     assert len(lines) == 1, result.output
     assert re.match("dptext (privatize|vectors): ", lines[0])
     assert re.search(message, lines[0]), result.output

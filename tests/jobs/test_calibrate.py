@@ -236,7 +236,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
             run(ring, place, overwrite=True, words=2, runs=5, epsilon=(2.0,))
     assert (
         "Warning: report.html and plots will not be drawn, as jinja2 is not installed. "
-        "Run: pip install 'dptext-spark[report]'\nStarting Spark ...\n"
+        "Run: pip install 'dptext-spark[report]'\nMeasuring 2 words at epsilon 2 ...\n"
     ) in capsys.readouterr().err
     assert (place / "calibration.json").read_bytes() == (laplace / "calibration.json").read_bytes()
     assert (place / "transitions").exists() and os.listdir(tmp_path) == ["out"]
@@ -256,7 +256,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
     assert f"\nPage: {place}/report.html\n" in result.stdout
     stages = result.stderr.splitlines()
     assert stages == [
-        *("Opening the embedding ...", "Starting Spark ...", "Measuring 5 words at epsilon 7, 9 ..."),
+        *("Loading libraries ...", "Opening the embedding ...", "Measuring 5 words at epsilon 7, 9 ..."),
         *("Adding up ...", "Measuring the words of --example ...", "Writing tables ..."),
         *("Measuring distances between words ...", "Writing the report ..."),
     ]

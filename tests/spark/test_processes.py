@@ -33,7 +33,7 @@ class Run:
         self.folder, self.temporary = folder, folder / "tmp"
         options = ["--input", "in", "--output", "out", "--embedding", str(embedding.path), "--text", "text"]
         self.process = subprocess.Popen(
-            [*program, *options, "--mechanism", "laplace", "--epsilon", "10"],
+            [*program, *options, "--mechanism", "laplace", "--epsilon", "10", "--quiet"],
             cwd=folder,
             # This tree's package, and its own temporary folder for logs.
             env=spark_environment() | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)} | env,

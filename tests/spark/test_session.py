@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +93,26 @@ def test_a_jvm_is_told_to_end_and_then_made_to(
         found = process.poll()
         process.kill()
     assert found == ended
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "stays"),
+    [
+        pytest.param("dptext-spark-a.log", 8, False, id="of a run that failed a week ago"),
+        pytest.param("dptext-spark-a.log", 6, True, id="of one that failed this week"),
+        pytest.param("dptext-spark-a.txt", 8, True, id="no log of ours"),
+    ],
+)
+def test_a_log_that_a_message_named_goes_after_a_week(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, days: int, stays: bool
+) -> None:
+    """Rejects logs that fill the disk, and one that goes before it is read."""
+    monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(java, "_logs", [])
+    (tmp_path / name).touch()
+    os.utime(tmp_path / name, (then := time.time() - days * 24 * 3600, then))
+    os.close(java._open_log())
+    assert (tmp_path / name).exists() == stays
 
 
 def test_a_log_is_its_owners_and_says_why_spark_did_not_start(

@@ -18,7 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from dptext_spark import Embedding, Laplace, NoiseKey, ReleaseCounts, privatize, privatize_udf, register_udf
+from dptext_spark import (
+    Embedding,
+    Laplace,
+    NoiseKey,
+    ReleaseCounts,
+    TextPrivatizer,
+    privatize,
+    privatize_udf,
+    register_udf,
+)
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.sanitizer import TokenCounts
 from tests.helpers.tables import RING_WORDS, by_id, spark_settings, texts
@@ -58,6 +67,17 @@ def reference(ring: Embedding, ids: list[Any], values: list[Any], column: str = 
 def ours(ring: Embedding, mechanism: Laplace = MECHANISM, **options: Any) -> Sanitize:
     given = {"id": "id", "text": "text", "keep": "id", "trust_id": True, **KEYED, **options}
     return lambda df: privatize(df, embedding=ring, mechanism=mechanism, **given)
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["privatize(df)", "TextPrivatizer"])
+def test_a_streaming_frame_is_refused_in_one_sentence(
+    spark: SparkSession, ring: Embedding, staged: bool
+) -> None:
+    """Rejects Spark's "Queries with streaming sources must be executed ..." of a check; byzer-lang #1620."""
+    frame = spark.readStream.format("rate").load()
+    given: dict[str, Any] = {"embedding": ring, "mechanism": MECHANISM, "id": "value", "text": "timestamp"}
+    with pytest.raises(ConfigError, match=r"A streaming frame .*foreachBatch, or run dptext .*--incr"):
+        TextPrivatizer(**given).transform(frame) if staged else privatize(frame, **given)
 
 
 # Columns, types, rows

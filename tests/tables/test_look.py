@@ -165,14 +165,14 @@ def test_a_run_tells_it_before_it_writes(
     write_table(tmp_path / "known" / "known.parquet", {"id": [99], "text": ["w01 w02"]})
     dry = dptext(tmp_path / "known", "--dry-run", "--where", "id = 99")
     assert "\ntext: 100.0% of 2 words are in the vocabulary (a sample of 1 rows)\n" in dry.stdout
-    assert dry.exit_code == 0 and dry.stderr == ""
+    assert dry.exit_code == 0 and "Warning" not in dry.stderr
     dry = dptext(tmp_path / "known", "--dry-run", "--where", "id > 99")
     assert "\ntext: no words in a sample of 0 rows\n" in dry.stdout
     with monkeypatch.context() as patch:
         patch.setattr(Parquet, "write", write)
         refused = dptext(table, "--oov", "fail")
     assert refused.exit_code == 2
-    first, second = refused.stderr.splitlines()
+    first, second = (line for line in refused.stderr.splitlines() if not line.endswith(" ..."))
     said = "Warning, for those who run the job: 11.1% of the words of column text, in a sample"
     assert first.startswith(said) and "another --oov than fail" in first
     assert second.startswith("dptext privatize: Column text has words outside the vocabulary")

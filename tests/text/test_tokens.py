@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text import joined, segmentation, tokens
+from dptext_spark.text import segmentation, tokens
 from dptext_spark.text.columns import Tokens
 from dptext_spark.text.joined import JOINERS, JoinedWords
 from dptext_spark.text.policies import TextPolicy
@@ -289,11 +289,6 @@ HOSTILE = st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14)
 def test_the_rule_is_what_is_written_down(text: str) -> None:
     if all_visible(text):
         assert JoinedWords.of(pa.array(VOCABULARY))(text) == oracle(text, VOCABULARY)
-
-
-def test_what_is_remembered_is_bounded() -> None:
-    """Rejects a cache that grows with the texts: memory of a worker that runs for days."""
-    assert {joined._fold.cache_info().maxsize, JOINING._is_word.cache_info().maxsize} == {1 << 17}  # type: ignore[attr-defined]
 
 
 # Scripts without spaces

@@ -1,0 +1,240 @@
+"""What a terminal or a log shows: bytes that are no text, names that break lines, and the lines of Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark import SparkContext
+
+from dptext_spark import cli
+from dptext_spark.cli import main, read_config
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import DptextError, InputError, JobError
+from dptext_spark.options import PrivatizeOptions
+from dptext_spark.report.facts import describe
+from dptext_spark.report.page import write_page
+from dptext_spark.report.text import rendered, table
+from tests.helpers.tables import ROOT, command, write_table
+
+LATIN1: Final = b"caf\xe9"
+ARGUMENT: Final = os.fsdecode(LATIN1)
+NAME: Final = "a\nb\x1b[31m\u202ec"
+PRINTED: Final = r"a\nb\x1b[31m\u202ec"
+BYTE: Final = r"Allowed: text in UTF-8. Got: b'\xe9' at place 4. Convert or rename it."
+
+
+def privatize(line: Embedding, *arguments: str | Path, **changes: object) -> list[str]:
+    """The arguments of a run."""
+    given: dict[str, object] = {"input": "in", "output": "out", "embedding": line.path, "text": "text"}
+    given |= {"mechanism": "laplace", "epsilon": 5} | changes
+    options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return ["privatize", *options, *map(str, arguments)]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a table, and no Spark in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
+    return tmp_path
+
+
+# Bytes that are no UTF-8
+
+
+class Bytes(NamedTuple):
+    """Where they stand, and how the one line begins that says so."""
+
+    id: str
+    line: str
+    said: str
+    given: bytes = b""
+    source: str = "own trial"
+
+
+TRY: Final = "try {} --embedding {{line}} --mechanism laplace --epsilon 5"
+BYTES: Final = [
+    Bytes("a column", "{run} --id {wrong}", "privatize: The value of '--id'", source="pallets/click #35"),
+    Bytes(
+        "a path", "{run} --key-file {wrong}", "privatize: The value of '--key-file'", source="chardet #278"
+    ),
+    Bytes("one of several", "{run} --keep a --keep {wrong}", "privatize: The value of '--keep'"),
+    Bytes("a setting of Spark", "{run} --spark-conf {wrong}", "privatize: The value of '--spark-conf'"),
+    Bytes("a configuration's path", "{run} --config {wrong}", "privatize: The value of '--config'"),
+    Bytes("the demo's folder", "demo --output {wrong}", "demo: The value of '--output'"),
+    Bytes("a sentence", TRY.format("{wrong}"), "try: The value of '[SENTENCE]'"),
+    Bytes("standard input", TRY.format("-"), "try: The sentence on standard input", given=LATIN1),
+]
+
+
+@pytest.mark.parametrize("case", BYTES, ids=lambda case: case.id)
+@pytest.mark.usefixtures("here")
+def test_bytes_that_are_no_utf_8_are_one_line(case: Bytes, line: Embedding) -> None:
+    """Rejects a traceback, exit code 1, and a message that quotes what may be private."""
+    words = {"wrong": ARGUMENT, "line": str(line.path)}
+    run = " ".join(privatize(line))
+    arguments = [part.format(**words) for part in case.line.replace("{run}", run).split()]
+    result = CliRunner().invoke(main, arguments, input=case.given)
+    assert (result.exit_code, result.output) == (2, f"dptext {case.said} is not UTF-8. {BYTE}\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"# " + LATIN1, r"c.toml is not UTF-8\. .*b'\\xe9' at place 6", id="Latin-1"),
+        pytest.param("text = 'a'".encode("utf-16"), r"c.toml is not UTF-8\. .*b'\\xff'", id="PowerShell's >"),
+        pytest.param(b'text = "\\ud800"', "c.toml is not TOML.*line 1", id="half a character"),
+    ],
+)
+def test_a_configuration_file_that_is_no_utf_8(here: Path, content: bytes, said: str) -> None:
+    (here / "c.toml").write_bytes(content)
+    with pytest.raises(DptextError, match=said):
+        read_config(here / "c.toml", ["text"])
+
+
+def test_a_byte_order_mark_is_no_fault(here: Path) -> None:
+    """Notepad writes one. Source: own trial."""
+    (here / "c.toml").write_bytes(b'\xef\xbb\xbftext = "a"')
+    assert read_config(here / "c.toml", ["text"]) == {"text": "a"}
+
+
+# Names
+
+
+def page(folder: Path) -> str:
+    """A page that shows the name wherever one can stand."""
+    blocks = [
+        *(
+            NAME,
+            [NAME, {"code": NAME, "text": NAME}],
+            {"text": NAME, "style": "soft"},
+            {"facts": [(NAME, NAME), (NAME, [NAME])]},
+        ),
+        {"label": NAME, "head": [NAME], "rows": [[NAME], [{"word": NAME, "small": [NAME]}]]},
+    ]
+    section = {"id": "s", "title": NAME, "blocks": blocks}
+    write_page(folder, {"title": NAME, "lead": [NAME], "sections": [section]})
+    return re.sub(r"\n", "", (folder / "report.html").read_text(encoding="utf-8"))
+
+
+COUNTS: Final[dict[str, Any]] = {"released": 1, "known": 0, "unknown": 0, "wordless": 0, "null": 0}
+FACTS: Final[dict[str, Any]] = {
+    "guarantees": [{"columns": [NAME], "summary": "It holds."}],
+    "scope": [NAME],
+    "private_scope": [NAME],
+    "row_id": NAME,
+    "rows": 1,
+    "columns": {NAME: COUNTS},
+    "persons": {"said": [NAME]},
+}
+FILES: Final = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism": "laplace", "epsilon": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("shown", "times", "lines"),
+    [
+        pytest.param(lambda _: str(InputError(NAME, allowed=NAME, got=NAME, do=NAME)), 4, 1, id="an error"),
+        pytest.param(
+            lambda _: str(InputError("Two", faults=[str(InputError(NAME))])), 1, 2, id="a list of them"
+        ),
+        pytest.param(lambda _: describe(FACTS), 6, 12, id="a report"),
+        pytest.param(lambda _: rendered([NAME, [NAME], {"table": [[NAME]]}]), 3, 5, id="blocks of lines"),
+        pytest.param(lambda _: "\n".join(table([[NAME, NAME]])), 2, 1, id="a table"),
+        pytest.param(
+            lambda _: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None), 3, 3, id="where results lie"
+        ),
+        pytest.param(page, 18, 1, id="a page"),
+    ],
+)
+def test_a_name_is_printed_in_its_line(
+    shown: Callable[[Path], str], times: int, lines: int, tmp_path: Path
+) -> None:
+    """Rejects a name that ends its line, colours the terminal or turns the writing. Source: own trial."""
+    said = shown(tmp_path)
+    assert not set("\x1b\u202e") & {*said} and len(said.split("\n")) == lines
+    assert said.count(PRINTED) == times
+
+
+# A second run
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        pytest.param(["out", "out.release.json"], "The output out exists", id="output and reports"),
+        pytest.param(["out.release.json"], "The public report out.release.json exists", id="reports alone"),
+        pytest.param(
+            [".out.app-1.part", "out.release.json"], "Another run .* out, or was killed", id="killed"
+        ),
+    ],
+)
+def test_a_second_run_is_told_of_the_output_first(
+    here: Path, line: Embedding, there: list[str], said: str
+) -> None:
+    """Rejects advice to move the reports, after which the output is in the way. Source: own trial."""
+    for name in there:
+        (here / name).mkdir()
+    result = CliRunner().invoke(main, privatize(line))
+    assert result.exit_code == 2 and re.search(f"privatize: {said}", result.output), result.output
+
+
+# What comes first, and what Spark says
+
+
+@pytest.mark.usefixtures("here")
+def test_a_line_comes_before_libraries_are_loaded(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects seconds without a word, while pyspark and scipy are imported. Source: own trial."""
+
+    def load(_: str) -> None:
+        raise JobError("They are not loaded")
+
+    def run(*flags: str) -> Result:
+        return CliRunner().invoke(main, privatize(line, *flags))
+
+    monkeypatch.setattr(cli, "import_module", load)
+    failed = "dptext privatize: They are not loaded.\n"
+    assert run().stderr == f"Loading libraries ...\n{failed}"
+    assert run("--quiet").stderr == failed
+
+
+LOGGED: Final = """\
+rootLogger.level = info
+rootLogger.appenderRef.it.ref = it
+appender.it.type = Console
+appender.it.name = it
+appender.it.target = SYSTEM_ERR
+appender.it.layout.type = PatternLayout
+appender.it.layout.pattern = OWN %p %m%n
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(False, id="Stack Overflow 27781187: Spark's own settings"),
+        pytest.param(True, id="a log4j2 file of the user's stays", marks=pytest.mark.long),
+    ],
+)
+def test_our_line_is_seen_under_spark_submit(here: Path, line: Embedding, own: bool) -> None:
+    """Rejects 60 to 350 lines of Spark's around ours, and a cluster's log that loses its own level."""
+    (here / "log.properties").write_text(LOGGED)
+    options = ["--driver-java-options", "-Dlog4j2.configurationFile=log.properties"] if own else []
+    submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", *options]
+    arguments = privatize(line, "--quiet", text="nope")[1:]
+    environment: Mapping[str, str] = {"PYTHONPATH": str(ROOT), "TMPDIR": str(here)}
+    done = command(*submit, ROOT / "jobs" / "privatize.py", *arguments, cwd=here, env=environment)
+    assert done.returncode == 2, done.stderr
+    said = "The input table lacks columns. Allowed: id, text. Got: nope."
+    assert done.stdout == f"\ndptext privatize: {said}\n"
+    assert ("OWN INFO" in done.stderr) == own
+    assert own or len(done.stderr.splitlines()) < 20, done.stderr

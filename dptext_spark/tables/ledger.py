@@ -52,6 +52,7 @@ from dptext_spark.release import in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition
 from dptext_spark.spark.progress import progress
+from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.tables.storage import Places, literal
@@ -439,7 +440,7 @@ class LedgerRun:
             return None
         try:
             read = mine.sparkSession.read.schema(LINES).parquet(*map(self._rows, wanted))
-            path = read.metadataColumn("_metadata")["file_path"]
+            path = metadata(read)["file_path"]
             earlier = read.withColumn("release", F.regexp_extract(path, _RELEASE, 1))
             found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release
         except (PySparkException, Py4JJavaError) as error:

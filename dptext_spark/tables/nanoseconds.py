@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -115,5 +116,6 @@ def _converted(field: StructField, kinds: set[str]) -> Column:
     column = quoted(field.name)
     micros = F.call_function("div", column, F.lit(1000))
     epoch = F.lit("1970-01-01").cast(TimestampNTZType())
-    exact = F.timestamp_micros(micros) if zoned else F.timestamp_add("MICROSECOND", micros, epoch)
+    seconds = (micros * F.lit(Decimal("0.000001"))).cast("decimal(18, 6)")
+    exact = F.timestamp_micros(micros) if zoned else epoch + F.make_dt_interval(secs=seconds)
     return F.when(column % 1000 != 0, failing(error).cast(has)).otherwise(exact)

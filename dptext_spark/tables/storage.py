@@ -196,11 +196,10 @@ class Storage(Places):
         """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
         # The scheduler itself: Spark's status is some hundred milliseconds old.
         scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
-        as_java = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava
         while (
             scheduler is not None  # else Spark has stopped, and its tasks with it
             and time.monotonic() < deadline
-            and any(as_java(scheduler.runningTasksByExecutors()).values())
+            and any(map(int, scheduler.runningTasksByExecutors().values().mkString(" ").split()))
         ):
             time.sleep(0.1)
 

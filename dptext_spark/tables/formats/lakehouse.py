@@ -25,6 +25,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import condition
+from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import PARQUET_CODECS, Format, Output
 from dptext_spark.tables.output import check_unfinished, write_whole
@@ -156,7 +157,7 @@ def _written(
     """List the files that have rows."""
     schema = StructType([StructField(name, StringType()) for name in partitions])
     df = spark.read.schema(schema).parquet(literal(folder))
-    file = df.metadataColumn("_metadata")
+    file = metadata(df)
     facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
     root = f"{storage.qualified(folder)}/"
     for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():

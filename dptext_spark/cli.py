@@ -22,7 +22,6 @@ from dptext_spark.bars import hidden_progress
 from dptext_spark.errors import ConfigError, DptextError, JobError, nearest
 from dptext_spark.faults import leaves, range_of
 from dptext_spark.options import COMMANDS, Options, several
-from dptext_spark.spark.settings import session_settings
 from dptext_spark.version import __version__
 
 REQUIRED: Final = "Required"
@@ -214,6 +213,9 @@ class Job(_Command):
         file = {} if config is None else read_config(config, {*names.values()})
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
+        # Not above: it may refuse this Spark, as too old.
+        from dptext_spark.spark.settings import session_settings
+
         run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
         with interrupts.handled(), hidden_progress(quiet), session_settings(_pairs(spark_conf)):

@@ -1,1 +1,28 @@
 """Spark around the work: sessions, Java, the bundle on executors, failures and progress."""
+
+import re
+from importlib.util import find_spec
+
+from dptext_spark.errors import ConfigError
+
+_OLDEST = (3, 5)
+
+
+def _check_version() -> None:
+    """Refuse a Spark that is too old, from its text alone: to import it takes a while, or fails."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return
+    read = getattr(spec.loader, "get_data", None)  # from a folder, or from the zip that a cluster has
+    text = read(re.sub(r"__init__\.py$", "version.py", spec.origin)).decode() if read else ""
+    found = re.search(r"__version__\D+(\d+)\.(\d+)[\w.]*", text)
+    if found and (int(found[1]), int(found[2])) < _OLDEST:
+        raise ConfigError(
+            "This Spark is too old",
+            allowed=f"Spark {_OLDEST[0]}.{_OLDEST[1]} or newer",
+            got=re.sub(r"^\D+", "", found[0]),
+            do="Choose a newer runtime of your platform, or install pyspark 3.5 or newer",
+        )
+
+
+_check_version()

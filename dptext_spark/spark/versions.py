@@ -18,6 +18,9 @@ JAVA, JAVA_PACKAGE, JAVA_VERSIONS = (
 )
 """What Spark runs on, for people; the package that brings it; and its versions."""
 
+NAMES_FILES: Final = _IS_4
+"""Whether a writer takes the beginning of its files' names from ``mapreduce.output.basename``."""
+
 VariantType: type[DataType] = getattr(types, "VariantType", NullType)
 
 

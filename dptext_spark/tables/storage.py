@@ -108,6 +108,11 @@ class Storage(Places):
         # Kept, as py4j asks the JVM for each name on the way.
         self._path: Any = self._jvm.org.apache.hadoop.fs.Path
 
+    @property
+    def scala(self) -> str:
+        """Give the version of Scala that Spark's libraries must be made for."""
+        return str(self._jvm.scala.util.Properties.versionNumberString()).rpartition(".")[0]
+
     def _at(self, path: str) -> tuple[Any, Any]:
         """Give a path's file system, and the path as it has it."""
         try:

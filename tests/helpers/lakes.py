@@ -182,6 +182,8 @@ class IcebergLake(Lakehouse):
     failed: Exception = CommitFailedException("no room")
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if int(pa.__version__.partition(".")[0]) < Iceberg.oldest_arrow:
+            pytest.skip(f"Iceberg needs pyarrow {Iceberg.oldest_arrow}")
         self.folder, self.monkeypatch = folder / "warehouse" / "db", monkeypatch
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/warehouse")

@@ -50,6 +50,7 @@ class Iceberg(LakehouseFormat):
     name = "iceberg"
     library = "pyiceberg"
     spark_package = "org.apache.iceberg:iceberg-spark-runtime"
+    oldest_arrow = 18
     chooser = "snapshot-id"
     has_path = False
 

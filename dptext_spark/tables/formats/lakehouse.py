@@ -17,6 +17,7 @@ from typing import ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -68,6 +69,7 @@ class LakehouseFormat(Format):
     Attributes:
         library: The library's name, which is that of its module too.
         spark_package: What serves the format inside Spark.
+        oldest_arrow: The pyarrow that the library needs, as its metadata say.
         chooser: The reader's option that chooses an older state of a table; all others but ``compression``
             are the library's.
     """
@@ -77,6 +79,7 @@ class LakehouseFormat(Format):
 
     library: ClassVar[str]
     spark_package: ClassVar[str]
+    oldest_arrow: ClassVar[int] = 0
     chooser: ClassVar[str]
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
@@ -90,6 +93,13 @@ class LakehouseFormat(Format):
     @classmethod
     def module(cls, name: str = "") -> ModuleType:
         """Import the library, or a module of it."""
+        if int(pa.__version__.partition(".")[0]) < cls.oldest_arrow:
+            raise ConfigError(
+                f"Tables of format {cls.name} need a newer pyarrow",
+                allowed=f"pyarrow {cls.oldest_arrow} or newer",
+                got=pa.__version__,
+                do=f"Install it, or give Spark {cls.spark_package} and name the table with --format table",
+            )
         try:
             return importlib.import_module(f"{cls.library}{name}")
         except ImportError:

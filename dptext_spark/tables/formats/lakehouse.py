@@ -93,15 +93,8 @@ class LakehouseFormat(Format):
     @classmethod
     def module(cls, name: str = "") -> ModuleType:
         """Import the library, or a module of it."""
-        if int(pa.__version__.partition(".")[0]) < cls.oldest_arrow:
-            raise ConfigError(
-                f"Tables of format {cls.name} need a newer pyarrow",
-                allowed=f"pyarrow {cls.oldest_arrow} or newer",
-                got=pa.__version__,
-                do=f"Install it, or give Spark {cls.spark_package} and name the table with --format table",
-            )
         try:
-            return importlib.import_module(f"{cls.library}{name}")
+            module = importlib.import_module(f"{cls.library}{name}")
         except ImportError:
             raise ConfigError(
                 f"Tables of format {cls.name} need the Python package {cls.library}",
@@ -109,6 +102,14 @@ class LakehouseFormat(Format):
                 "(spark-submit --packages), where there is one for its version, and name the table with "
                 "--format table",
             ) from None
+        if int(pa.__version__.partition(".")[0]) < cls.oldest_arrow:
+            raise ConfigError(
+                f"Tables of format {cls.name} need a newer pyarrow",
+                allowed=f"pyarrow {cls.oldest_arrow} or newer",
+                got=pa.__version__,
+                do=f"Install it, or give Spark {cls.spark_package} and name the table with --format table",
+            )
+        return module
 
     @property
     def library_options(self) -> dict[str, str]:

@@ -43,13 +43,21 @@ _SETTINGS: Final = {
 }
 
 
+# As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
+_DEFAULTS: Final = {
+    f"spark.sql.{what}RebaseModeIn{way}": "CORRECTED"
+    for what in ("parquet.datetime", "parquet.int96", "avro.datetime")
+    for way in ("Read", "Write")
+}
+
+
 def own_session(spark: SparkSession) -> SparkSession:
     """Give a session with the settings that tables need, and all others as in ``spark``, which keeps its own.
 
     Spark reads settings when it looks at files and again when it plans a job, so they must last.
     """
     session = spark.newSession()
-    for name, value in {**settings(spark), **_SETTINGS}.items():
+    for name, value in {**_DEFAULTS, **settings(spark), **_SETTINGS}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session

@@ -152,5 +152,5 @@ def test_nanoseconds_that_only_a_later_file_has(
 def test_types_that_spark_cannot_read_are_named(options: dict[str, Any], tmp_path: Path) -> None:
     columns = {"text": ["w00"], "at": pa.array([1], pa.time32("ms"))}
     write_table(tmp_path / "in" / "x.parquet", columns)
-    with pytest.raises(InputError, match=r"Got: PARQUET_TYPE_ILLEGAL: INT32 \(TIME\(MILLIS,false\)\)"):
+    with pytest.raises(InputError, match=r"Got: \S+: INT32 \(TIME\(MILLIS,(true|false)\)\)"):
         run_table(**options)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
@@ -190,8 +190,12 @@ def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: P
     plan = plan_of({**options, "where": "id > 1 and dt = 7"}, columns)
     assert "PushedFilters: [IsNotNull(id), GreaterThan(id,1)]" in plan
     assert "PartitionFilters: [isnotnull(dt" in plan
-    read = "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:string>>"
-    assert read in plan
+    assert (
+        "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:string"
+        in plan
+    )
+    if hasattr(DataFrame, "toArrow"):  # before Spark 4 the structs of an array are read whole
+        assert "turns:array<struct<message:string>>" in plan
 
 
 def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_path: Path) -> None:

@@ -310,6 +310,7 @@ def test_no_plan_shows_a_key(frame: DataFrame, ring: Embedding) -> None:
     assert all("MapInArrow" in plan for plan in plans[:2])
 
 
+@pytest.mark.versions
 def test_the_udf_gives_the_words_of_privatize(frame: DataFrame, ring: Embedding) -> None:
     """In frames and in SQL; the optimizer evaluates a UDF again where its output is filtered."""
     spark = frame.sparkSession

@@ -63,6 +63,7 @@ def lake(
             yield Files(name, tmp_path)
 
 
+@pytest.mark.versions
 def test_every_format_keeps_the_contract(
     lake: Any, options: dict[str, Any], ring: Embedding, opened: Opened, tmp_path: Path
 ) -> None:

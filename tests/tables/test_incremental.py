@@ -129,6 +129,7 @@ def not_noted(*_: Any) -> None:
     raise JobError("The batch is not noted")
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("names_files", [True, False], ids=["Spark 4", "Spark 3.5"])
 def test_a_batch_that_was_written_and_not_noted_is_written_anew(
     grow: Callable[..., Report],

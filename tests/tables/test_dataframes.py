@@ -157,7 +157,8 @@ def drawn(seed: int | None) -> Sanitize:
         rng = np.random.default_rng(seed)
         for batch in batches:
             rows = [" ".join(rng.choice(vocabulary, len(t.split()))) for t in batch["text"].to_pylist()]
-            yield batch.set_column(1, "text", pa.array(rows, pa.string()))
+            columns = [batch["id"], pa.array(rows, pa.string()), *batch.columns[2:]]
+            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     kind = "id long, text string, note string, words array<string>"
     return lambda df: df.select("id", *COLUMNS).mapInArrow(draw, kind)

@@ -11,10 +11,8 @@ _OLDEST = (3, 5)
 def _check_version() -> None:
     """Refuse a Spark that is too old, from its text alone: to import it takes a while, or fails."""
     spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return
-    read = getattr(spec.loader, "get_data", None)  # from a folder, or from the zip that a cluster has
-    text = read(re.sub(r"__init__\.py$", "version.py", spec.origin)).decode() if read else ""
+    read = getattr(spec and spec.loader, "get_data", None)  # from a folder, or the zip that a cluster has
+    text = read(re.sub(r"__init__\.py$", "version.py", str(spec.origin))).decode() if spec and read else ""
     found = re.search(r"__version__\D+(\d+)\.(\d+)[\w.]*", text)
     if found and (int(found[1]), int(found[2])) < _OLDEST:
         raise ConfigError(

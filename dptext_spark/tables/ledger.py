@@ -74,7 +74,8 @@ LINES: Final = "row binary, column string, content binary, context binary"
 _BYTES: Final = 16
 _PLACE: Final = ("row", "column")
 _RELEASE: Final = "/rows/([0-9a-f]{32})/[^/]*$"
-_UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND")
+# The last one is all that Spark 3.5 says of a file that it fails to read.
+_UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND", "org.apache.spark.SparkException")
 # Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
 _TINY: Final = 18
 _DIGITS: Final = Context(prec=60, rounding=ROUND_CEILING)

@@ -22,7 +22,6 @@ from dptext_spark.bars import hidden_progress, stage
 from dptext_spark.errors import ConfigError, DptextError, JobError, nearest, not_utf8
 from dptext_spark.faults import leaves, range_of
 from dptext_spark.options import COMMANDS, Options, several
-from dptext_spark.spark.settings import session_settings
 from dptext_spark.version import __version__
 
 REQUIRED: Final = "Required"
@@ -228,6 +227,9 @@ class Job(_Command):
         options = self.model.of(file | given)
         settings, loading = _pairs(spark_conf), hidden_progress(quiet or not self.model.on_spark)
         with loading, stage("Loading libraries"):
+            # Not above: it may refuse this Spark, as too old.
+            from dptext_spark.spark.settings import session_settings
+
             run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
         with interrupts.handled(), hidden_progress(quiet), session_settings(settings):

@@ -17,8 +17,8 @@ import dptext_spark
 PACKAGE: Final = Path(dptext_spark.__file__).parent
 PROJECT: Final = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-NOT_IMPORTED: Final = {"pandas", "sqlalchemy"}
-"""Needed all the same: by Spark where mapInArrow is planned, and by pyiceberg for catalogs in databases."""
+NOT_IMPORTED: Final = {"sqlalchemy"}
+"""Needed all the same, by pyiceberg for catalogs in databases."""
 
 IMPORTED_AS: Final = {"faiss_cpu": "faiss"}
 """Distributions whose modules have another name."""

@@ -35,6 +35,7 @@ def test_training_gives_the_stored_points() -> None:
     assert np.abs(points - stored_points).max() <= 1e-7
 
 
+@pytest.mark.versions
 def test_releases_have_the_same_words(made: dict[str, Embedding]) -> None:
     """A change here is a change of noise: it needs a line under Privacy in the changelog."""
     assert different(released(made), GOLDEN["released"]) == []

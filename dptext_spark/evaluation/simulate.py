@@ -28,6 +28,7 @@ from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
+from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.tables.partitioning import Partitioning
@@ -178,7 +179,7 @@ def emissions_of(
     try:
         work = partial(_measure_batches, simulation.bundle, given, sent)
         schema = "word int, output int, count double"
-        table = spark.range(0, blocks, 1, blocks).mapInArrow(work, schema).toArrow()
+        table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
     finally:
         sent.destroy()
     word, output, count = (
@@ -267,7 +268,7 @@ def _judged(texts: DataFrame, classes: Classes, *, original: bool) -> dict[int, 
 
 def _summed(parts: DataFrame) -> pa.Table:
     """Add up what has the same third and key: exact in any order, see :class:`ClusterSums`."""
-    return parts.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total")).toArrow()
+    return to_arrow(parts.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total")))
 
 
 # What follows runs in Python workers.

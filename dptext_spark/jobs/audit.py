@@ -98,6 +98,7 @@ def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Tabl
     from dptext_spark.spark.failures import plain_errors
     from dptext_spark.spark.progress import progress
     from dptext_spark.spark.session import session
+    from dptext_spark.spark.versions import to_arrow
     from dptext_spark.tables.dataframes import privatize
 
     spark = session("dptext audit")
@@ -117,4 +118,4 @@ def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Tabl
             trust_id=True,
         )
         outputs = released.select("place", F.explode(COLUMN).alias("output"))
-        return outputs.groupBy("place", "output").count().toArrow()
+        return to_arrow(outputs.groupBy("place", "output").count())

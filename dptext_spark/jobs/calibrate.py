@@ -32,6 +32,7 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.local import LocalFiles, is_plain, local_path
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.result_folder import check_free, finish
@@ -143,7 +144,7 @@ def _measured(
     named = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
         "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
-        "summary": (spark.createDataFrame(pa.Table.from_pylist(rows)).coalesce(1), ()),
+        "summary": (from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1), ()),
     }
     if options.transitions:
         named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
@@ -151,7 +152,7 @@ def _measured(
     if options.example:
         with stage("Measuring the words of --example"):
             table = pa.concat_tables(grid.examples(embedding, examples) for grid in whole)
-        named["examples"] = spark.createDataFrame(table), ("word", "output")
+        named["examples"] = from_arrow(spark, table), ("word", "output")
         shown = _most_frequent(table, embedding)
     with progress(spark, "Writing tables"):
         for name, (df, columns) in named.items():

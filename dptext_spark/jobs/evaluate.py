@@ -50,6 +50,7 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.batch import ID, Fields
 from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
 from dptext_spark.tables.fields import Field
@@ -116,7 +117,7 @@ def run(options: EvaluateOptions) -> Report:
     def write(folder: str) -> None:
         facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
-            table = spark.createDataFrame(pa.Table.from_pylist(facts[name]))
+            table = from_arrow(spark, pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
         end = f"Page, which is private: {place}/{drawing.HTML}"
         if drawing.missing_library(drawing.PAGE):

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
+from dptext_spark.spark.versions import from_arrow, to_arrow
 from dptext_spark.text.policies import stop_words
 
 # Columns of a TSV, in its order, before the count; a table's are found by these names.
@@ -46,11 +47,11 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
     if names[1:2] == ["hypernym"]:
         lines = lines.filter(F.col("value") != header)
         position = names.index("count") if "count" in names else None
-    fields = F.split(F.regexp_replace("value", "\r$", ""), "\t")
+    lines = lines.select(F.split(F.regexp_replace("value", "\r$", ""), "\t").alias("fields"))
     if position is not None:
         # A count that is none makes the row unusable: -1 marks it.
-        count = F.coalesce(F.get(fields, F.lit(position)).try_cast("bigint"), F.lit(-1))
-    ends = [F.get(fields, F.lit(place)).alias(end) for place, end in enumerate(_ENDS)]
+        count = F.coalesce(F.expr(f"try_cast(get(fields, {position}) AS bigint)"), F.lit(-1))
+    ends = [F.get("fields", F.lit(place)).alias(end) for place, end in enumerate(_ENDS)]
     return lines.select(*ends, count.alias("count"))
 
 
@@ -103,7 +104,7 @@ def filter_pairs(
         few = ends.groupBy("word").count().filter(F.col("count") <= min_links)
         for end in _ENDS:
             pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
-        linked = pairs.select(*_ENDS).toArrow()
+        linked = to_arrow(pairs.select(*_ENDS))
         unwanted = judged.select(F.explode("unwanted")).distinct()
         there = {row[0] for row in unwanted.collect()} if excluded else set()
     finally:
@@ -136,7 +137,7 @@ def _judged(
     lists = {"known": {*(vocabulary or ())}, "stop": {*stop_words()}, "excluded": {*excluded}}
     words = sorted(set().union(*lists.values()))
     flags = {name: [word in listed for word in words] for name, listed in lists.items()}
-    facts = rows.sparkSession.createDataFrame(pa.table({"word": words, **flags}))
+    facts = from_arrow(rows.sparkSession, pa.table({"word": words, **flags}))
     for end in _ENDS:
         named = facts.select(F.col("word").alias(end), F.struct(*lists).alias(f"{end}_is"))
         pairs = pairs.join(F.broadcast(named), end, "left")

@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from dptext_spark import errors
 from dptext_spark.errors import DptextError, InputError, JobError
 from dptext_spark.spark.java import has_ended, see_log
+from dptext_spark.spark.versions import condition_of
 
 FAILED: Final = "The Spark job failed and no output was written"
 # A JVM that has ended refuses connections, or breaks off those that it has.
@@ -52,7 +52,10 @@ _FAULTS: Final = {
 }
 """What is wrong with a file, and what to do, by the class of an exception below Spark's."""
 
-PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(lambda _: not _QUIET.get())
+with suppress(ImportError):  # of Spark 4: earlier ones log no queries
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(lambda _: not _QUIET.get())
 
 
 @contextmanager
@@ -151,8 +154,8 @@ def condition(error: Exception) -> str:
     with suppress(Py4JError, OSError):  # Java's process may end while it is asked
         if has_ended():
             return _ENDED  # whatever the query met first on the way
-        if isinstance(error, PySparkException) and (name := error.getCondition()):
-            return str(name)
+        if isinstance(error, PySparkException) and (name := condition_of(error)):
+            return name
         # Only where Spark itself puts it: brackets further on may be a row's.
         if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text):
             return found[1]

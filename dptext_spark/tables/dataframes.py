@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyspark
+import pandas as pd
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import NullType
 
 from dptext_spark.accounting.row_budget import RowBudget
@@ -195,7 +195,7 @@ def privatize_udf(
     key: NoiseKey | None = None,
     name: str = "",
 ) -> Callable[..., Column]:
-    """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``; needs Spark 4.1 or newer.
+    """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``.
 
     It gives the words that :func:`privatize` gives with the same arguments. The ids are not checked: all rows
     that it is given, of whatever table, count as one release, and where an id comes twice it shows whether
@@ -204,17 +204,8 @@ def privatize_udf(
     ``column`` is the text column's name, which the noise depends on.
 
     Raises:
-        ConfigError: ``protect`` needs slots, or Spark is too old.
+        ConfigError: ``protect`` needs slots.
     """
-    try:
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-    except ImportError:
-        raise ConfigError(
-            "This Spark cannot call the package in SQL or in df.select",
-            allowed="Spark 4.1 or newer",
-            got=pyspark.__version__,
-            do="Use privatize(df, ...)",
-        ) from None
     check_release_name(key, name)
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     if policy.protect.slots_column:
@@ -228,12 +219,12 @@ def privatize_udf(
     release = _release(embedding, mechanism, search, release_words, policy, None, name)
     worker = sent(session, Sanitizer.open(release, key))
 
-    def sanitize(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+    def sanitize(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
         sanitizer = shared(worker)
         for ids, texts in batches:
-            yield sanitizer.sanitize(texts, ids, column=column).values
+            yield sanitizer.sanitize(texts, ids, column=column).values.to_pandas()
 
-    udf: Callable[..., Column] = arrow_udf(sanitize, "string")
+    udf: Callable[..., Column] = pandas_udf(sanitize, "string")  # type: ignore[call-overload]
     return udf
 
 

@@ -169,7 +169,7 @@ class GrowingTable(Table):
                     self.storage.delete(path)
                 # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
                 self.storage.delete(f"{self.options.output}/_temporary")
-                self.written.add_files(result, self.output, name)
+                self.written.add_files(self.storage, result, self.output, name)
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 checkpoint.add(number, counts)
 

@@ -52,6 +52,7 @@ from dptext_spark.release import in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition
 from dptext_spark.spark.progress import progress
+from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.tables.storage import Places, literal
@@ -73,7 +74,8 @@ LINES: Final = "row binary, column string, content binary, context binary"
 _BYTES: Final = 16
 _PLACE: Final = ("row", "column")
 _RELEASE: Final = "/rows/([0-9a-f]{32})/[^/]*$"
-_UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND")
+# The last one is all that Spark 3.5 says of a file that it fails to read.
+_UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND", "org.apache.spark.SparkException")
 # Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
 _TINY: Final = 18
 _DIGITS: Final = Context(prec=60, rounding=ROUND_CEILING)
@@ -440,7 +442,7 @@ class LedgerRun:
         try:
             files = [literal(self._rows(name)) for name in wanted]
             read = mine.sparkSession.read.schema(LINES).parquet(*files)
-            path = read.metadataColumn("_metadata")["file_path"]
+            path = metadata(read)["file_path"]
             earlier = read.withColumn("release", F.regexp_extract(path, _RELEASE, 1))
             found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release
         except (PySparkException, Py4JJavaError) as error:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -189,6 +190,7 @@ def _in_microseconds(name: str, *, zoned: bool) -> Column:
     column = quoted(name)
     micros = F.call_function("div", column, F.lit(1000))
     epoch = F.lit("1970-01-01").cast(TimestampNTZType())
-    exact = F.timestamp_micros(micros) if zoned else F.timestamp_add("MICROSECOND", micros, epoch)
+    seconds = (micros * F.lit(Decimal("0.000001"))).cast("decimal(18, 6)")
+    exact = F.timestamp_micros(micros) if zoned else epoch + F.make_dt_interval(secs=seconds)
     has = TimestampType() if zoned else TimestampNTZType()
     return F.when(column % 1000 != 0, failing(error).cast(has)).otherwise(exact)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import plain_path, quiet
+from dptext_spark.spark.versions import condition_of, metadata, settings
 from dptext_spark.tables import parquet_types, text_files
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
@@ -37,6 +38,16 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A table's name is not a path in disguise, as in parquet.`/folder`.
     "spark.sql.runSQLOnFiles": "false",
+    # A sum or a cast that overflows is an error; else it is null, and a budget would take that for nothing.
+    "spark.sql.ansi.enabled": "true",
+}
+
+
+# As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
+_DEFAULTS: Final = {
+    f"spark.sql.{what}RebaseModeIn{way}": "CORRECTED"
+    for what in ("parquet.datetime", "parquet.int96", "avro.datetime")
+    for way in ("Read", "Write")
 }
 
 
@@ -46,7 +57,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     Spark reads settings when it looks at files and again when it plans a job, so they must last.
     """
     session = spark.newSession()
-    for name, value in {**spark.conf.getAll, **_SETTINGS}.items():
+    for name, value in {**_DEFAULTS, **settings(spark), **_SETTINGS}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
@@ -125,9 +136,9 @@ class Source:
                 got=self.place,
                 do="Name the rows with --id, or give the folder",
             )
-        metadata = self.read.metadataColumn("_metadata")  # unlike a name it cannot mean a column of the table
-        path = F.regexp_replace(metadata["file_path"], self.root, "")
-        return F.concat_ws("\n", metadata["row_index"].cast("string"), path)
+        lies = metadata(self.read)
+        path = F.regexp_replace(lies["file_path"], self.root, "")
+        return F.concat_ws("\n", lies["row_index"].cast("string"), path)
 
     def stream(self) -> Source:
         """Give the same table as a stream of its files."""
@@ -155,7 +166,7 @@ def where(df: DataFrame, sql: str) -> DataFrame:
         raise ConfigError(
             "The filter --where cannot be understood",
             allowed=f"an SQL condition on the columns {', '.join(df.columns)}",
-            got=str(error.getCondition()),
+            got=condition_of(error) or type(error).__name__,
             do="Put names with special characters into `backticks` and strings into 'quotes'",
         ) from None
     if has_subquery(filtered):

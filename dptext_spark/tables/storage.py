@@ -137,6 +137,11 @@ class Storage(Places):
         # Kept, as py4j asks the JVM for each name on the way.
         self._path: Any = self._jvm.org.apache.hadoop.fs.Path
 
+    @property
+    def scala(self) -> str:
+        """Give the version of Scala that Spark's libraries must be made for."""
+        return str(self._jvm.scala.util.Properties.versionNumberString()).rpartition(".")[0]
+
     def _at(self, path: str) -> tuple[Any, Any]:
         """Give a path's file system, and the path as it has it."""
         try:
@@ -252,11 +257,10 @@ class Storage(Places):
         """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
         # The scheduler itself: Spark's status is some hundred milliseconds old.
         scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
-        as_java = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava
         while (
             scheduler is not None  # else Spark has stopped, and its tasks with it
             and time.monotonic() < deadline
-            and any(as_java(scheduler.runningTasksByExecutors()).values())
+            and any(map(int, scheduler.runningTasksByExecutors().values().mkString(" ").split()))
         ):
             time.sleep(0.1)
 

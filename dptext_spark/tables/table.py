@@ -19,6 +19,7 @@ from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_s
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
+from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import ID, ROW
 from dptext_spark.tables.columns import TableColumns, Worker, check_left_out
 from dptext_spark.tables.formats.files import FileFormat
@@ -141,8 +142,8 @@ class Table:
         selected = self.columns.select(self.df, row_id)
         if not FORMATS[self.options.format].has_positions:
             return selected
-        metadata = self.source.read.metadataColumn("_metadata")
-        places = (metadata["file_path"], metadata["row_index"])
+        lies = metadata(self.source.read)
+        places = (lies["file_path"], lies["row_index"])
         return selected.withColumns(dict(zip(POSITION, places, strict=True)))
 
     @property

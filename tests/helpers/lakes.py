@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +21,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
+from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.formats.delta import Delta
 from dptext_spark.tables.formats.iceberg import Iceberg
 from tests.helpers.tables import RING_WORDS, write_table
@@ -92,7 +93,7 @@ class Catalog:
         return f"spark_catalog.lake.{name}"
 
     def write_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        df = self.spark.createDataFrame(pa.Table.from_pylist(rows))
+        df = from_arrow(self.spark, pa.Table.from_pylist(rows))
         df.coalesce(1).write.mode("append").saveAsTable(f"lake.{name}")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -181,6 +182,8 @@ class IcebergLake(Lakehouse):
     failed: Exception = CommitFailedException("no room")
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if int(pa.__version__.partition(".")[0]) < Iceberg.oldest_arrow:
+            pytest.skip(f"Iceberg needs pyarrow {Iceberg.oldest_arrow}")
         self.folder, self.monkeypatch = folder / "warehouse" / "db", monkeypatch
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/warehouse")

@@ -118,6 +118,7 @@ def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
     assert [tuple(row.values()) for row in without(cells)] == sorted(listed)
 
 
+@pytest.mark.versions
 def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> None:
     """And calibration.json has it; tests/calibration have each statistic against brute force."""
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)

@@ -371,6 +371,7 @@ def test_what_cannot_be_evaluated_is_refused(
     assert not output.exists()
 
 
+@pytest.mark.versions
 def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: Path) -> None:
     """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
     arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]

@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 from dptext_spark import Laplace, TextPrivatizer, privatize
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.spark.versions import to_arrow
 from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.lakes import IcebergLake
 from tests.helpers.tables import spark_settings
@@ -137,7 +138,7 @@ def inputs(frame: DataFrame, place: Path, spark: SparkSession) -> Iterator[dict[
         given = frame.select(FLAT) if name == "csv" else frame
         writer = given.write.partitionBy("place").option("header", True).option("compression", "none")
         writer.format(name).save(str(root / name))
-    rows, plain = frame.toArrow(), WriterProperties(compression="UNCOMPRESSED")
+    rows, plain = to_arrow(frame), WriterProperties(compression="UNCOMPRESSED")
     DeltaTable.create(root / "delta", Schema.from_json(SCHEMA.json()), partition_by=["place"])
     write_deltalake(root / "delta", rows, mode="append", writer_properties=plain)
     spark.sql(f"create database canaries location '{place}/tables'")

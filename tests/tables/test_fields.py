@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 
 from dptext_spark import Embedding, Laplace, privatize
 from dptext_spark.errors import InputError
+from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.fields import bare
 from dptext_spark.text.policies import AllWords, Slots
@@ -122,7 +123,7 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     turns = [[{"text": TEXT, "note": TEXT}] * 2, [{"text": TEXT, "note": TEXT}]]
     table = pa.table({"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2})
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
-    frame = spark.createDataFrame(table)
+    frame = from_arrow(spark, table)
     options = GIVEN | {"mechanism": TINY, "key": KEY, "name": LABEL, "id": "meta.id"}
     frame = frame.withColumn("meta", F.struct("id")).drop("id")  # ids may be fields
     out = privatize(frame, embedding=ring, text=names, keep="turn.note", **options)

@@ -14,8 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import orc
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession, types
 
 from dptext_spark import Embedding, Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
@@ -64,6 +63,7 @@ def lake(
             yield Files(name, tmp_path)
 
 
+@pytest.mark.versions
 def test_every_format_keeps_the_contract(
     lake: Any, options: dict[str, Any], ring: Embedding, opened: Opened, tmp_path: Path
 ) -> None:
@@ -436,7 +436,9 @@ def test_types_that_a_format_lacks_are_refused(
 ) -> None:
     """Rejects ORC files whose times other readers than Spark take for integers."""
     place = {"iceberg": IcebergLake(tmp_path, monkeypatch).place("out")}.get(name, str(tmp_path / "out"))
-    schema = StructType.fromDDL(f"id bigint, {kept}")
+    if "time(" in kept and not hasattr(types, "TimeType"):
+        pytest.skip("needs the type time of Spark 4.1")
+    schema = spark.createDataFrame([], f"id bigint, {kept}").schema
 
     def check() -> None:
         Format.named(name, {}).check_schema(Storage(spark), schema, Output(place=place))
@@ -450,7 +452,7 @@ def test_types_that_a_format_lacks_are_refused(
 
 def test_a_reader_that_spark_lacks_is_named_with_its_package(opened: Opened, tmp_path: Path) -> None:
     write_rows(tmp_path / "in" / "x.parquet", ROWS)
-    with pytest.raises(InputError, match=r"--packages org.apache.spark:spark-avro_2.13:4"):
+    with pytest.raises(InputError, match=r"--packages org.apache.spark:spark-avro_2\.1[23]:\d"):
         opened(tmp_path / "in", "avro")
     with pytest.raises(InputError, match=r"lake.db.t cannot be read.*--packages: io.delta"):
         opened("lake.db.t", "table")

@@ -18,6 +18,8 @@ import pytest
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.report.facts import Report
+from dptext_spark.tables.formats import files
+from dptext_spark.tables.incremental import Checkpoint
 from tests.helpers.tables import ROOT, command, hashes, run_table, texts, write_key, write_table
 
 # The shared session is the one that the jobs find.
@@ -121,6 +123,33 @@ def test_a_batch_that_fails_adds_nothing_and_is_tried_again(
     assert grow(**options).facts["added_rows"] == 6
     assert hashes(tmp_path / "out").items() >= before.items()
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
+
+
+def not_noted(*_: Any) -> None:
+    raise JobError("The batch is not noted")
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("names_files", [True, False], ids=["Spark 4", "Spark 3.5"])
+def test_a_batch_that_was_written_and_not_noted_is_written_anew(
+    grow: Callable[..., Report],
+    add_file: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names_files: bool,
+) -> None:
+    """Rejects files whose names do not show their batch, as Spark 3.5 writes: rows would come twice."""
+    monkeypatch.setattr(files, "NAMES_FILES", names_files and files.NAMES_FILES)
+    for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
+        add_file(number, folder=place)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "add", not_noted)
+        with pytest.raises(JobError):
+            grow(keep=["id", "dt"])
+    assert grow(keep=["id", "dt"]).facts["added_rows"] == 12
+    assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
+    assert {path.name[:13] for path in (tmp_path / "out").rglob("*.parquet")} == {"batch-000000-"}
+    assert not [*(tmp_path / "out").glob(".batch*")] and (tmp_path / "out" / "_SUCCESS").exists()
 
 
 KILLED = """

@@ -20,7 +20,6 @@ from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.formats.delta import Delta
@@ -156,7 +155,7 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
     assert names(lake.folder) == {"out"}
     lake.write("other", pa.table({"id": ["a"], "text": ["b"], "more": [1]}))
     before = hashes(lake.folder)
-    schema = StructType.fromDDL(SCHEMA)
+    schema = spark.createDataFrame([], SCHEMA).schema
     lacking = "more is in the table only; id is bigint in the output and string in the table"
     for options in ({"append": True}, {"overwrite": True}):
         with pytest.raises(ConfigError, match=lacking):

@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
@@ -191,8 +190,12 @@ def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: P
     plan = plan_of({**options, "where": "id > 1 and dt = 7"}, columns)
     assert "PushedFilters: [IsNotNull(id), GreaterThan(id,1)]" in plan
     assert "PartitionFilters: [isnotnull(dt" in plan
-    read = "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:string>>"
-    assert read in plan
+    assert (
+        "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:string"
+        in plan
+    )
+    if hasattr(DataFrame, "toArrow"):  # before Spark 4 the structs of an array are read whole
+        assert "turns:array<struct<message:string>>" in plan
 
 
 def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_path: Path) -> None:
@@ -266,7 +269,8 @@ def test_spark_does_not_log_a_condition_that_fails(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rejects pyspark's habit of printing what an error's query says on standard error."""
-    df, logger = spark.range(3), PySparkLogger.getLogger("SQLQueryContextLogger")
+    pyspark_logger = pytest.importorskip("pyspark.logger", reason="Spark 3.5 logs no queries")
+    df, logger = spark.range(3), pyspark_logger.PySparkLogger.getLogger("SQLQueryContextLogger")
     logger.addHandler(caplog.handler)
     try:
         with pytest.raises(ConfigError, match="cannot be understood"):

@@ -19,12 +19,12 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    VariantType,
     YearMonthIntervalType,
 )
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark.failures import failing
+from dptext_spark.spark.versions import VariantType, from_arrow, metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Output
 from dptext_spark.tables.formats.lakehouse import (
@@ -150,8 +150,8 @@ def _live_rows(
     urls = {unquote(file_url(url)): file_url(url) for url in df.inputFiles()}
     values, named = actions["partition"].combine_chunks(), [f for f in schema if f.name in partitions]
     columns = {_FILE: [urls[path] for path in inside], **{f.name: values.field(f.name) for f in named}}
-    known = spark.createDataFrame(pa.table(columns), StructType([StructField(_FILE, StringType()), *named]))
-    url = F.regexp_replace(df.metadataColumn("_metadata")["file_path"], *LOCAL_URL)
+    known = from_arrow(spark, pa.table(columns), StructType([StructField(_FILE, StringType()), *named]))
+    url = F.regexp_replace(metadata(df)["file_path"], *LOCAL_URL)
     joined = df.join(F.broadcast(known), url == known[_FILE], "left")
     unknown = failing(InputError(f"Spark read a file that the log of {place} does not name"))
     is_known, value = known[_FILE].isNotNull(), {name: quoted(name) for name in schema.names}

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from dptext_spark.errors import ConfigError, InputError, nearest
 from dptext_spark.spark import failures
 from dptext_spark.spark.failures import condition, failing
+from dptext_spark.spark.versions import NAMES_FILES
 from dptext_spark.tables import parquet_types
 from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import FORMATS, PARQUET_CODECS, Format, Output
@@ -107,8 +108,8 @@ class FileFormat(Format):
         except (PySparkException, Py4JJavaError) as error:
             if fault := failures.file_fault(error):
                 raise fault from None
-            package = f"org.apache.spark:spark-avro_2.13:{spark.version}"
-            missing = "AVRO_DATA_SOURCE_NOT_ENABLED" in str(error)
+            package = f"org.apache.spark:spark-avro_{storage.scala}:{spark.version}"
+            missing = "Failed to find data source: avro" in str(error)
             do = f"Give Spark the library by spark-submit --packages {package}" if missing else ""
             damaged = not isinstance(error, AnalysisException)
             raise self.unreadable(place, cause(error), damaged=damaged, do=do) from None
@@ -161,10 +162,20 @@ class FileFormat(Format):
         writer, run = self._writer(result, output), str(result.sparkSession.conf.get("spark.app.id"))
         write_whole(storage, output.place, writer.save, run=run, overwrite=output.overwrite)
 
-    def add_files(self, result: DataFrame, output: Output, name: str) -> None:
-        """Add files to a folder, in one step, whose names begin with ``name``."""
-        writer = self._writer(result, output).option("mapreduce.output.basename", name)
-        writer.mode("append").save(output.place)
+    def add_files(self, storage: Storage, result: DataFrame, output: Output, name: str) -> None:
+        """Add files to a folder whose names begin with ``name``."""
+        if NAMES_FILES:
+            writer = self._writer(result, output).option("mapreduce.output.basename", name)
+            writer.mode("append").save(output.place)
+            return
+        hidden = f"{output.place}/.{name}"
+        self._writer(result, output).mode("overwrite").save(hidden)
+        for file in storage.matches(f"{literal(hidden)}{'/*' * len(output.partitions)}/part-*"):
+            folder, _, part = file.removeprefix(f"{storage.qualified(hidden)}/").rpartition("/")
+            storage.make_folder(f"{output.place}/{folder}".rstrip("/"))
+            storage.rename(file, f"{output.place}/{folder}/{name}{part.removeprefix('part')}")
+        storage.delete(hidden)
+        storage.write(f"{output.place}/_SUCCESS", "")
 
     def _writer(self, result: DataFrame, output: Output) -> DataFrameWriter:
         options = {**self.write_defaults, **self.options, "compression": self.compression}

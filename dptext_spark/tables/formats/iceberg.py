@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Output
 from dptext_spark.tables.formats.lakehouse import (
@@ -49,6 +50,7 @@ class Iceberg(LakehouseFormat):
     name = "iceberg"
     library = "pyiceberg"
     spark_package = "org.apache.iceberg:iceberg-spark-runtime"
+    oldest_arrow = 18
     chooser = "snapshot-id"
     has_path = False
 
@@ -90,7 +92,7 @@ class Iceberg(LakehouseFormat):
     def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
         table, partitions = self._existing(output.place), output.partitions
         with plain(f"The Iceberg table {output.place} cannot have the output's columns", ConfigError):
-            columns = SparkSession.active().createDataFrame([], schema).toArrow().schema
+            columns = to_arrow(SparkSession.active().createDataFrame([], schema)).schema
             if table is None:
                 catalog, name = self._catalog(output.place)
                 transaction = catalog.create_table_transaction(name, columns)

@@ -17,6 +17,7 @@ from typing import ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,6 +26,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import condition
+from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import PARQUET_CODECS, Format, Output
 from dptext_spark.tables.output import check_unfinished, write_whole
@@ -67,6 +69,7 @@ class LakehouseFormat(Format):
     Attributes:
         library: The library's name, which is that of its module too.
         spark_package: What serves the format inside Spark.
+        oldest_arrow: The pyarrow that the library needs, as its metadata say.
         chooser: The reader's option that chooses an older state of a table; all others but ``compression``
             are the library's.
     """
@@ -76,6 +79,7 @@ class LakehouseFormat(Format):
 
     library: ClassVar[str]
     spark_package: ClassVar[str]
+    oldest_arrow: ClassVar[int] = 0
     chooser: ClassVar[str]
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
@@ -90,7 +94,7 @@ class LakehouseFormat(Format):
     def module(cls, name: str = "") -> ModuleType:
         """Import the library, or a module of it."""
         try:
-            return importlib.import_module(f"{cls.library}{name}")
+            module = importlib.import_module(f"{cls.library}{name}")
         except ImportError:
             raise ConfigError(
                 f"Tables of format {cls.name} need the Python package {cls.library}",
@@ -98,6 +102,11 @@ class LakehouseFormat(Format):
                 "(spark-submit --packages), where there is one for its version, and name the table with "
                 "--format table",
             ) from None
+        if int(pa.__version__.partition(".")[0]) < cls.oldest_arrow:
+            allowed = f"pyarrow {cls.oldest_arrow} or newer"
+            what = f"Tables of format {cls.name} need a newer pyarrow"
+            raise ConfigError(what, allowed=allowed, got=pa.__version__, do="Install it")
+        return module
 
     @property
     def library_options(self) -> dict[str, str]:
@@ -156,7 +165,7 @@ def _written(
     """List the files that have rows."""
     schema = StructType([StructField(name, StringType()) for name in partitions])
     df = spark.read.schema(schema).parquet(literal(folder))
-    file = df.metadataColumn("_metadata")
+    file = metadata(df)
     facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
     root = f"{storage.qualified(folder)}/"
     for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():

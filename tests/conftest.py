@@ -22,7 +22,6 @@ pytest_plugins = ["tests.helpers.spark_fixtures"]
 
 SESSIONS = {
     "tests/tables/": "tables",
-    "tests/situations/": "tables",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",
     "tests/situations/": "tables",

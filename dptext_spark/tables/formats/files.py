@@ -31,7 +31,7 @@ from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import FORMATS, PARQUET_CODECS, Format, Output
 from dptext_spark.tables.output import check_unfinished, write_whole
 from dptext_spark.tables.source import Prepare, Source
-from dptext_spark.tables.storage import Places, Storage, cause, partition_columns
+from dptext_spark.tables.storage import Places, Storage, cause, literal, partition_columns
 from dptext_spark.tables.text_files import check_encoding, check_headers, java_encoding, look_at_json
 
 # What all readers of files take; not what would pass over a stream's files, or remove them.

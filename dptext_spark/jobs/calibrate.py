@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
 from itertools import groupby, islice
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,10 +18,11 @@ from dptext_spark.calibration import measure
 from dptext_spark.calibration.facts import FILE, facts_of, matches, read, said
 from dptext_spark.calibration.grid import Grid, example_ids
 from dptext_spark.calibration.page import page
-from dptext_spark.calibration.summary import AVERAGED, KEYS, gains, summary
+from dptext_spark.calibration.summary import KEYS, Rows, gains, summary
 from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
+from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
@@ -60,20 +60,10 @@ def run(options: CalibrateOptions) -> Report:
             lambda: example_ids(embedding, options.example),
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
-        grids = [
-            Grid.over(
-                embedding,
-                search,
-                own,
-                estimator_name=options.estimator,
-                words=options.words,
-                runs=options.runs,
-                seed=options.noise_seed,
-                confidence=options.confidence,
-                eta=options.eta,
-            )
-            for own in by_name.values()
-        ]
+        names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
+        names |= {"confidence": "confidence", "estimator_name": "estimator"}
+        given = {name: getattr(options, option) for name, option in names.items()}
+        grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         for grid in grids:
@@ -84,11 +74,11 @@ def run(options: CalibrateOptions) -> Report:
     drawing.announce("report.html and plots", drawing.PAGE)
     with stage("Starting Spark"):
         spark = session("dptext calibrate")
-    storage = Storage(spark)
-    reports: list[Report] = []
+    storage, reports = Storage(spark), list[Report]()
 
     def write(folder: str) -> None:
-        facts = _measured(options, spark, embedding, bundle, grids, target, examples, other, folder)
+        facts = _measured(options, spark, embedding, bundle, grids, target, examples, folder)
+        facts["matches"] = list(matches(other, facts["summary"])) if other else []
         drawn = not drawing.missing_library(drawing.PAGE)
         end = f"Page: {place}/{drawing.HTML}" if drawn else f"Output: {place}"
         reports.append(report := Report(facts=facts, text=f"{rendered(said(facts))}\n{end}"))
@@ -111,8 +101,7 @@ def _measured(
     bundle: BundleFiles,
     grids: Sequence[Grid],
     target: Target | None,
-    examples: NDArray[np.int64],
-    other: Mapping[str, Any] | None,
+    examples: Ints,
     folder: str,
 ) -> dict[str, Any]:
     """Measure grids, search for the target, and write the tables; give the facts."""
@@ -120,39 +109,36 @@ def _measured(
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
     with stage(f"Measuring {grids[0].words:,} words at epsilon {epsilons}", bar):
         tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
-    found = []
-    for grid in grids:
-        if target is not None:
-            with stage(f"Searching the epsilon at which {grid.name} meets {target}", bar):
-                look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
-                found.append(tuned(target, grid, look, release_words=options.release_words))
-    added = {
-        grid.name: grid.at(row["epsilon"], embedding)
-        for grid, row in zip(grids, found, strict=False)
-        if row["epsilon"] is not None and row["epsilon"] not in grid.epsilons
-    }
+    found, added, whole = [], [], list(grids)
+    for number, grid in enumerate(grids):
+        if target is None:
+            break
+        with stage(f"Searching the epsilon at which {grid.name} meets {target}", bar):
+            look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
+            found.append(tuned(target, grid, look, release_words=options.release_words))
+        if (epsilon := found[-1]["epsilon"]) not in (None, *grid.epsilons):
+            added.append(grid.at(epsilon))
+            whole[number] = grid.at(*grid.epsilons, epsilon)
     if added:
         # A release takes the epsilon that was found: the tables have it too.
         with stage("Measuring words at the epsilons that were found", bar):
-            tables.append(measure.tables(spark, bundle, [*added.values()], place=f"{folder}-found"))
-    whole = [grid.also_at(added.get(grid.name, grid)) for grid in grids]
-
+            tables.append(measure.tables(spark, bundle, added, place=f"{folder}-found"))
     with stage("Adding up", bar):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
-        batches = measure.batch_means(words, AVERAGED)
+        batches = measure.batch_means(words)
         rows = summary(whole, measure.moments(words, outputs), batches, measure.guesses(outputs))
         censuses = measure.censuses(words, embedding.words, top=_TOP_WORDS)
-    named = {
+    named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
         "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
         "summary": (spark.createDataFrame(pa.Table.from_pylist(rows)).coalesce(1), ()),
     }
     if options.transitions:
         named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
-    shown: list[dict[str, Any]] = []
+    shown: Rows = []
     if options.example:
         with stage("Measuring the words of --example"):
-            table = pa.concat_tables(grid.examples(embedding, examples) for grid in whole)
+            table = pa.concat_tables(_examples(grid, embedding, examples) for grid in whole)
         named["examples"] = spark.createDataFrame(table), ("word", "output")
         shown = _most_frequent(table, embedding)
     with stage("Writing tables", bar):
@@ -164,12 +150,12 @@ def _measured(
             embedding,
             options=options.to_json(),
             embedding=embedding_json(embedding),
+            edges={"n_w": measure.N_W_EDGES, "s_w": measure.S_W_EDGES},
             summary=rows,
             words=censuses,
             examples=shown,
             gains=list(gains(batches, grids)),
             target=found,
-            matches=list(matches(other, rows)) if other else [],
             versions=versions(),
         )
 
@@ -188,7 +174,8 @@ def _look(
     if sharp == grid and epsilon in grid.epsilons:
         own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
         return measure.bounded(words.where(own), target, grid)
-    alone = sharp.at(epsilon, embedding)
+    alone = sharp.at(epsilon)
+    alone.mechanisms[0].check(embedding)
     found = measure.measured(spark, bundle, (alone,), cells=False).persist()
     try:
         return measure.bounded(found, target, alone)
@@ -196,7 +183,16 @@ def _look(
         found.unpersist()
 
 
-def _most_frequent(cells: pa.Table, embedding: Embedding) -> list[dict[str, Any]]:
+def _examples(grid: Grid, embedding: Embedding, words: Ints) -> pa.Table:
+    """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
+    cells = grid.made_estimator(embedding)(words, block=grid.blocks)
+    columns = {"word": cells.word, "output": cells.output, "count": cells.count.astype(np.float64)}
+    keys = {"mechanism": pa.repeat(grid.name, len(cells.word))}
+    keys["epsilon"] = pa.array(np.array(grid.epsilons)[cells.epsilon_index])
+    return pa.table(keys | columns)
+
+
+def _most_frequent(cells: pa.Table, embedding: Embedding) -> Rows:
     """Give the first outputs of each word by their counts, in words; of equals the first of the bundle."""
     keys = [(name, "ascending") for name in (*KEYS, "word")]
     ordered = cells.sort_by([*keys, ("count", "descending"), ("output", "ascending")]).to_pylist()

@@ -27,8 +27,8 @@ Curve = list[tuple[float, float]]
 def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
     """Put together what was measured of a bundle with what is proven.
 
-    ``facts`` are JSON-ready: ``options``, ``embedding``, ``versions`` and ``edges`` of the run, and the rows
-    of ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
+    ``facts`` are JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
+    ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
     """
     first = grids[0]
     proven = guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search)

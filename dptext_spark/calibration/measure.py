@@ -27,10 +27,6 @@ SCHEMA: Final = "mechanism string, block int, epsilon double, rank int, word int
 )
 CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judged array<double>"
 
-N_W_EDGES: Final = [k / 20 for k in range(21)]
-# Each small number has a bar of its own, so that no bar is empty only because no whole number falls in it.
-S_W_EDGES: Final[list[float]] = (np.unique(np.rint(np.geomspace(1.0, 1e7, 57))) - 0.5).tolist()
-
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
 
@@ -221,33 +217,26 @@ def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]
     return float(quantile), float(bound)
 
 
-def censuses(words: DataFrame, names: pa.Array, *, top: int) -> list[dict[str, Any]]:
-    """Count words by their n_w and s_w, and find those of highest n_w, of equals the first of the bundle.
-
-    Args:
-        words: Statistics of words, ``word`` a row of the bundle.
-        names: The bundle's words.
-        top: How many words of highest n_w are wanted.
+def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
+    """Find the words of highest n_w, of equals the first of the bundle, and count those of 0.95 or more.
 
     Returns:
-        For each mechanism and epsilon the counts in bins that end at ``N_W_EDGES`` and ``S_W_EDGES``, and
-        ``top``, rows with word, n_w, n_w_low and n_w_high.
+        For each mechanism and epsilon ``staying``, the count, and as ``top`` so many rows with word, one of
+        ``names`` by its row in the bundle, n_w, n_w_low and n_w_high.
     """
-    order = Window.partitionBy(*KEYS).orderBy(F.col("n_w").desc(), "word")
-    ranked = words.withColumn("place", F.row_number().over(order)).where(F.col("place") <= top)
-    shown = ("word", "n_w", "n_w_low", "n_w_high")
-    found: dict[Key, dict[str, Any]] = {
-        key: {"top": [{n: row[n] for n in shown} | {"word": names[row["word"]].as_py()} for row in rows]}
-        for key, rows in _by_key(ranked.orderBy(*KEYS, "place")).items()
-    }
-    for column, edges in (("n_w", N_W_EDGES), ("s_w", S_W_EDGES)):
-        # A probability is at most 1, but for rounding.
-        below = F.expr(f"least(size(filter(edges, edge -> edge <= {column})), {len(edges) - 1})")
-        bars = words.withColumn("edges", F.lit(edges)).groupBy(*KEYS, (below - 1).alias("bar")).count()
-        for key, rows in _by_key(bars).items():
-            counts = {row["bar"]: row["count"] for row in rows}
-            found[key][column] = [counts.get(bar, 0) for bar in range(len(edges) - 1)]
-    return [dict(zip(KEYS, key, strict=True)) | own for key, own in found.items()]
+    own = Window.partitionBy(*KEYS)
+    staying = F.sum((F.col("n_w") >= 0.95).cast("int")).over(own).alias("staying")
+    place = F.row_number().over(own.orderBy(F.col("n_w").desc(), "word")).alias("place")
+    ranked = words.select("*", staying, place).where(F.col("place") <= top).orderBy("place")
+    limits = ("n_w", "n_w_low", "n_w_high")
+    return [
+        {
+            **dict(zip(KEYS, key, strict=True)),
+            "staying": rows[0]["staying"],
+            "top": [{"word": names[row["word"]].as_py()} | {n: row[n] for n in limits} for row in rows],
+        }
+        for key, rows in _by_key(ranked).items()
+    ]
 
 
 def _by_key(df: DataFrame) -> dict[Key, Rows]:

@@ -20,21 +20,18 @@ from dptext_spark.calibration.facts import (
 from dptext_spark.calibration.summary import NUMBERS
 
 _EPSILON: Final = {"name": "epsilon", "label": "Epsilon (nats per unit of distance)"}
-_AXES: Final[dict[str, dict[str, Any]]] = {
-    "n_w": {
-        "name": "N_w",
-        "label": "$N_w$ (share of runs; lower is better)",
-        "limits": (0.0, 1.0),
-        "digits": 2,
-    },
-    "s_w": {"name": "S_w", "label": "$S_w$ (different outputs, log scale; higher is better)", "log": True},
+_FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "n_w": (
+        {"name": "N_w", "label": "$N_w$ (share of runs; lower is better)", "limits": (0.0, 1.0), "digits": 2},
+        "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
+    ),
+    "s_w": (
+        {"name": "S_w", "label": "$S_w$ (different outputs, log scale; higher is better)", "log": True},
+        "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
+    ),
 }
-_CAPTIONS: Final = {
-    "n_w": "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
-    "s_w": "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
-    "n_w_histogram": "Words by N_w. The noise rarely changes words on the right.",
-    "s_w_histogram": "Words by S_w. Words on the left have few different outputs.",
-}
+"""What figures have over epsilon, and what they show."""
+
 _ESTIMATORS: Final = {
     "exact": "exact: probabilities are computed, nothing is drawn",
     "shared-ray": "shared-ray: each word's runs are independent; words of a block, and all epsilons, share "
@@ -77,7 +74,6 @@ def page(facts: Facts) -> dict[str, Any]:
     ]
     sections = [
         ("percentiles", "How words fare as epsilon grows", [_percentiles(facts, names)]),
-        ("histograms", "How words differ", _histograms(facts)),
         ("least-protected", "The least protected words", _least_protected(facts)),
         ("risks", "What an output reveals", _risks(facts)),
         ("substitutions", "What words become", _substitutions(facts)),
@@ -96,33 +92,16 @@ def page(facts: Facts) -> dict[str, Any]:
 
 
 def _percentiles(facts: Facts, names: Sequence[str]) -> dict[str, Any]:
-    plots = []
-    for statistic, axis in _AXES.items():
+    plots, numbers = [], {"x": "epsilon", "p5": "p5", "p50": "p50", "p95": "p95"}
+    for statistic, (axis, caption) in _FIGURES.items():
         curves = {}
         for name in names:
             own = [r for r in facts["summary"] if (r["statistic"], r["mechanism"]) == (statistic, name)]
             own.sort(key=lambda row: float(row["epsilon"]))
-            numbers = {"x": "epsilon", "p5": "p5", "p50": "p50", "p95": "p95"}
             curves[name] = {to: [row[number] for row in own] for to, number in numbers.items()}
-        plots.append(_plot(statistic, "percentiles", curves=curves, x=_EPSILON, y=axis))
+        shown = {"curves": curves, "x": _EPSILON, "y": axis, "caption": caption}
+        plots.append({"name": statistic, "kind": "percentiles", **shown})
     return {"plots": plots, "listed": True}
-
-
-def _histograms(facts: Facts) -> Iterator[Any]:
-    yield "The number of words is on a logarithmic scale: a few badly protected words stay visible."
-    plots = []
-    for name, axis in _AXES.items():
-        counts = {
-            epsilon: {row["mechanism"]: row[name] for row in facts["words"] if row["epsilon"] == epsilon}
-            for epsilon in _shown(facts["words"])
-        }
-        edges = facts["edges"][name]
-        plots.append(_plot(f"{name}_histogram", "histogram", counts=counts, edges=edges, axis=axis))
-    yield {"plots": plots, "listed": False}
-
-
-def _plot(name: str, kind: str, **data: Any) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "caption": _CAPTIONS[name], **data}
 
 
 def _shown(rows: Sequence[Facts]) -> list[float]:
@@ -148,8 +127,8 @@ def _least_protected(facts: Facts) -> Iterator[Any]:
             tops = [(t, _within(t["n_w"], t["n_w_low"], t["n_w_high"], ".3f")) for t in row["top"]]
             small = [[n["word"], *(n["small"] if drawn[name] else [])] for _, n in tops]
             cells.append([{"word": t["word"], "small": s} for (t, _), s in zip(tops, small, strict=True)])
-        high = ", ".join(  # the last bar ends at 1
-            f"{row['n_w'][-1]:,} of {sum(row['n_w']):,} words at epsilon {row['epsilon']:g}" for row in own
+        high = ", ".join(
+            f"{r['staying']:,} of {facts['sample']:,} words at epsilon {r['epsilon']:g}" for r in own
         )
         head = [f"Epsilon {row['epsilon']:g}" for row in own]
         table = _table(f"Least protected words, {name}", head, list(zip_longest(*cells, fillvalue="")))

@@ -127,7 +127,7 @@ def _measured(
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         batches = measure.batch_means(words)
         rows = summary(whole, measure.moments(words, outputs), batches, measure.guesses(outputs))
-        censuses = measure.censuses(words, embedding.words, top=_TOP_WORDS)
+        least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
     named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
         "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
@@ -150,9 +150,8 @@ def _measured(
             embedding,
             options=options.to_json(),
             embedding=embedding_json(embedding),
-            edges={"n_w": measure.N_W_EDGES, "s_w": measure.S_W_EDGES},
             summary=rows,
-            words=censuses,
+            words=least_protected,
             examples=shown,
             gains=list(gains(batches, grids)),
             target=found,

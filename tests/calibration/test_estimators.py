@@ -150,32 +150,32 @@ def test_a_word_that_stays_does_so_at_every_larger_epsilon(
 def test_only_what_is_proven_to_be_monotone_says_so(small: Embedding) -> None:
     """With Vickrey's choice a run that left its word may stay again: here are some."""
     assert not make(small, grid("exponential", (1.0,)), 1).monotone
-    mechanisms = grid("laplace", tuple(np.geomspace(1.0, 40.0, 30)), select="vickrey", t=0.8)
-    made = make(small, mechanisms, 200)
-    assert not made.monotone
+    made = make(small, grid("laplace", tuple(np.geomspace(1.0, 40.0, 30)), select="vickrey", t=0.8), 200)
     stays = made.draws(np.arange(0, 200, 9), block=0) == np.arange(0, 200, 9)[:, None]
-    assert (stays[1:] < stays[:-1]).any()
+    assert not made.monotone and (stays[1:] < stays[:-1]).any()
 
 
 def test_the_estimator_fits_the_mechanism(small: Embedding, ball: Embedding) -> None:
-    assert make(small, grid("laplace", (1.0,)), 1).name == "shared-ray"
-    assert make(small, grid("laplace", (1.0,)), 1, "plain").name == "plain"
-    assert make(ball, grid("hyperbolic", (3.0,)), 1).name == "shared-ray"
-    assert make(small, grid("exponential", (1.0,)), 1).name == "exact"
-    for world, name, wanted in ((small, "laplace", "exact"), (ball, "hyperbolic", "exact")):
-        with pytest.raises(ConfigError, match=rf"does not serve mechanism {name}.*Got: {wanted}"):
-            make(world, grid(name, (3.0,)), 1, wanted)
-
-
-def test_impossible_estimations_are_refused(small: Embedding) -> None:
-    mixed = [*grid("laplace", (1.0,)), *grid("mahalanobis", (2.0,), **{"lambda": 0.5})]
-    turned = [*grid("laplace", (1.0,)), *grid("laplace", (2.0,), **VICKREY)]
-    for mechanisms in ([], mixed, turned):
-        with pytest.raises(ConfigError, match="differ in epsilon alone"):
-            make(small, mechanisms, 1)
-    for numbers in ({"runs": 0}, {"runs": 1, "seed": -1}, {"runs": 1, "seed": 2**63}):
-        with pytest.raises(ConfigError, match="runs or the seed"):
-            estimator(grid("laplace", (1.0,)), small, search=among(200), **numbers)
+    """And what is impossible is refused."""
+    one, hyperbolic = grid("laplace", (1.0,)), grid("hyperbolic", (3.0,))
+    for world, mechanisms, asked, name in (
+        (small, one, "auto", "shared-ray"),
+        (small, one, "plain", "plain"),
+        (ball, hyperbolic, "auto", "shared-ray"),
+        (small, grid("exponential", (1.0,)), "auto", "exact"),
+    ):
+        assert make(world, mechanisms, 1, asked).name == name
+    mixed = [*one, *grid("mahalanobis", (2.0,), **MAHALANOBIS)]
+    turned = [*one, *grid("laplace", (2.0,), **VICKREY)]
+    cases: list[tuple[Embedding, list[Mechanism], dict[str, Any], str]] = [
+        (small, one, {"name": "exact"}, r"does not serve mechanism laplace.*Got: exact"),
+        (ball, hyperbolic, {"name": "exact"}, r"does not serve mechanism hyperbolic.*Got: exact"),
+        *((small, mechanisms, {}, "differ in epsilon alone") for mechanisms in ([], mixed, turned)),
+        *((small, one, own, "runs or the seed") for own in ({"runs": 0}, {"seed": -1}, {"seed": 2**63})),
+    ]
+    for world, mechanisms, given, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            estimator(mechanisms, world, search=ExactSearch.over(world), **{"runs": 1} | given)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"truncate": 0.5}])

@@ -39,9 +39,8 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
                 if name in SINGLE:
                     row |= dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max"))
                 summary.append(key | {"statistic": name} | row | ({"mean": 0.0} if name == "unseen" else {}))
-            bars = {"n_w": [whole - 3, *[0] * 18, 3], "s_w": [0, whole, *[0] * 50]}
             top = [{"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE]
-            words.append(key | bars | {"top": top})
+            words.append(key | {"staying": 3, "top": top})
             examples += [
                 key | {"word": word, "output": output, "count": 10.0 + place}
                 for word in HOSTILE[:2]

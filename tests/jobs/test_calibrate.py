@@ -146,12 +146,9 @@ def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> Non
     assert sorted(facts["summary"], key=lambda r: (r["epsilon"], r["statistic"])) == summary.to_pylist()
     assert facts["embedding"]["fingerprint"] == ring.fingerprint
     assert (facts["runs"], facts["release_words"], facts["sample"]) == (RUNS, 64, 64)
-    (own,) = facts["mechanisms"]
-    assert (own["mechanism"], own["estimator"], own["blocks"]) == ("laplace", "shared-ray", 16)
-    assert own["neighbours"][0]["p50"] == pytest.approx(2 * math.sin(math.pi / 64), rel=1e-4)
+    assert facts["mechanisms"] == [{"mechanism": "laplace", "estimator": "shared-ray", "blocks": 16}]
     assert [g["configured_epsilon"] for g in facts["guarantee"]] == [*EPSILONS]
-    words = [(row["epsilon"], sum(row["n_w"]), len(row["top"])) for row in facts["words"]]
-    assert words == [(epsilon, 64, 12) for epsilon in EPSILONS]
+    assert sorted((row["epsilon"], len(row["top"])) for row in facts["words"]) == [(e, 12) for e in EPSILONS]
 
 
 # Several mechanisms
@@ -267,7 +264,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
     assert counts == {(epsilon, word): 4 for epsilon in (7.0, 9.0) for word in ("w01", "w60")}
     page = (place / "report.html").read_text(encoding="utf-8")
     assert "w60" in page and "The most frequent outputs" in page and "http://" not in page
-    assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 5
+    assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 2
 
 
 def test_examples_are_the_most_frequent_outputs(ring: Embedding) -> None:

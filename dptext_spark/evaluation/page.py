@@ -153,22 +153,18 @@ def _folded(facts: Row, row: Row, *, open_: bool) -> dict[str, Any]:
     name, asked = _setting(row), facts["concern"].items()
     risks, uses = ([own for own in facts[table] if _setting(own) == name] for table in ("risk", "utility"))
     guarantee = {own["options"]: own["words"] for own in facts["guarantee"]}[row["of_mechanism"]]
-    found = [
-        [_within(own, "recovered", share, ""), share(own["considered"]), share(own["floor"])] for own in risks
+    names, recovered = ("attacker", "guesses", "versions", "words"), []
+    for own in risks:
+        if own["words"] == "all" or asked <= own.items():
+            shares = _within(own, "recovered", share, ""), share(own["considered"]), share(own["floor"])
+            recovered.append([*(own[n] for n in names), f"{own['tokens']:,}", *shares])
+    kept = [
+        [MEASURES[own["measure"]].title, _within(own, "value", _number, ""), own["floor"], own["ceiling"]]
+        for own in uses
     ]
-    tried, ranked, kept = [], [], []
-    for own, cells in zip(risks, found, strict=True):
-        if own["words"] == "all":
-            tried.append([own["attacker"], own["guesses"], own["versions"], *cells])
-        if asked <= own.items():
-            ranked.append([own["words"], f"{own['tokens']:,}", *cells])
-    for own in uses:
-        value, title = _within(own, "value", _number, ""), MEASURES[own["measure"]].title
-        kept.append([title, value, own["floor"], own["ceiling"]])
-    ends = ("Recovered", "Considered", "Floor")
+    head = ["Attacker", "Guesses", "Versions", "Rank", "Words", "Recovered", "Considered", "Floor"]
     blocks = [
-        _table(f"Attackers, {name}", ["Attacker", "Guesses", "Versions", *ends], tried),
-        _table(f"Words by rank, {name}", ["Rank", "Words", *ends], ranked),
+        _table(f"What attackers recover, {name}", head, recovered),
         _table(f"What is kept, {name}", ["What is kept", "Value", "Random words", "Original"], kept),
         "What is proven, whoever attacks:",
         *guarantee.splitlines(),

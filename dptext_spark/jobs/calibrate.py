@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from itertools import groupby, islice
 from typing import Any, Final
@@ -27,14 +27,12 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
-from dptext_spark.report.text import rendered
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.local import LocalFiles, is_plain, local_path
-from dptext_spark.tables.output import write_whole
-from dptext_spark.tables.result_folder import check_free, finish
+from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
 
 # Words of highest N_w, and outputs of a word of --example, that the page shows.
@@ -74,24 +72,19 @@ def run(options: CalibrateOptions) -> Report:
     drawing.announce("report.html and plots", drawing.PAGE)
     with stage("Starting Spark"):
         spark = session("dptext calibrate")
-    storage, reports = Storage(spark), list[Report]()
+    storage = Storage(spark)
 
-    def write(folder: str) -> None:
+    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
         facts = _measured(options, spark, embedding, bundle, grids, target, examples, folder)
         facts["matches"] = list(matches(other, facts["summary"])) if other else []
-        drawn = not drawing.missing_library(drawing.PAGE)
-        end = f"Page: {place}/{drawing.HTML}" if drawn else f"Output: {place}"
-        reports.append(report := Report(facts=facts, text=f"{rendered(said(facts))}\n{end}"))
-        with stage("Writing the report"):
-            finish(storage, folder, FILE, report, page(facts))
+        return facts, said(facts), page(facts)
 
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, FILE, overwrite=options.overwrite)
         other = read(options.compare, storage.read) if options.compare else None
         bundle = BundleFiles.send(spark, embedding)
         application = str(spark.sparkContext.applicationId)
-        write_whole(storage, place, write, run=application, overwrite=options.overwrite)
-    return reports[0]
+        return write_results(storage, place, FILE, make, run=application, overwrite=options.overwrite)
 
 
 def _measured(

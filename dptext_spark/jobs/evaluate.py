@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -43,7 +43,6 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
-from dptext_spark.report.text import rendered
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -55,9 +54,8 @@ from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.local import LocalFiles, check_names, is_plain, local_path
 from dptext_spark.tables.look import Sample
-from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.tables.result_folder import check_free, finish
+from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import own_session, where
 from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.tables.table import check_input, check_places
@@ -108,24 +106,20 @@ def run(options: EvaluateOptions) -> Report:
     )[: len(sizes)]
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = own_session(session("dptext evaluate"))
-    storage, reports = Storage(spark), list[Report]()
+    storage = Storage(spark)
 
-    def write(folder: str) -> None:
+    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
         facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
             table = spark.createDataFrame(pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        end = f"Page, which is private: {place}/{drawing.HTML}"
-        if drawing.missing_library(drawing.PAGE):
-            end = f"Output, which is private: {place}"
-        reports.append(report := Report(facts=facts, text=rendered([*said(facts), end])))
-        finish(storage, folder, FILE, report, page(facts))
+        return facts, said(facts), page(facts)
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage, bool)
-        application = str(spark.sparkContext.applicationId)
-        write_whole(storage, place, write, run=application, overwrite=options.overwrite)
-    return reports[0]
+        application, private = str(spark.sparkContext.applicationId), ", which is private"
+        given: dict[str, Any] = {"run": application, "overwrite": options.overwrite, "remark": private}
+        return write_results(storage, place, FILE, make, **given)
 
 
 def _evaluated(

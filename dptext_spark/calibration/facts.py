@@ -28,7 +28,7 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
     """Put together what was measured of a bundle with what is proven.
 
     ``facts`` are JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
-    ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
+    ``summary``, ``words``, ``examples``, ``target`` and ``matches``.
     """
     first = grids[0]
     proven = guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search)
@@ -175,22 +175,13 @@ def said(facts: Facts) -> Iterator[Any]:
         "(risk_zipf).",
         remark(facts),
     ]
-    yield from filter(None, ([*filter(None, notes)], gain_lines(facts), match_lines(facts)))
+    yield from filter(None, ([*filter(None, notes)], match_lines(facts)))
     # Table and column have to be filled in.
     release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
     command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
     if met := [row["options"] for row in facts["target"] if row["options"]]:
         yield [f"The release: {command} {options}" for options in met]
     yield list(verdict(facts))
-
-
-def gain_lines(facts: Facts) -> list[str]:
-    """Say how each mechanism differs from the first, with limits."""
-    return [
-        f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}: {gain['statistic']} "
-        f"{gain['difference']:+.4g} ({gain['low']:+.4g} to {gain['high']:+.4g})"
-        for gain in facts["gains"]
-    ]
 
 
 def match_lines(facts: Facts) -> list[str]:

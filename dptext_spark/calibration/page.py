@@ -11,7 +11,6 @@ import numpy as np
 from dptext_spark.calibration.facts import (
     STATISTICS,
     Facts,
-    gain_lines,
     match_lines,
     remark,
     verdict,
@@ -62,11 +61,7 @@ def page(facts: Facts) -> dict[str, Any]:
         f"Any of {facts['release_words']:,} words may be output.",
         {"text": box, "style": "box"},
     ]
-    gains, matches = gain_lines(facts), match_lines(facts)
-    compared = (
-        f"Differences of means, with {facts['confidence']:.0%} intervals. Lower n_w and higher s_w hide "
-        "better. At equal epsilon, mechanisms may promise different things."
-    )
+    matches = match_lines(facts)
     between = "Between epsilons, N_w counts as linear in the logarithm of epsilon."
     proven = [
         _fold(f"{own['of']}, epsilon {own['configured_epsilon']:g}", *own["words"].splitlines(), open_=not i)
@@ -77,7 +72,6 @@ def page(facts: Facts) -> dict[str, Any]:
         ("least-protected", "The least protected words", _least_protected(facts)),
         ("risks", "What an output reveals", _risks(facts)),
         ("substitutions", "What words become", _substitutions(facts)),
-        ("gains", "Mechanisms compared", [compared, gains] if gains else []),
         ("matches", "Against another calibration", [between, matches] if matches else []),
         ("guarantee", "Guarantee", proven),
         ("numbers", "All numbers", _numbers(facts)),

@@ -1,8 +1,8 @@
-"""What a statistic comes to over all words, how sure its mean is, and how mechanisms differ in it."""
+"""What a statistic comes to over all words, and how sure its mean is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
@@ -21,10 +21,7 @@ OF_OUTPUTS: Final = ("k_w",)
 SINGLE: Final = ("n_w_zipf", "deniability", *(f"bayes_risk_{prior}" for prior in PRIORS))
 """Statistics of all words together: they have a mean with limits and no other numbers."""
 
-COMPARED: Final = ("n_w", "s_w")
-"""Statistics of which mechanisms are compared."""
-
-AVERAGED: Final = (*COMPARED, "posterior", "n_w_zipf")
+AVERAGED: Final = ("posterior", "n_w_zipf")
 """Statistics whose means over batches are wanted; the last is n_w over the word's rank."""
 
 Key: TypeAlias = tuple[str, float]
@@ -108,19 +105,3 @@ def _risk(grid: Grid, sums: Mapping[str, Any], prior: Prior) -> dict[str, float]
     low, _ = mean_limits(won, runs, float(units.max()), tail)
     high = learned + most_below(grid.runs, float(np.square(units).sum()), tail)
     return {"mean": max(won, floor), "low": max(low, floor), "high": min(high, 1.0), "floor": floor}
-
-
-def gains(means: Mapping[Key, BatchMeans], grids: Sequence[Grid]) -> Iterator[dict[str, Any]]:
-    """Compare each mechanism with the first, word by word: what their shared rays have in common cancels.
-
-    ``means`` are of ``COMPARED``; there is a row for each of these at each epsilon of both.
-    """
-    baseline, *others = grids
-    for grid in others:
-        for epsilon in (e for e in grid.epsilons if e in baseline.epsilons):
-            own, first = means[grid.name, epsilon], means[baseline.name, epsilon]
-            key = {"mechanism": grid.name, "baseline": baseline.name, "epsilon": epsilon}
-            for name in COMPARED:
-                found = mean_interval(own[name] - first[name], own["n"], (1.0 - grid.confidence) / 2.0)
-                numbers = dict(zip(("difference", "low", "high"), found, strict=True))
-                yield key | {"statistic": name} | numbers

@@ -18,7 +18,7 @@ from dptext_spark.calibration import measure
 from dptext_spark.calibration.facts import FILE, facts_of, matches, read, said
 from dptext_spark.calibration.grid import Grid, example_ids
 from dptext_spark.calibration.page import page
-from dptext_spark.calibration.summary import KEYS, Rows, gains, summary
+from dptext_spark.calibration.summary import KEYS, Rows, summary
 from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
@@ -118,8 +118,8 @@ def _measured(
             tables.append(measure.tables(spark, bundle, added, place=f"{folder}-found"))
     with stage("Adding up", bar):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
-        batches = measure.batch_means(words)
-        rows = summary(whole, measure.moments(words, outputs), batches, measure.guesses(outputs))
+        moments, won = measure.moments(words, outputs), measure.guesses(outputs)
+        rows = summary(whole, moments, measure.batch_means(words), won)
         least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
     named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
@@ -146,7 +146,6 @@ def _measured(
             summary=rows,
             words=least_protected,
             examples=shown,
-            gains=list(gains(batches, grids)),
             target=found,
             versions=versions(),
         )

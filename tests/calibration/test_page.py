@@ -17,13 +17,12 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.report.text import rendered
-from tests.helpers.calibrations import EPSILONS, GAIN, LAPLACE, MATCH, MET, N_W, UNMET, WEIGHTED, facts
+from tests.helpers.calibrations import EPSILONS, LAPLACE, MATCH, MET, N_W, UNMET, WEIGHTED, facts
 from tests.helpers.page import Page, drawn
 
 SECTIONS = ["percentiles", "least-protected", "risks", "substitutions"]
 ALL: dict[str, Any] = {
     "target": [MET, UNMET],
-    "gains": [GAIN | {"difference": -0.0312, "low": -0.05, "high": -0.01}],
     "matches": [MATCH | {"mechanism": "laplace", "epsilon": epsilon} for epsilon in (None, 2.5)],
 }
 
@@ -105,7 +104,7 @@ def test_what_is_no_calibration_of_this_version_is_refused(text: str) -> None:
 
 def test_the_page_has_its_sections_and_figures_with_findings(several: Page) -> None:
     """Rejects bare numbers: risks come with limits, floors and priors, words with intervals."""
-    sections = [*SECTIONS, "gains", "matches", "guarantee", "numbers"]
+    sections = [*SECTIONS, "matches", "guarantee", "numbers"]
     assert [a["id"] for a in several.attributes("h2")] == sections
     alts = [a["alt"] for a in several.attributes("img")]
     assert len(alts) == 2 and all(re.search(r"laplace.*mahalanobis:lambda=0\.5", alt) for alt in alts)
@@ -117,7 +116,6 @@ def test_the_page_has_its_sections_and_figures_with_findings(several: Page) -> N
     for text in (
         "measurements of this mechanism, this embedding and these words, not guarantees",
         "Any of 300 words may be output",
-        "n_w -0.0312 (-0.05 to -0.01)",
         "epsilon 3.25 meets p95(n_w) <= 0.5 (90% confidence)",
         "no epsilon tried, down to 0.001, meets",
         "--mechanism laplace --epsilon 3.25",

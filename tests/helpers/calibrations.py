@@ -19,7 +19,6 @@ WEIGHTED = tuple(mechanism("mahalanobis:lambda=0.5", epsilon=e) for e in EPSILON
 TARGET = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "looks": 1, "mechanism": "laplace", "tried": []}
 MET = TARGET | {"epsilon": 3.25, "missed": 3.26, "measured": 0.48, "bound": 0.499}
 MET |= {"options": "--mechanism laplace --epsilon 3.25"}
-GAIN = {"mechanism": "mahalanobis:lambda=0.5", "baseline": "laplace", "epsilon": 4.0, "statistic": "n_w"}
 MATCH = {"n_w": "average", "other": {"mechanism": "tem", "epsilon": 7.0}, "value": 0.25}
 UNMET = TARGET | {"epsilon": None, "missed": 0.001, "measured": None, "bound": None, "options": None}
 
@@ -53,7 +52,6 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
         "summary": summary,
         "words": words,
         "examples": examples,
-        "gains": [],
         "target": [],
         "matches": [],
     }

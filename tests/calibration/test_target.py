@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dptext_spark.binomial import upper_limit
 from dptext_spark.calibration.grid import Grid
 from dptext_spark.calibration.target import (
     Target,
@@ -138,33 +137,6 @@ def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_sha
     target, asked = Target.parse(text), grid(64, **{"vocabulary": 128} | changes)
     assert looks(target, asked) == expected
     assert 1.0 - searched(target, asked).confidence == pytest.approx(0.05 / expected)
-
-
-BEYOND = np.linspace(math.log(2.0) + 1e-6, 0.75, 26)
-"""Epsilons at which a word of n_w = 1 - exp(-epsilon) misses max(n_w) <= 0.5, but for the luck of a look."""
-
-
-@pytest.mark.statistical
-def test_a_search_over_shared_noise_errs_no_more_often_than_one_test() -> None:
-    """Wherever it looks: of 4,000 seeds at most 1 in 40 has an epsilon that misses and seems to meet.
-
-    One word with 400 runs; runs share the noise of every epsilon, an Exp(1) radius, within which the word
-    stays if it is below epsilon. False alarm 1e-4. Refused: noise of its own at each epsilon, whose looks
-    have luck of their own.
-    """
-    sample, target = grid(1, estimator="plain"), Target.parse("max(n_w) <= 0.5")
-    assert (looks(target, sample), bounding_rank(target, sample)) == (1, 1)  # the word's own limit decides
-
-    def p_value(noises: int) -> float:
-        wrong = 0
-        for seed in range(4000):
-            radii = np.random.default_rng(seed).exponential(size=(noises, 400))
-            bounds = upper_limit((radii < BEYOND[:, None]).sum(axis=1), 400, 0.025)
-            wrong += any(target.met(float(bound)) for bound in bounds)
-        return float(stats.binomtest(wrong, 4000, 0.025, "greater").pvalue)
-
-    assert p_value(1) > 1e-4
-    assert p_value(len(BEYOND)) < 1e-6
 
 
 # The largest epsilon

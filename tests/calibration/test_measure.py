@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from dptext_spark.calibration import Transitions, word_statistics
 from dptext_spark.calibration.measure import (
@@ -99,11 +100,14 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(
 
 def test_the_least_protected_words_are_named_and_counted(parts: DataFrame, transitions: Transitions) -> None:
     """Rejects a count that ends on the wrong side of 0.95, and of equals another than the bundle's first."""
-    found = least_protected(parts, pa.array([f"w{i}" for i in range(SIZE)]), top=5)
+    n_w = F.when(F.col("word") == 3, 0.95).when(F.col("word") == 5, 0.9499).otherwise(F.col("n_w"))
+    names = pa.array([f"w{i}" for i in range(SIZE)])
+    found = least_protected(parts.withColumn("n_w", n_w), names, top=6)
+    assert sorted(row["epsilon"] for row in found) == [*EPSILONS]
     for row in found:
-        own = word_statistics(transitions).slice(EPSILONS.index(row["epsilon"]) * SIZE, SIZE)
-        assert row["staying"] == (own["n_w"].to_numpy() >= 0.95).sum()
-        first = sorted(own.to_pylist(), key=lambda word: (-word["n_w"], word["word"]))[:5]
-        names = ("n_w", "n_w_low", "n_w_high")
-        assert row["top"] == [{"word": f"w{own['word']}"} | {n: own[n] for n in names} for own in first]
-    assert len(found) == 2 and found[1]["staying"] + found[0]["staying"] > 0
+        own = word_statistics(transitions).slice(EPSILONS.index(row["epsilon"]) * SIZE, SIZE).to_pylist()
+        own[3]["n_w"], own[5]["n_w"] = 0.95, 0.9499
+        first = sorted(own, key=lambda word: (-word["n_w"], word["word"]))[:6]
+        limits = ("n_w", "n_w_low", "n_w_high")
+        assert row["top"] == [{"word": f"w{own['word']}"} | {n: own[n] for n in limits} for own in first]
+        assert row["staying"] == 1 and row["top"][0]["word"] == "w3"

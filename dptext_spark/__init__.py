@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dptext_spark.embedding.build import build_embedding
     from dptext_spark.embedding.bundle import Embedding
     from dptext_spark.errors import DptextError
-    from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+    from dptext_spark.evaluation.comparison import Comparison, evaluate
+    from dptext_spark.evaluation.measures import Risk
     from dptext_spark.evaluation.target import Target
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.mechanisms import (
@@ -68,7 +69,8 @@ _HOMES: Final = {
     "embedding.build": "build_embedding",
     "embedding.bundle": "Embedding",
     "errors": "DptextError",
-    "evaluation.comparison": "Comparison Risk evaluate",
+    "evaluation.comparison": "Comparison evaluate",
+    "evaluation.measures": "Risk",
     "evaluation.target": "Target",
     "guarantee": "Guarantee",
     "noise": "NoiseKey",

@@ -18,21 +18,14 @@ _FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(<=|>=)\s*(\S+)\s*")
 
 @dataclass(frozen=True, kw_only=True)
 class Limit(ABC):
-    """A limit for a measured number, such as ``p95(n_w) <= 0.5`` or ``similarity >= 0.9``.
+    """A limit for a measured number, such as ``p95(n_w) <= 0.5`` or ``similarity >= 0.9``."""
 
-    Attributes:
-        allowed: What a target may be, in words.
-        measure, arguments: What is measured, such as ``p95`` and ``("n_w",)``.
-        upper: Whether the limit is the most that is allowed; else it is the least.
-        limit: Above 0.
-    """
+    allowed: ClassVar[str]  # what a target may be, in words
 
-    allowed: ClassVar[str]
-
-    measure: str
-    arguments: tuple[str, ...] = ()
-    upper: bool
-    limit: float
+    measure: str  # what is measured, such as ``p95``
+    arguments: tuple[str, ...] = ()  # such as ``("n_w",)``
+    upper: bool  # whether the limit is the most that is allowed; else it is the least
+    limit: float  # above 0
 
     def __str__(self) -> str:
         inside = f"({', '.join(self.arguments)})" if self.arguments else ""

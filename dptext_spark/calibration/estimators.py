@@ -5,21 +5,21 @@ The noise of all runs follows from a public seed: calibration reads no private t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.calibration import rays
-from dptext_spark.calibration.transitions import Transitions, judged_runs
+from dptext_spark.calibration.statistics import Transitions
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.ball import translated
 from dptext_spark.geometry.sphere import uniform_directions
-from dptext_spark.mechanisms import Mechanism, Perturbation
+from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.mechanisms.noisy import AdditiveNoise
@@ -28,6 +28,9 @@ from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
 from dptext_spark.search.nearest import Search
 
 EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
+
+BLOCK_WORDS: Final = {"plain": 64, "shared-ray": 512, "exact": 16}
+"""Words that one call does best to take, by the estimator's name."""
 
 # Draws whose noise is made at once, and numbers that rays may take at once (200 MB of them).
 _DRAWS: Final = 1024
@@ -39,24 +42,28 @@ _LEAST_COUNT: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimator(ABC):
-    """Estimates transitions of words at a grid of epsilons.
+class Estimator:
+    """Estimates transitions of words at a grid of epsilons, in the way of its ``name``.
 
-    Attributes:
-        bound: The mechanism at each epsilon, bound to the embedding.
-        noise: Keyed without epsilon: each run has the same uniforms at every epsilon, in whatever grid.
-        width: Uniforms that a word takes.
-        release_words: How many words, the first rows, may be output.
+    - ``plain`` runs the mechanism as a release would: every word and run has noise of its own, at all
+      epsilons.
+    - ``shared-ray`` lets the words of a block, and all epsilons, share the rays along which noise goes. Each
+      word's runs are independent and follow the mechanism's law; errors of words of one block, and of one
+      word at several epsilons, are correlated.
+    - ``exact`` computes probabilities and draws nothing: counts are the expected ones.
     """
 
-    name: ClassVar[EstimatorName]
-    block_words: ClassVar[int]  # that one call does best to take
-
-    bound: tuple[Any, ...]
-    noise: ReleaseNoise
-    width: int
-    release_words: int
+    name: EstimatorName
+    bound: tuple[Any, ...]  # the mechanism at each epsilon, bound to the embedding
+    noise: ReleaseNoise  # keyed without epsilon: each run has the same uniforms at every one, in any grid
+    width: int  # uniforms that a word takes
+    release_words: int  # how many words, the first rows, may be output
     runs: int
+
+    @property
+    def block_words(self) -> int:
+        """Words that one call does best to take."""
+        return BLOCK_WORDS[self.name]
 
     @property
     def monotone(self) -> bool:
@@ -73,39 +80,43 @@ class Estimator(ABC):
             and isinstance(first.search, EuclideanNearest | HyperbolicNearest)
         )
 
-    @abstractmethod
-    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
+    def __call__(self, words: Ints, *, block: int) -> Transitions:
         """Estimate the transitions of distinct words (k,); no two blocks of one estimation share a number."""
+        if self.name != "exact":
+            return Transitions.of_draws(
+                words, self.draws(words, block=block), release_words=self.release_words
+            )
+        words, parts = np.sort(words), []
+        for epsilon, bound in enumerate(self.bound):
+            for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
+                with np.errstate(under="ignore"):
+                    counts = bound.probabilities(words[part]) * self.runs
+                rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
+                own = words[part][rows].astype(np.int32), outputs.astype(np.int32), counts[rows, outputs]
+                parts.append((np.full(len(rows), epsilon, dtype=np.int16), *own))
+        index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return Transitions(
+            epsilon_index=index,
+            word=word,
+            output=output,
+            count=count,
+            judged=count * (self.runs // 2 / self.runs),
+            runs=self.runs,
+            release_words=self.release_words,
+        )
 
-
-class DrawingEstimator(Estimator):
-    """Counts the outputs that are drawn."""
-
-    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        return Transitions.of_draws(words, self.draws(words, block=block), release_words=self.release_words)
-
-    @abstractmethod
-    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
+    def draws(self, words: Ints, *, block: int) -> NDArray[np.int32]:
         """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
-
-    def _uniforms(self, row_id: str, runs: slice) -> NDArray[np.float64]:
-        """Uniforms (runs, width) of whatever the row id names."""
-        column = self.noise.column("calibration", purpose=self.name, uint64s_per_token=self.width)
-        words = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
-        column.fill(words, column.row_key(row_id.encode(), ()), runs.start)
-        return to_uniform(words)
-
-
-class PlainEstimator(DrawingEstimator):
-    """Runs the mechanism as a release would: every word and run has noise of its own, at all epsilons."""
-
-    name = "plain"
-    block_words = 64
-
-    bound: tuple[Perturbation, ...]
-
-    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+        if self.name == "plain":
+            self._run(words, outputs)
+        elif isinstance(self.bound[0], AdditiveNoise):
+            self._share_rays(words, block, outputs)
+        else:
+            self._share_rays_of_the_ball(words, block, outputs)
+        return outputs
+
+    def _run(self, words: Ints, outputs: NDArray[np.int32]) -> None:
         size = max(1, _DRAWS // self.runs)
         for start in range(0, len(words), size):
             group = words[start : start + size]
@@ -115,47 +126,19 @@ class PlainEstimator(DrawingEstimator):
                 for epsilon, perturb in enumerate(self.bound):
                     drawn = perturb(inputs, uniforms.copy())  # for it may overwrite them
                     outputs[epsilon, start : start + size, runs] = drawn.reshape(len(group), -1)
-        return outputs
 
-
-class EuclideanRayEstimator(DrawingEstimator):
-    """Lets the words of a block, and all epsilons, share the rays along which noise goes.
-
-    Each word's runs are independent and follow the mechanism's law. Errors of words of one block, and of one
-    word at several epsilons, are correlated.
-    """
-
-    name = "shared-ray"
-    block_words = 512
-
-    bound: tuple[AdditiveNoise, ...]
-
-    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
-        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+    def _share_rays(self, words: Ints, block: int, outputs: NDArray[np.int32]) -> None:
         first, cells = self.bound[0], rays.cells(self.release_words, len(self.bound))
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // cells))):
             uniforms = self._uniforms(str(block), runs)
-            search = rays.NearestOnRays.of(
-                cast(EuclideanNearest, first.search),
-                first.directions(uniforms[:, 1:-1].copy()),
-                np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound]),
-            )
+            lengths = np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound])
+            search = rays.NearestOnRays(first.search, first.directions(uniforms[:, 1:-1].copy()), lengths)
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
                 chosen = search.chosen(first.centres(words[part]), first.vickrey, uniforms[:, -1])
                 outputs[:, part, runs] = chosen.swapaxes(0, 1)
-        return outputs
 
-
-class HyperbolicRayEstimator(DrawingEstimator):
-    """Shared rays of the Poincaré ball: noise is drawn once around the origin and moved to every word."""
-
-    name = "shared-ray"
-    block_words = 512
-
-    bound: tuple[HyperbolicNoise, ...]
-
-    def draws(self, words: NDArray[np.int64], *, block: int) -> NDArray[np.int32]:
-        outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
+    def _share_rays_of_the_ball(self, words: Ints, block: int, outputs: NDArray[np.int32]) -> None:
+        """Draw noise once around the origin, and move it to every word."""
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self.width))):
             uniforms = self._uniforms(str(block), runs)
             directions = uniform_directions(uniforms[:, 1:-1].copy())
@@ -164,38 +147,13 @@ class HyperbolicRayEstimator(DrawingEstimator):
                 for row, word in enumerate(words):
                     points = translated(bound.vectors[word][None], radii, directions)
                     outputs[epsilon, row, runs] = bound.choose(points, uniforms[:, -1])
-        return outputs
 
-
-class ExactEstimator(Estimator):
-    """Computes probabilities and draws nothing: counts are the expected ones."""
-
-    name = "exact"
-    block_words = 16
-
-    bound: tuple[KnownLaw, ...]
-
-    def __call__(self, words: NDArray[np.int64], *, block: int) -> Transitions:
-        words = np.sort(words)
-        parts = []
-        for epsilon, bound in enumerate(self.bound):
-            for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
-                with np.errstate(under="ignore"):
-                    counts = bound.probabilities(words[part]) * self.runs
-                rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-                index = np.full(len(rows), epsilon, dtype=np.int16)
-                own = words[part][rows].astype(np.int32)
-                parts.append((index, own, outputs.astype(np.int32), counts[rows, outputs]))
-        epsilon_index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return Transitions(
-            epsilon_index=epsilon_index,
-            word=word,
-            output=output,
-            count=count,
-            judged=count * (judged_runs(self.runs) / self.runs),
-            runs=self.runs,
-            release_words=self.release_words,
-        )
+    def _uniforms(self, row_id: str, runs: slice) -> Floats:
+        """Uniforms (runs, width) of whatever the row id names."""
+        column = self.noise.column("calibration", purpose=self.name, uint64s_per_token=self.width)
+        words = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
+        column.fill(words, column.row_key(row_id.encode(), ()), runs.start)
+        return to_uniform(words)
 
 
 def estimator(
@@ -233,23 +191,23 @@ def estimator(
             got=f"{runs} runs, seed {seed}",
         )
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
-    serving: dict[str, type[Estimator]] = {"plain": PlainEstimator}
-    if isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest):
-        serving["shared-ray"] = EuclideanRayEstimator  # an approximate search is part of what is measured
-    elif isinstance(bound[0], HyperbolicNoise):
-        serving["shared-ray"] = HyperbolicRayEstimator
+    best: EstimatorName = "plain"
+    on_rays = isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest)
+    if on_rays or isinstance(bound[0], HyperbolicNoise):
+        best = "shared-ray"  # an approximate search is part of what is measured
     elif isinstance(bound[0], KnownLaw):
-        serving["exact"] = ExactEstimator
-    if name not in ("auto", *serving):
+        best = "exact"
+    serving = list(dict.fromkeys(("auto", "plain", best)))
+    if name not in serving:
         raise ConfigError(
             f"The estimator does not serve mechanism {mechanisms[0].name}",
-            allowed=", ".join(["auto", *serving]),
+            allowed=", ".join(serving),
             got=name,
         )
-    kind = [*serving.values()][-1] if name == "auto" else serving[name]
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
     alike = mechanisms[0].model_copy(update={"epsilon": 1.0})
-    return kind(
+    return Estimator(
+        name=best if name == "auto" else name,
         bound=bound,
         noise=alike.release_noise(key, salt="calibration", embedding=embedding, search=search),
         width=mechanisms[0].uniforms_per_token(embedding.dimension),

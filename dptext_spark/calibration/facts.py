@@ -11,8 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from dptext_spark.calibration.grid import PRIORS, Grid
-from dptext_spark.calibration.statistics import LEVELS
-from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import TypicalDistances
@@ -20,59 +18,31 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
 FILE: Final = "calibration.json"
-
 FORMAT_VERSION: Final = 3
 
-_NEIGHBOURS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-
+Facts = Mapping[str, Any]
 Curve = list[tuple[float, float]]
 
 
 def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
-    """Put together what was measured with what is proven and what is known of the embedding.
+    """Put together what was measured of a bundle with what is proven.
 
-    Args:
-        grids: What was measured.
-        bundle: The embedding.
-        facts: JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
-            ``summary``, ``words``, ``examples``, ``gains``, ``target`` and ``matches``.
+    ``facts`` are JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
+    ``summary``, ``words``, ``examples``, ``target`` and ``matches``.
     """
     first = grids[0]
-    measured = []
-    for grid in grids:
-        metric = grid.mechanisms[0].metric(bundle)
-        words, ranks = metric.sample(), [k for k in _NEIGHBOURS if k < metric.words]
-        _, far, _ = metric.nearest(words, ranks)
-        quantiles = np.quantile(far, list(LEVELS.values()), axis=0, method="inverted_cdf")
-        columns = {"neighbour": ranks, **dict(zip(LEVELS, quantiles.tolist(), strict=True))}
-        measured.append(
-            {
-                "mechanism": grid.name,
-                "estimator": grid.estimator,
-                "blocks": grid.blocks,
-                "metric": metric.description,
-                "words": len(words),
-                "neighbours": [
-                    dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-                ],
-            }
-        )
+    proven = guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search)
     return {
         "format_version": FORMAT_VERSION,
-        **{name: facts[name] for name in ("options", "embedding")},
         "release_words": first.search.release_words,
         "search": first.search.label,
         "runs": first.runs,
         "sample": first.words,
         "confidence": first.confidence,
-        "mechanisms": measured,
-        "edges": {"n_w": N_W_EDGES, "s_w": S_W_EDGES},
-        "guarantee": [
-            {"of": mechanism.spec, **guarantee}
-            for mechanism, guarantee in guarantees(
-                [m for g in grids for m in g.mechanisms], bundle, first.search
-            )
+        "mechanisms": [
+            {"mechanism": grid.name, "estimator": grid.estimator, "blocks": grid.blocks} for grid in grids
         ],
+        "guarantee": [{"of": mechanism.spec, **guarantee} for mechanism, guarantee in proven],
         **facts,
     }
 
@@ -89,12 +59,8 @@ def guarantees(
         yield mechanism, mechanism.guarantee(bundle, measured[metric.description], search).to_json()
 
 
-def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
-    """Read the facts of a calibration.
-
-    Args:
-        path: Its folder or its calibration.json.
-        text_of: Reads a file.
+def read(path: str, text_of: Callable[[str], str]) -> Facts:
+    """Read the facts of a calibration, by its folder or its calibration.json.
 
     Raises:
         ConfigError: It is not one, or of another format.
@@ -114,7 +80,7 @@ def read(path: str, text_of: Callable[[str], str]) -> Mapping[str, Any]:
     return dict(value)
 
 
-def matches(other: Mapping[str, Any], summary: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def matches(other: Facts, summary: Sequence[Facts]) -> Iterator[dict[str, Any]]:
     """Find the epsilons at which this calibration's N_w, average or worst case, equals another's.
 
     Between this grid's epsilons N_w counts as linear in their logarithm.
@@ -127,17 +93,12 @@ def matches(other: Mapping[str, Any], summary: Sequence[Mapping[str, Any]]) -> I
         mine = n_w_curves(summary, number)
         for there, curve in n_w_curves(other["summary"], number).items():
             for epsilon, value in curve:
+                key = {"n_w": kind, "other": {"mechanism": there, "epsilon": epsilon}, "value": value}
                 for here, points in mine.items():
-                    yield {
-                        "n_w": kind,
-                        "other": {"mechanism": there, "epsilon": epsilon},
-                        "value": value,
-                        "mechanism": here,
-                        "epsilon": epsilon_at(points, value),
-                    }
+                    yield key | {"mechanism": here, "epsilon": epsilon_at(points, value)}
 
 
-def n_w_curves(summary: Sequence[Mapping[str, Any]], number: str) -> dict[str, Curve]:
+def n_w_curves(summary: Sequence[Facts], number: str) -> dict[str, Curve]:
     """N_w at each epsilon, ascending, of each mechanism."""
     curves: dict[str, Curve] = defaultdict(list)
     for row in sorted(summary, key=lambda row: float(row["epsilon"])):
@@ -177,42 +138,32 @@ STATISTICS: Final = {
 }
 """What each statistic is, and which direction hides a word better."""
 
-_COLUMNS: Final = (
-    ("n_w", "mean", "mean(n_w)"),
-    ("n_w", "p95", "p95(n_w)"),
-    ("n_w", "max", "max(n_w)"),
-    ("s_w", "mean", "mean(s_w)"),
-    ("deniability", "mean", "deniability"),
-    ("bayes_risk_uniform", "high", "risk"),
-    ("bayes_risk_zipf", "high", "risk_zipf"),
-)
+_COLUMNS: Final = {
+    "mean(n_w)": ("n_w", "mean"),
+    "p95(n_w)": ("n_w", "p95"),
+    "max(n_w)": ("n_w", "max"),
+    "mean(s_w)": ("s_w", "mean"),
+    "deniability": ("deniability", "mean"),
+    "risk": ("bayes_risk_uniform", "high"),
+    "risk_zipf": ("bayes_risk_zipf", "high"),
+}
 
 
-def said(facts: Mapping[str, Any]) -> Iterator[Any]:
+def said(facts: Facts) -> Iterator[Any]:
     """Say the main numbers: blocks of text, lists and tables, and the verdict last."""
     yield (
         f"{facts['sample']:,} of {facts['embedding']['words']:,} words were measured with "
         f"{facts['runs']:,} runs each. {facts['release_words']:,} words may be output."
     )
-    summary = facts["summary"]
+    found = {(row["mechanism"], row["epsilon"], row["statistic"]): row for row in facts["summary"]}
     for own in facts["mechanisms"]:
-        name = own["mechanism"]
-        rows: dict[float, dict[str, Any]] = defaultdict(dict)
-        for row in summary:
-            if row["mechanism"] == name:
-                rows[row["epsilon"]][row["statistic"]] = row
-        yield {
-            "table": [
-                ["epsilon", *(head for *_, head in _COLUMNS)],
-                ["better:", *(STATISTICS[statistic][1] for statistic, *_ in _COLUMNS)],
-                *(
-                    [f"{epsilon:g}", *(f"{of[statistic][number]:.4g}" for statistic, number, _ in _COLUMNS)]
-                    for epsilon, of in rows.items()
-                ),
-            ],
-            "title": f"{name} ({own['estimator']} estimator)",
-        }
-    floors = {row["statistic"]: row["floor"] for row in summary}
+        name, rows = own["mechanism"], [["epsilon", *_COLUMNS]]
+        rows.append(["better:", *(STATISTICS[statistic][1] for statistic, _ in _COLUMNS.values())])
+        for epsilon in dict.fromkeys(epsilon for mechanism, epsilon, _ in found if mechanism == name):
+            cells = (found[name, epsilon, statistic][number] for statistic, number in _COLUMNS.values())
+            rows.append([f"{epsilon:g}", *(f"{cell:.4g}" for cell in cells)])
+        yield {"table": rows, "title": f"{name} ({own['estimator']} estimator)"}
+    floors = {row["statistic"]: row["floor"] for row in facts["summary"]}
     uniform, zipf = (floors[f"bayes_risk_{prior}"] for prior in PRIORS)
     notes = [
         "n_w: share of runs in which a word stays itself. s_w: different outputs of a word in these runs.",
@@ -222,9 +173,9 @@ def said(facts: Mapping[str, Any]) -> Iterator[Any]:
         world(facts),
         f"Without the output, the guesser is right with probability {uniform:.3g} (risk) and {zipf:.3g} "
         "(risk_zipf).",
+        remark(facts),
     ]
-    yield [*notes, *filter(None, [remark(facts)])]
-    yield from filter(None, (gain_lines(facts), match_lines(facts)))
+    yield from filter(None, ([*filter(None, notes)], match_lines(facts)))
     # Table and column have to be filled in.
     release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
     command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
@@ -233,16 +184,7 @@ def said(facts: Mapping[str, Any]) -> Iterator[Any]:
     yield list(verdict(facts))
 
 
-def gain_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Say how each mechanism differs from the first, with limits."""
-    return [
-        f"{gain['mechanism']} against {gain['baseline']}, epsilon {gain['epsilon']:g}: {gain['statistic']} "
-        f"{gain['difference']:+.4g} ({gain['low']:+.4g} to {gain['high']:+.4g})"
-        for gain in facts["gains"]
-    ]
-
-
-def match_lines(facts: Mapping[str, Any]) -> list[str]:
+def match_lines(facts: Facts) -> list[str]:
     """Say which epsilon here has the N_w of another calibration."""
     return [
         f"{match['n_w']} N_w {match['value']:.4g} of {match['other']['mechanism']}, epsilon "
@@ -252,31 +194,28 @@ def match_lines(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def world(facts: Mapping[str, Any]) -> str:
+def world(facts: Facts) -> str:
     """Say of which words risks are, and under which priors."""
     words = facts["sample"]
-    measured = f"the {words:,} measured words"
-    which = f"all {words:,} words" if words == facts["embedding"]["words"] else measured
+    which = f"all {words:,}" if words == facts["embedding"]["words"] else f"the {words:,} measured"
     return (
-        f"The guesser knows that the word is one of {which}. Uniform: all are equally likely. "
+        f"The guesser knows that the word is one of {which} words. Uniform: all are equally likely. "
         "Zipf: the k-th word has weight 1/k."
     )
 
 
-def remark(facts: Mapping[str, Any]) -> str:
+def remark(facts: Facts) -> str:
     """Say where one more run would often give a new output; empty where there is no such epsilon."""
     most = facts["options"]["eta"]
-    rows = (row for row in facts["summary"] if row["statistic"] == "unseen" and row["mean"] > most)
-    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({row["epsilon"] for row in rows}))
-    reason = "Not enough runs for a reliable number; increase --runs."
-    return f"Epsilon {epsilons}: {reason}" if epsilons else ""
+    few = {row["epsilon"] for row in facts["summary"] if row["statistic"] == "unseen" and row["mean"] > most}
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted(few))
+    return f"Epsilon {epsilons}: Not enough runs for a reliable number; increase --runs." if few else ""
 
 
-def verdict(facts: Mapping[str, Any]) -> Iterator[str]:
+def verdict(facts: Facts) -> Iterator[str]:
     """Say in one line for each mechanism which epsilon to take, or which epsilon would give what."""
     for row in facts["target"]:
-        of = f"{row['mechanism']}: "
-        sure = f"{row['confidence']:.0%} confidence"
+        of, sure = f"{row['mechanism']}: ", f"{row['confidence']:.0%} confidence"
         if row["epsilon"] is None:
             least = f", down to {row['missed']:g}" if row["missed"] else ""
             yield f"{of}no epsilon tried{least}, meets {row['target']} ({sure})."
@@ -290,10 +229,11 @@ def verdict(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     for name, curve in n_w_curves(facts["summary"], "mean").items():
         levels = {level: epsilon_at(curve, level) for level in (0.1, 0.5, 0.9)}
-        inside = [f"{level:.0%} at epsilon {epsilon:.3g}" for level, epsilon in levels.items() if epsilon]
-        ends = dict([curve[0], curve[-1]]).items()
-        if inside:
+        if inside := [
+            f"{level:.0%} at epsilon {epsilon:.3g}" for level, epsilon in levels.items() if epsilon
+        ]:
             yield f"{name}: words stay unchanged in {', in '.join(inside)} (average of n_w, interpolated)."
         else:
+            ends = dict([curve[0], curve[-1]]).items()
             values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
             yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."

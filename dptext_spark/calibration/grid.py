@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from dptext_spark.calibration.estimators import Estimator, EstimatorName, estimator
+from dptext_spark.calibration.estimators import BLOCK_WORDS, Estimator, EstimatorName, estimator
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.tokens import lookup_form
@@ -30,31 +30,18 @@ BATCHES: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A mechanism at its epsilons, and the words that it is measured at; with the embedding it is all.
+    """A mechanism at its epsilons, and the words that it is measured at; with the embedding it is all."""
 
-    Attributes:
-        mechanisms: The mechanism at each epsilon, ascending, else alike.
-        estimator, block_words: How transitions are estimated, and of how many words best at once.
-        monotone: See :attr:`Estimator.monotone`.
-        search: How released words are searched, and how many there are.
-        runs: Runs of each word at each epsilon.
-        seed: Public; the noise follows from it.
-        vocabulary, words: Words of the embedding, the first ones, and of the sample.
-        confidence: Of each word's interval, and of what is said of all of them.
-        eta: Mass that s_eta may leave out.
-    """
-
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[Mechanism, ...]  # the mechanism at each epsilon, ascending, else alike
     estimator: EstimatorName
-    block_words: int
-    monotone: bool
+    monotone: bool  # see :attr:`Estimator.monotone`
     search: Search
-    runs: int
-    seed: int
-    vocabulary: int
-    words: int
-    confidence: float
-    eta: float
+    runs: int  # of each word at each epsilon
+    seed: int  # public; the noise follows from it
+    vocabulary: int  # words of the embedding, the first ones
+    words: int  # of the sample
+    confidence: float  # of each word's interval, and of what is said of all of them
+    eta: float  # mass that s_eta may leave out
 
     @classmethod
     def over(
@@ -69,17 +56,11 @@ class Grid:
     ) -> Self:
         """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
-        kind = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
-        return cls(
-            mechanisms=ordered,
-            estimator=kind.name,
-            block_words=kind.block_words,
-            monotone=kind.monotone,
-            search=search,
-            vocabulary=embedding.inputs,
-            words=embedding.inputs if words == "all" else min(words, embedding.inputs),
-            **rest,
-        )
+        made = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
+        vocabulary = embedding.inputs
+        sample = vocabulary if words == "all" else min(words, vocabulary)
+        rest |= {"estimator": made.name, "monotone": made.monotone, "search": search}
+        return cls(mechanisms=ordered, vocabulary=vocabulary, words=sample, **rest)
 
     @property
     def name(self) -> str:
@@ -97,29 +78,29 @@ class Grid:
         return self.estimator == "exact"
 
     @property
-    def whole(self) -> bool:
-        """Whether all words are measured, not a sample."""
-        return self.words == self.vocabulary
+    def certain(self) -> bool:
+        """Whether nothing is left to chance: probabilities are computed, of all words."""
+        return self.exact and self.words == self.vocabulary
 
     @property
     def blocks(self) -> int:
         """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
-        return min(BATCHES * -(-self.words // (BATCHES * self.block_words)), self.words)
+        return min(BATCHES * -(-self.words // (BATCHES * BLOCK_WORDS[self.estimator])), self.words)
 
-    def ranks_of(self, number: int) -> NDArray[np.int64]:
+    def ranks_of(self, number: int) -> Ints:
         """Places of the words of a block among all of the sample, from 1."""
         return np.arange(number, self.words, self.blocks) + 1
 
-    def block(self, number: int) -> NDArray[np.int64]:
+    def block(self, number: int) -> Ints:
         """Ids of the words of a block, evenly spread over the vocabulary."""
         return (self.ranks_of(number) - 1) * self.vocabulary // self.words
 
-    def weights(self, prior: Prior) -> NDArray[np.float64]:
-        """Give the prior probabilities of the sample's words, float64 (words,)."""
+    def weights(self, prior: Prior) -> Floats:
+        """Give the prior probabilities of the sample's words, (words,)."""
         weights = np.ones(self.words) if prior == "uniform" else 1.0 / np.arange(1, self.words + 1)
         return weights / float(weights.sum())
 
-    def units(self, prior: Prior) -> NDArray[np.float64]:
+    def units(self, prior: Prior) -> Floats:
         """Give the prior probabilities of words that share a run's noise: of each block, or each word."""
         weights = self.weights(prior)
         if self.estimator != "shared-ray":
@@ -131,32 +112,14 @@ class Grid:
         search, runs, seed, name = self.search, self.runs, self.seed, self.estimator
         return estimator(self.mechanisms, embedding, search=search, runs=runs, seed=seed, name=name)
 
-    def examples(self, embedding: Embedding, words: NDArray[np.int64]) -> pa.Table:
-        """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
-        cells = self.made_estimator(embedding)(words, block=self.blocks)
-        return pa.table(
-            {
-                "mechanism": pa.repeat(self.name, len(cells.word)),
-                "epsilon": np.array(self.epsilons)[cells.epsilon_index],
-                "word": cells.word,
-                "output": cells.output,
-                "count": cells.count.astype(np.float64),
-            }
-        )
-
-    def at(self, epsilon: float, embedding: Embedding) -> Self:
-        """Measure one epsilon alone, all else as here."""
-        one = self.mechanisms[0].model_copy(update={"epsilon": epsilon})
-        one.check(embedding)
-        return replace(self, mechanisms=(one,))
-
-    def also_at(self, other: Self) -> Self:
-        """Add the epsilons of another grid of the mechanism."""
-        both = {mechanism.epsilon: mechanism for mechanism in (*self.mechanisms, *other.mechanisms)}
-        return replace(self, mechanisms=tuple(both[epsilon] for epsilon in sorted(both)))
+    def at(self, *epsilons: float) -> Self:
+        """Measure other epsilons, all else as here."""
+        first = self.mechanisms[0]
+        other = tuple(first.model_copy(update={"epsilon": epsilon}) for epsilon in sorted({*epsilons}))
+        return replace(self, mechanisms=other)
 
 
-def example_ids(embedding: Embedding, words: Sequence[str]) -> NDArray[np.int64]:
+def example_ids(embedding: Embedding, words: Sequence[str]) -> Ints:
     """Find the ids of the words of ``--example``, ascending.
 
     Raises:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial, reduce
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -17,16 +16,8 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration.estimators import Estimator
 from dptext_spark.calibration.grid import BATCHES, PRIORS, Grid
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
-from dptext_spark.calibration.summary import (
-    KEYS,
-    N_W_EDGES,
-    OF_OUTPUTS,
-    OF_WORDS,
-    S_W_EDGES,
-    BatchMeans,
-    Key,
-)
-from dptext_spark.calibration.target import Target, bounded_column, bounded_mean, bounding_rank, mean_columns
+from dptext_spark.calibration.summary import AVERAGED, KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans, Key, Rows
+from dptext_spark.calibration.target import Target, bounded_mean, bounding_rank
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
@@ -45,23 +36,19 @@ _ROWS: Final = 256
 
 def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, cells: bool) -> DataFrame:
     """Measure the words of grids, one task for each block of each; ``cells`` keeps the transitions."""
-    tasks = [(number, block) for number, grid in enumerate(grids) for block in range(grid.blocks)]
-    work = partial(_measure_batches, bundle, tuple(grids), tasks, cells)
+    tasks = [(grid, block) for grid in grids for block in range(grid.blocks)]
     frame = spark.range(0, len(tasks), 1, len(tasks))
-    return frame.mapInArrow(work, CELL_SCHEMA if cells else SCHEMA)
+    return frame.mapInArrow(partial(_measure, bundle, tasks, cells), CELL_SCHEMA if cells else SCHEMA)
 
 
-def _measure_batches(
+def _measure(
     bundle: BundleFiles,
-    grids: tuple[Grid, ...],
-    tasks: Sequence[tuple[int, int]],
+    tasks: Sequence[tuple[Grid, int]],
     cells: bool,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks by the numbers of their tasks: a row for each epsilon and word."""
-    for task in (task for batch in batches for task in batch.column(0).to_pylist()):
-        number, block = tasks[task]
-        grid = grids[number]
+    for grid, block in (tasks[task] for batch in batches for task in batch.column(0).to_pylist()):
         transitions = _estimator(bundle, grid)(grid.block(block), block=block)
         table = word_statistics(transitions, confidence=grid.confidence, eta=grid.eta)
         columns: dict[str, Any] = {
@@ -74,10 +61,9 @@ def _measure_batches(
         }
         if cells:
             offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
-            counts = (transitions.count, transitions.judged)
-            values = (transitions.output, *(count.astype(np.float64) for count in counts))
-            lists = (pa.ListArray.from_arrays(offsets, pa.array(column)) for column in values)
-            columns |= dict(zip(CELLS, lists, strict=True))
+            counts = (transitions.count.astype(np.float64), transitions.judged.astype(np.float64))
+            for name, values in zip(CELLS, (transitions.output, *counts), strict=True):
+                columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
         yield from pa.table(columns).to_batches(max_chunksize=_ROWS)
 
 
@@ -90,19 +76,16 @@ def with_words(df: DataFrame, bundle: BundleFiles, *columns: str) -> DataFrame:
     """Put words in the place of their rows in the bundle."""
     kinds = {f.name: "string" if f.name in columns else f.dataType.simpleString() for f in df.schema}
     schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    return df.mapInArrow(partial(_name_batches, bundle, columns), schema)
+    return df.mapInArrow(partial(_name, bundle, columns), schema)
 
 
-def _name_batches(
+def _name(
     bundle: BundleFiles, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     words = bundle.shared().words
     for batch in batches:
-        arrays = [
-            words.take(column) if name in columns else column
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+        named = dict(zip(batch.schema.names, batch.columns, strict=True))
+        yield pa.RecordBatch.from_pydict(named | {name: words.take(named[name]) for name in columns})
 
 
 # In SQL
@@ -132,10 +115,8 @@ def tables(
 def exploded(parts: DataFrame) -> DataFrame:
     """One row for each cell."""
     cells = parts.select(*KEYS, "word", "rank", F.explode(F.arrays_zip(*CELLS)).alias("cell"))
-    names = {"outputs": "output", "counts": "count", "judged": "judged"}
-    return cells.select(
-        *KEYS, "word", "rank", *(F.col(f"cell.{field}").alias(n) for field, n in names.items())
-    )
+    names = zip(CELLS, ("output", "count", "judged"), strict=True)
+    return cells.select(*KEYS, "word", "rank", *(F.col(f"cell.{of}").alias(name) for of, name in names))
 
 
 def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
@@ -149,23 +130,20 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
     Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
         protocols", section 3: the sums of the former over outputs give its complement.
     """
-    learned = F.col("count") - F.col("judged")
+    count, judged = F.col("count"), F.col("judged")
     # The first word is the likeliest of all, or as likely as any.
-    first = F.sum(F.when(F.col("rank") == 1, F.col("judged")).otherwise(0.0))
+    first = F.sum(F.when(F.col("rank") == 1, judged).otherwise(0.0))
     guessers: list[Column] = []
     for prior in PRIORS:
         weight = F.lit(1.0) if prior == "uniform" else 1.0 / F.col("rank")
         # Of equals the first in rank: the runs that judge have no say.
-        guess = F.max(
-            F.struct(
-                (weight * learned).alias("score"), -F.col("rank"), (weight * F.col("judged")).alias("won")
-            )
-        )
-        won = F.when(guess["score"] > 0.0, guess["won"]).otherwise(first)
-        guessers += [F.max(weight * F.col("count")).alias(prior), won.alias(f"{prior}_judged")]
+        score, won = (weight * (count - judged)).alias("score"), (weight * judged).alias("won")
+        guess = F.max(F.struct(score, -F.col("rank"), won))
+        judge = F.when(guess["score"] > 0.0, guess["won"]).otherwise(first)
+        guessers += [F.max(weight * count).alias(prior), judge.alias(f"{prior}_judged")]
     inputs = F.count(F.lit(1)).cast("double")
     if grid.exact:
-        share = F.least(F.col("count") / float(grid.runs), F.lit(1.0 - 2.0**-53))
+        share = F.least(count / float(grid.runs), F.lit(1.0 - 2.0**-53))
         never = F.greatest(F.log1p(-share) * float(grid.runs), F.lit(-40.0))
         seen, any_ = _exact_sum(-F.expm1(never)), -F.expm1(_exact_sum(never).cast("double"))
         inputs = F.greatest(seen.cast("double") / any_, F.lit(1.0))
@@ -181,20 +159,19 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
 
     Source: leave-one-out estimation, as unbiased for the sums of squares of probabilities, Simpson 1949.
     """
-    one = 0.0 if grid.exact else 1.0
+    one, count = 0.0 if grid.exact else 1.0, F.col("count")
     # Sums of counts are exact by themselves, in any order.
-    sum_ = _exact_sum(F.col("count")) if grid.exact else F.sum("count")
-    total = sum_.over(Window.partitionBy(*KEYS, "output")).cast("double")
-    cells = exploded(parts).select(*KEYS, "word", "count", total.alias("total"))
-    own = (F.col("count") - one) / max(grid.runs - one, 1.0)
-    all_ = own + (F.col("total") - F.col("count")) / float(grid.runs)
+    total = (_exact_sum(count) if grid.exact else F.sum(count)).over(Window.partitionBy(*KEYS, "output"))
+    own = (count - one) / max(grid.runs - one, 1.0)
+    all_ = own + (F.col("total") - count) / float(grid.runs)
     given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grid.words)
-    mean = _exact_sum(F.col("count") * given).cast("double") / float(grid.runs)
+    mean = _exact_sum(count * given).cast("double") / float(grid.runs)
+    cells = exploded(parts).select(*KEYS, "word", "count", total.cast("double").alias("total"))
     words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
 
-def moments(words: DataFrame, outputs: DataFrame) -> list[dict[str, Any]]:
+def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
     """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
@@ -202,82 +179,72 @@ def moments(words: DataFrame, outputs: DataFrame) -> list[dict[str, Any]]:
         df.unpivot(list(KEYS), list(names), "statistic", "value")
         for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
     )
-    numbers = {
-        "n": F.count(F.lit(1)),
-        "sum": _exact_sum(value),
-        "short_sum": F.sum(short),
-        "squares": F.sum(short * short),
-        **{name: _quantile("value", level) for name, level in LEVELS.items()},
-    }
+    numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
+    numbers |= {"squares": F.sum(short * short)}
+    numbers |= {name: _quantile("value", level) for name, level in LEVELS.items()}
     groups = of_words.unionByName(of_outputs).groupBy(*KEYS, "statistic")
-    return [
-        row.asDict()
-        for row in groups.agg(*(number.alias(name) for name, number in numbers.items())).collect()
-    ]
+    return _by_key(groups.agg(*(number.alias(name) for name, number in numbers.items())))
 
 
-def guesses(outputs: DataFrame) -> list[dict[str, Any]]:
+def guesses(outputs: DataFrame) -> dict[Key, dict[str, Any]]:
     """Add up what guessers win at each output, under each prior."""
     names = [f"{prior}{kind}" for prior in PRIORS for kind in ("", "_judged")]
-    sums = (_exact_sum(F.col(name)).alias(name) for name in names)
-    return [row.asDict() for row in outputs.groupBy(*KEYS).agg(*sums).collect()]
+    sums = outputs.groupBy(*KEYS).agg(*(_exact_sum(F.col(name)).alias(name) for name in names))
+    return {key: row for key, (row,) in _by_key(sums).items()}
 
 
-def batch_means(words: DataFrame, columns: Sequence[str]) -> dict[Key, BatchMeans]:
+def batch_means(words: DataFrame, columns: Sequence[str] = AVERAGED) -> dict[Key, BatchMeans]:
     """Means of columns over each of the batches, by mechanism and epsilon, and the batches' words, n."""
     batch = (F.col("block") % BATCHES).alias("batch")
     weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
     sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
-    rows = weighted.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums).collect()
     means: dict[Key, BatchMeans] = {}
-    for key, group in groupby(sorted(rows, key=itemgetter(*KEYS, "batch")), itemgetter(*KEYS)):
-        own = list(group)
-        averages = {c: np.array([float(Fraction(r[c]) / r["n"]) for r in own]) for c in columns}
-        means[key] = {**averages, "n": np.array([float(r["n"]) for r in own])}
+    for key, rows in _by_key(weighted.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums)).items():
+        rows.sort(key=lambda row: int(row["batch"]))
+        own = {c: np.array([float(Fraction(row[c]) / row["n"]) for row in rows]) for c in columns}
+        means[key] = own | {"n": np.array([float(row["n"]) for row in rows])}
     return means
 
 
 def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
     """Give a target's statistic of the words of one mechanism and epsilon, and its bound."""
-    rank = bounding_rank(target, grid)
+    rank, column = bounding_rank(target, grid), target.arguments[0]
     if rank is None:
-        (means,) = batch_means(words, mean_columns(target)).values()
+        (means,) = batch_means(words, sorted({column, target.bounding})).values()
         return bounded_mean(target, means, grid)
-    quantile = words.agg(_quantile(target.arguments[0], LEVELS[target.measure])).collect()[0][0]
-    column = bounded_column(target)
-    bound = words.select(column).orderBy(column).offset(rank - 1).limit(1).collect()[0][0]
+    quantile = words.agg(_quantile(column, LEVELS[target.measure])).collect()[0][0]
+    bound = words.select(target.bounding).orderBy(target.bounding).offset(rank - 1).limit(1).collect()[0][0]
     return float(quantile), float(bound)
 
 
-def censuses(words: DataFrame, names: pa.Array, *, top: int) -> list[dict[str, Any]]:
-    """Count words by their n_w and s_w, and find those of highest n_w, of equals the first of the bundle.
-
-    Args:
-        words: Statistics of words, ``word`` a row of the bundle.
-        names: The bundle's words.
-        top: How many words of highest n_w are wanted.
+def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
+    """Find the words of highest n_w, of equals the first of the bundle, and count those of 0.95 or more.
 
     Returns:
-        For each mechanism and epsilon the counts in bins that end at ``N_W_EDGES`` and ``S_W_EDGES``, and
-        ``top``, rows with word, n_w, n_w_low and n_w_high.
+        For each mechanism and epsilon ``staying``, the count, and as ``top`` so many rows with word, one of
+        ``names`` by its row in the bundle, n_w, n_w_low and n_w_high.
     """
-    found: dict[Key, dict[str, Any]] = {}
-    for column, edges in (("n_w", N_W_EDGES), ("s_w", S_W_EDGES)):
-        bars = len(edges) - 1
-        below = F.expr(f"size(filter(edges, edge -> edge <= {column}))")
-        # A probability is at most 1, but for rounding.
-        bar = (F.least(below, F.lit(bars)) - 1).alias("bar")
-        for row in (
-            words.withColumn("edges", F.lit(edges)).groupBy(*KEYS, bar).count().orderBy(*KEYS).collect()
-        ):
-            own = found.setdefault((row["mechanism"], row["epsilon"]), {})
-            own.setdefault(column, [0] * bars)[row["bar"]] = row["count"]
-    order = Window.partitionBy(*KEYS).orderBy(F.col("n_w").desc(), "word")
-    ranked = words.withColumn("place", F.row_number().over(order)).where(F.col("place") <= top)
-    for row in ranked.orderBy(*KEYS, "place").collect():
-        shown = {"word": names[row["word"]].as_py(), **{n: row[n] for n in ("n_w", "n_w_low", "n_w_high")}}
-        found[row["mechanism"], row["epsilon"]].setdefault("top", []).append(shown)
-    return [dict(zip(KEYS, key, strict=True)) | own for key, own in found.items()]
+    own = Window.partitionBy(*KEYS)
+    staying = F.sum((F.col("n_w") >= 0.95).cast("int")).over(own).alias("staying")
+    place = F.row_number().over(own.orderBy(F.col("n_w").desc(), "word")).alias("place")
+    ranked = words.select("*", staying, place).where(F.col("place") <= top).orderBy("place")
+    limits = ("n_w", "n_w_low", "n_w_high")
+    return [
+        {
+            **dict(zip(KEYS, key, strict=True)),
+            "staying": rows[0]["staying"],
+            "top": [{"word": names[row["word"]].as_py()} | {n: row[n] for n in limits} for row in rows],
+        }
+        for key, rows in _by_key(ranked).items()
+    ]
+
+
+def _by_key(df: DataFrame) -> dict[Key, Rows]:
+    """Collect aggregates, of each mechanism and epsilon together."""
+    found: dict[Key, Rows] = defaultdict(list)
+    for row in df.collect():
+        found[row["mechanism"], row["epsilon"]].append(row.asDict())
+    return found
 
 
 def _exact_sum(value: Column) -> Column:

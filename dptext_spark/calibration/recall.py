@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.binomial import lower_limit
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.noisy import NoisyNearest
 from dptext_spark.noise import NoiseKey, to_uniform
@@ -36,51 +36,19 @@ RECALL: Final = 0.98
 """Of a search in lists, where nothing else is asked for."""
 
 _BANDS: Final = (100, 1_000, 10_000)
-# Of the words: a list at a time takes about twice the time of all at once.
-_PAYS: Final = 0.5
+_PAYS: Final = 0.5  # of the words: a list at a time takes about twice the time of all at once
 _KEY: Final = NoiseKey(bytes(32))  # public: nothing private is perturbed with it
 _BLOCK: Final = 512
 
 
-@dataclass(frozen=True)
-class Recall:
-    """What a search in lists finds of what the exact search would, as JSON-ready facts."""
-
-    facts: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the facts."""
-        return self.facts
-
-    def describe(self) -> str:
-        """Say it in plain words."""
-        facts, n_w = self.facts, self.facts["n_w"]
-        bands = ", ".join(f"{name} {band['recall']:.1%}" for name, band in facts["recall_by_rank"].items())
-        paid = "" if facts["words_looked_at"] < _PAYS else " The exact search would hardly be slower."
-        return (
-            f"Search ivf looks at {facts['probes']:,} of {facts['lists']:,} lists, "
-            f"{facts['words_looked_at']:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law "
-            f"it gives the exact nearest word for {facts['recall']:.1%} (at least "
-            f"{facts['recall_at_least']:.1%}; by rank of the word: {bands}). Words unchanged there: "
-            f"{n_w['exact']:.1%} by the exact search, {n_w['ivf']:.1%} by this one. The guarantee is the "
-            f"same, for the search looks at the noisy point alone.{paid}"
-        )
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoisySample:
-    """Noisy points of a mechanism with their exact nearest words; public, the same every time.
-
-    Attributes:
-        words: int64 (t,), the words that were perturbed.
-        points: float64 (t, n).
-        nearest: int64 (t,), what the exact search gives.
-    """
+    """Noisy points of a mechanism with their exact nearest words; public, the same every time."""
 
     embedding: Embedding
-    words: NDArray[np.int64]
-    points: NDArray[np.float64]
-    nearest: NDArray[np.int64]
+    words: Ints  # (t,), the words that were perturbed
+    points: Floats  # (t, n)
+    nearest: Ints  # (t,), what the exact search gives
 
     def probes_for(self, lists: int, recall: float) -> int:
         """Find the least number of lists whose recall is at least so much, with ``CONFIDENCE``; L for 1."""
@@ -103,30 +71,45 @@ class NoisySample:
         compared = (chosen * sizes).sum(axis=1) + search.lists
         return float(compared.mean() / search.release_words)
 
-    def measured(self, search: IvfSearch) -> Recall:
-        """Measure a search."""
-        found = search.of_words(self.embedding)(self.points)
-        hits = found == self.nearest
-        bands, edges = {}, [0, *_BANDS, len(self.embedding.words)]
-        for low, high in pairwise(edges):
-            band = (self.words >= low) & (self.words < high)
-            if band.any():
-                own = {"words": int(band.sum()), "recall": float(hits[band].mean())}
-                bands[f"{low + 1:,}-{high:,}"] = own
-        unchanged = {"exact": self.nearest, "ivf": found}
-        return Recall(
-            {
-                "lists": search.lists,
-                "probes": search.probes,
-                "recall": float(hits.mean()),
-                "recall_at_least": float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE)),
-                "confidence": CONFIDENCE,
-                "sample": SAMPLE,
-                "words_looked_at": self.looked_at(search),
-                "n_w": {name: float((own == self.words).mean()) for name, own in unchanged.items()},
-                "recall_by_rank": bands,
-            }
-        )
+
+def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dict[str, Any] | None:
+    """Measure what a search in lists finds of what the exact search would; None for one without lists.
+
+    Returns:
+        JSON-ready facts, and as ``said`` what they are in plain words.
+    """
+    if not isinstance(search, IvfSearch):
+        return None
+    sample = sample_of(mechanism, embedding, search.release_words)
+    found = search.of_words(embedding)(sample.points)
+    hits, bands = found == sample.nearest, {}
+    for low, high in pairwise([0, *_BANDS, len(embedding.words)]):
+        band = (sample.words >= low) & (sample.words < high)
+        if band.any():
+            bands[f"{low + 1:,}-{high:,}"] = {"words": int(band.sum()), "recall": float(hits[band].mean())}
+    recall, looked_at = float(hits.mean()), sample.looked_at(search)
+    at_least = float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE))
+    exact, ivf = (float((own == sample.words).mean()) for own in (sample.nearest, found))
+    by_rank = ", ".join(f"{name} {band['recall']:.1%}" for name, band in bands.items())
+    paid = "" if looked_at < _PAYS else " The exact search would hardly be slower."
+    return {
+        "lists": search.lists,
+        "probes": search.probes,
+        "recall": recall,
+        "recall_at_least": at_least,
+        "confidence": CONFIDENCE,
+        "sample": SAMPLE,
+        "words_looked_at": looked_at,
+        "n_w": {"exact": exact, "ivf": ivf},
+        "recall_by_rank": bands,
+        "said": (
+            f"Search ivf looks at {search.probes:,} of {search.lists:,} lists, {looked_at:.1%} of the words: "
+            f"on {SAMPLE:,} noisy points of words by Zipf's law it gives the exact nearest word for "
+            f"{recall:.1%} (at least {at_least:.1%}; by rank of the word: {by_rank}). Words unchanged there: "
+            f"{exact:.1%} by the exact search, {ivf:.1%} by this one. The guarantee is the same, for the "
+            f"search looks at the noisy point alone.{paid}"
+        ),
+    }
 
 
 @lru_cache(maxsize=2)  # to choose a search and to measure it takes one sample
@@ -149,15 +132,14 @@ def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) ->
     drawn = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
     noise.fill(drawn, noise.row_key(b"", ()), 0)
     points = bound.points(words, to_uniform(drawn)[:, :-1])
-    return NoisySample(
-        embedding=embedding, words=words, points=points, nearest=exact.of_words(embedding)(points)
-    )
+    nearest = exact.of_words(embedding)(points)
+    return NoisySample(embedding=embedding, words=words, points=points, nearest=nearest)
 
 
-def zipf_words(words: int, count: int) -> NDArray[np.int64]:
+def zipf_words(words: int, count: int) -> Ints:
     """int64 (count,): the quantiles of Zipf's law over the first rows of a bundle, weights 1 / (row + 1)."""
     shares = np.cumsum(1.0 / np.arange(1, words + 1))
-    quantiles: NDArray[np.float64] = (np.arange(count) + 0.5) / count * shares[-1]
+    quantiles: Floats = (np.arange(count) + 0.5) / count * shares[-1]
     return np.searchsorted(shares, quantiles).astype(np.int64)
 
 
@@ -199,10 +181,3 @@ def chosen_search(
     best = min(searches, key=farthest.looked_at)
     samples = (sample_of(mechanism, embedding, words) for mechanism in mechanisms)
     return replace(best, probes=max(sample.probes_for(best.lists, wanted) for sample in samples))
-
-
-def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> Recall | None:
-    """Measure a search in lists for a mechanism; None for one that looks at all words."""
-    if not isinstance(search, IvfSearch):
-        return None
-    return sample_of(mechanism, embedding, search.release_words).measured(search)

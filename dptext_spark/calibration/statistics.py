@@ -1,4 +1,4 @@
-"""Privacy statistics of words, estimated from runs or exact, and limits of what runs say of many words.
+"""How often each output of a word came, what that says of the word, and limits of what it says of many.
 
 Words may share the noise of a run: a *unit* is a run of the words that share it; units are independent.
 Weights of words add up to 1, and those of the words of one unit to ``heaviest`` at most.
@@ -7,6 +7,7 @@ Weights of words add up to 1, and those of the words of one unit to ``heaviest``
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,8 +16,8 @@ import scipy
 from numpy.typing import NDArray
 
 from dptext_spark.binomial import lower_limit, upper_limit
-from dptext_spark.calibration.transitions import Transitions
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 
 CONFIDENCE: Final = 0.95
 ETA: Final = 0.05
@@ -29,6 +30,65 @@ OF_WORD: Final = (
 
 LEVELS: Final = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
 """Quantiles by which the distribution of a statistic over words is described."""
+
+Counts = NDArray[np.int32] | Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Transitions:
+    """Cells in ascending order of epsilon, word and output; a word has some at every epsilon."""
+
+    epsilon_index: NDArray[np.int16]  # (c,), position in the grid of epsilons
+    word: NDArray[np.int32]
+    output: NDArray[np.int32]
+    count: Counts  # (c,), in how many of the runs; float64 where it was computed: the expected number
+    judged: Counts  # (c,), how many of them are among the last half of the runs, rounded down
+    runs: int  # of each word at each epsilon
+    release_words: int  # how many words may be output
+
+    @classmethod
+    def of_draws(cls, words: Ints, outputs: NDArray[np.int32], *, release_words: int) -> Transitions:
+        """Count the outputs (epsilons, k, runs), overwritten, of distinct words (k,)."""
+        outputs = outputs[:, np.argsort(words)]
+        runs = outputs.shape[2]
+        # The lowest bit says that a run is one to judge by; so one sort counts both.
+        outputs <<= 1
+        outputs[:, :, runs - runs // 2 :] |= 1
+        outputs.sort(axis=2)
+        judged = outputs.ravel() & 1
+        outputs >>= 1
+        borders = np.ones(outputs.shape, dtype=np.bool_)
+        borders[:, :, 1:] = outputs[:, :, 1:] != outputs[:, :, :-1]
+        starts = np.flatnonzero(borders)
+        rows = starts // runs
+        return cls(
+            epsilon_index=(rows // len(words)).astype(np.int16),
+            word=np.sort(words).astype(np.int32)[rows % len(words)],
+            output=outputs.ravel()[starts],
+            count=np.diff(starts, append=outputs.size).astype(np.int32),
+            judged=np.add.reduceat(judged, starts, dtype=np.int32),
+            runs=runs,
+            release_words=release_words,
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether the counts are expected numbers, computed from exact probabilities."""
+        return self.count.dtype == np.float64
+
+    @property
+    def starts(self) -> Ints:
+        """Where the cells of each pair of epsilon and word begin."""
+        return np.flatnonzero(np.diff(self.epsilon_index.astype(np.int64) << 32 | self.word, prepend=-1))
+
+    @property
+    def seen(self) -> Floats:
+        """How likely each cell (c,) is to come up in that many runs; 1 for a counted one."""
+        if not self.exact:
+            return np.ones(len(self.count))
+        # A probability of 1 has no logarithm of its complement, and beyond 40 nats it makes no difference.
+        never = self.runs * np.log1p(-np.minimum(self.count / np.float64(self.runs), 1.0 - 2.0**-53))
+        return np.asarray(-np.expm1(np.maximum(never, -40.0)))
 
 
 def word_statistics(
@@ -60,40 +120,36 @@ def word_statistics(
         if not 0.0 < value < 1.0:
             what = f"The value of {name} is impossible"
             raise ConfigError(what, allowed="between 0 and 1", got=repr(value))
-    starts, runs, tail = transitions.starts, transitions.runs, (1.0 - confidence) / 2.0
-    stays = np.where(transitions.output == transitions.word, transitions.count, 0)
-    n_w = np.add.reduceat(stays, starts) / runs
-    s_w = np.add.reduceat(transitions.seen, starts)
-    s_eta = _smallest_sets(transitions, starts, (1.0 - eta) * runs)
-    entropy = np.add.reduceat(scipy.special.entr(transitions.probability), starts) / math.log(2.0) + 0.0
-    likeliest = np.minimum(np.maximum.reduceat(transitions.probability, starts), 1.0)
+    cells, starts, runs, tail = transitions, transitions.starts, transitions.runs, (1.0 - confidence) / 2.0
+    probability = np.asarray(cells.count / np.float64(runs))
+    n_w = np.add.reduceat(np.where(cells.output == cells.word, cells.count, 0), starts) / runs
+    s_w = np.add.reduceat(cells.seen, starts)
+    entropy = np.add.reduceat(scipy.special.entr(probability), starts) / math.log(2.0) + 0.0
+    likeliest = np.minimum(np.maximum.reduceat(probability, starts), 1.0)
+    # Outputs of a word, the most frequent first, and how many runs those before each have.
+    count = cells.count.astype(np.float64)
+    count = count[np.lexsort((-count, cells.word, cells.epsilon_index))]
+    before = np.cumsum(count) - count
+    before -= np.repeat(before[starts], np.diff(starts, append=len(count)))
+
+    def smallest_sets(least: float) -> Floats:
+        """Sizes of the smallest sets of outputs that have at least so many of a word's runs, 1 or more."""
+        needed = before < max(least * (1.0 - 1e-9), 0.5)
+        return np.add.reduceat(needed.astype(np.float64), starts)
+
+    s_eta = smallest_sets((1.0 - eta) * runs)
     columns = {"n_w": n_w, "n_w_low": n_w, "n_w_high": n_w, "s_w": s_w, "unseen": np.zeros(len(s_w))}
     columns |= {"s_eta": s_eta, "s_eta_low": s_eta}
     columns |= {"entropy": entropy, "h_0": np.log2(s_w), "h_inf": -np.log2(likeliest) + 0.0}
-    if not transitions.exact:
+    if not cells.exact:
         hits = np.rint(n_w * runs)
         columns |= {"n_w_low": lower_limit(hits, runs, tail), "n_w_high": upper_limit(hits, runs, tail)}
-        columns["unseen"] = np.add.reduceat(transitions.count == 1, starts, dtype=np.float64) / runs
-        columns["s_eta_low"] = _smallest_sets(transitions, starts, least_count(runs, 1.0 - eta, tail))
-        most = math.log2(transitions.release_words)
+        columns["unseen"] = np.add.reduceat(cells.count == 1, starts, dtype=np.float64) / runs
+        # No set of this size has more runs than the most frequent outputs: a lower limit.
+        columns["s_eta_low"] = smallest_sets(least_count(runs, 1.0 - eta, tail))
+        most = math.log2(cells.release_words)
         columns["entropy"] = np.minimum(entropy + (s_w - 1.0) / (2.0 * runs * math.log(2.0)), most)
-    keys = {"epsilon_index": transitions.epsilon_index[starts], "word": transitions.word[starts]}
-    return pa.table(keys | {name: columns[name] for name in OF_WORD})
-
-
-def _smallest_sets(transitions: Transitions, starts: NDArray[np.int64], least: float) -> NDArray[np.float64]:
-    """Size of the smallest set of outputs that has at least so many of each word's runs, 1 or more.
-
-    At 1 - eta of the runs it is s_eta; at ``least_count`` a lower limit, as no set of its size has more runs
-    than the most frequent outputs.
-    """
-    count = transitions.count.astype(np.float64)
-    # Groups stay where they are.
-    count = count[np.lexsort((-count, transitions.word, transitions.epsilon_index))]
-    before = np.cumsum(count) - count
-    before -= np.repeat(before[starts], np.diff(starts, append=len(count)))
-    needed = before < max(least * (1.0 - 1e-9), 0.5)
-    return np.add.reduceat(needed.astype(np.float64), starts)
+    return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
 
 
 def least_count(runs: int, share: float, tail: float) -> int:
@@ -139,16 +195,13 @@ def most_below(runs: int, squares: float, tail: float) -> float:
     return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))
 
 
-def mean_interval(
-    batches: NDArray[np.float64], sizes: NDArray[np.float64], tail: float
-) -> tuple[float, float, float]:
+def mean_interval(batches: Floats, sizes: Floats, tail: float) -> tuple[float, float, float]:
     """Give the mean over all words and its Student limits, each of which may fail with ``tail``.
 
     ``batches`` and ``sizes`` (b,) are the means and words of 2 batches or more, which share no rays.
     """
-    weights = sizes / sizes.sum()
+    weights, freedom = sizes / sizes.sum(), len(batches) - 1
     mean = float((weights * batches).sum())
-    freedom = len(batches) - 1
     error = math.sqrt(float(np.square(weights * (batches - mean)).sum()) * len(batches) / freedom)
     width = float(scipy.stats.t.isf(tail, freedom)) * error
     return mean, mean - width, mean + width

@@ -37,20 +37,18 @@ class Target(Limit):
             return None
         return arguments, _SIGNS[arguments[0]], 1.0 if arguments[0] == "n_w" else math.inf
 
+    @property
+    def bounding(self) -> str:
+        """The column that bounds the statistic: each word's limit, where it has one.
+
+        A mean of n_w is bounded by n_w itself, which is unbiased.
+        """
+        column = self.arguments[0]
+        limit = f"{column}_{'high' if self.upper else 'low'}"
+        return limit if limit in OF_WORD and (self.measure, column) != ("mean", "n_w") else column
+
 
 # The bound of a statistic of words
-
-
-def bounded_column(target: Target) -> str:
-    """The column whose order statistic bounds a quantile: each word's limit, where it has one."""
-    limit = f"{target.arguments[0]}_{'high' if target.upper else 'low'}"
-    return limit if limit in OF_WORD else target.arguments[0]
-
-
-def mean_columns(target: Target) -> tuple[str, str]:
-    """The column of a mean, and the one that bounds it: n_w itself, which is unbiased, else as a quantile."""
-    column = target.arguments[0]
-    return column, column if column == "n_w" else bounded_column(target)
 
 
 def looks(target: Target, grid: Grid) -> int:
@@ -61,8 +59,7 @@ def looks(target: Target, grid: Grid) -> int:
     Elsewhere, as for a mean, whose bound need not grow, each look has its share (Bonferroni).
     """
     once = grid.monotone and target.arguments == ("n_w",) and target.measure != "mean"
-    certain = grid.exact and grid.whole
-    return 1 if once or certain else len(grid.mechanisms) + 2 * _STEPS
+    return 1 if once or grid.certain else len(grid.mechanisms) + 2 * _STEPS
 
 
 def searched(target: Target, grid: Grid) -> Grid:
@@ -73,11 +70,10 @@ def searched(target: Target, grid: Grid) -> Grid:
 
 def bounded_mean(target: Target, means: BatchMeans, grid: Grid) -> tuple[float, float]:
     """Give the column's mean over the words, and its bound on the side that matters."""
-    column, bounding = mean_columns(target)
-    mean, *_ = mean_interval(means[column], means["n"], 0.5)
-    if grid.exact and grid.whole:
+    mean, *_ = mean_interval(means[target.arguments[0]], means["n"], 0.5)
+    if grid.certain:
         return mean, mean
-    _, low, high = mean_interval(means[bounding], means["n"], 1.0 - grid.confidence)
+    _, low, high = mean_interval(means[target.bounding], means["n"], 1.0 - grid.confidence)
     return mean, high if target.upper else low
 
 
@@ -97,10 +93,10 @@ def bounding_rank(target: Target, grid: Grid) -> int | None:
     if target.measure == "mean":
         return None
     words, level, alpha = grid.words, LEVELS[target.measure], 1.0 - grid.confidence
-    own = max(1, math.ceil(level * words))
-    limited = bounded_column(target) != target.arguments[0] and not grid.exact
+    limited = target.bounding != target.arguments[0] and not grid.exact
     missed = alpha / 2.0 if limited else 0.0
-    if grid.whole:
+    if grid.words == grid.vocabulary:
+        own = max(1, math.ceil(level * words))
         wrong = words - own + 1 if target.upper else own  # so many may be on the wrong side
         below = int(scipy.stats.binom.isf(alpha, wrong, missed)) if missed else 0
         rank = own + below if target.upper else own - below
@@ -129,7 +125,7 @@ def tuned(
     *,
     release_words: int | None,
 ) -> dict[str, Any]:
-    """Find the largest epsilon at which a mechanism meets a target, with all that was tried on the way.
+    """Find the largest epsilon at which a mechanism meets a target: a row of calibration.json's ``target``.
 
     Where there are several mechanisms, each search has the confidence for itself.
 
@@ -139,9 +135,6 @@ def tuned(
         measure: Gives the target's statistic at an epsilon, and its bound on the side that matters; raises
             ConfigError where the mechanism has no such epsilon.
         release_words: As a release is to be given it; None for all.
-
-    Returns:
-        A row of calibration.json's ``target``.
     """
     tried: dict[float, tuple[float, float]] = {}
 
@@ -150,9 +143,9 @@ def tuned(
         return target.met(tried[epsilon][1])
 
     epsilon, missed = largest_epsilon(meets, grid.epsilons)
-    measured, bound = (None, None) if epsilon is None else tried[epsilon]
-    options = None
+    measured = bound = options = None
     if epsilon is not None:
+        measured, bound = tried[epsilon]
         chosen = {"mechanism": grid.name, "epsilon": repr(epsilon).removesuffix(".0")}  # all its digits
         chosen |= {} if release_words is None else {"release-words": str(release_words)}
         chosen |= {name: str(value) for name, value in grid.search.options.items()}

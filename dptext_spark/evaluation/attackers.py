@@ -7,12 +7,12 @@ know, or skip for speed, makes them recover less than a stronger attacker does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.evaluation.candidates import Candidates
 from dptext_spark.evaluation.chain import forward_backward
@@ -20,6 +20,7 @@ from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import BigramModel, PairCounts, smoothed
 from dptext_spark.evaluation.rows import SimulatedRows
+from dptext_spark.geometry import Floats, Ints
 
 STRONGER: Final = "What is recovered is the success of these attackers: a stronger attacker gets more."
 """What every report of their success says."""
@@ -55,7 +56,7 @@ class Attacker(ABC):
         """Learn from the pairs of words of a corpus, and from what the mechanism does."""
 
     @abstractmethod
-    def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
+    def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
         """Guess each token's word: int64 (t, K), the likeliest first, negative where there are no more.
 
         ``candidates`` are those of the rows by Bayes' rule: computed once for all attackers.
@@ -71,7 +72,7 @@ class ContextFree(Attacker):
     def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
         return cls()
 
-    def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
+    def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
         return candidates.words
 
 
@@ -87,27 +88,21 @@ class InContext(Attacker):
     def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
         return cls(language=BigramModel.of(known))
 
-    def guess(self, rows: SimulatedRows, candidates: Candidates) -> NDArray[np.int64]:
+    def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
         likely = forward_backward(candidates, self.language, rows.offsets)
         return np.take_along_axis(candidates.words, np.argsort(-likely, axis=1, kind="stable"), axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Knowledge:
-    """What attackers know.
+    """What attackers know."""
 
-    Attributes:
-        emissions: Of the mechanism.
-        words: float64 (V,), the words' frequencies.
-        candidates: K, the words that are taken into account at each place, 5 or more; with fewer than V the
-            right word may be missing: ``considered`` of :func:`attack` says how often it is there.
-        attackers: By name.
-    """
-
-    emissions: Emissions
-    words: NDArray[np.float64]
+    emissions: Emissions  # of the mechanism
+    words: Floats  # (V,), the words' frequencies
+    # K, words that are taken into account at each place, 5 or more; with fewer than V the right one may be
+    # missing: ``considered`` of :func:`attack` says how often it is there.
     candidates: int = CANDIDATES
-    attackers: Mapping[str, Attacker]
+    attackers: Mapping[str, Attacker]  # by name
 
     @classmethod
     def learn(cls, known: PairCounts, emissions: Emissions, *, candidates: int = CANDIDATES) -> Knowledge:
@@ -128,32 +123,29 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
         By ``ATTACKER/GUESSES`` the words recovered, and as ``considered`` those that were among the
         candidates. Classes of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
-    places = [np.zeros(0, dtype=np.int64)]
-    names = [f"{name}/{top}" for name in knowledge.attackers for top in TOP]
-    hits = {name: [np.zeros(0, dtype=np.bool_)] for name in (*names, "considered")}
+    places, hits = [np.zeros(0, dtype=np.int64)], defaultdict[str, list[Floats]](lambda: [np.zeros(0)])
+    tries = [(name, top) for name in knowledge.attackers for top in TOP]
+    names = ["considered", *(f"{name}/{top}" for name, top in tries)]
     for tokens, part in rows.batches(_TOKENS):
         hidden = part.perturbed
         inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
         candidates = Candidates.of(part, knowledge.emissions, knowledge.words, most=knowledge.candidates)
-        hits["considered"].append((candidates.words[hidden] == inputs).any(axis=1))
-        for name, attacker in knowledge.attackers.items():
-            right = attacker.guess(part, candidates)[hidden] == inputs
-            for top in TOP:
-                hits[f"{name}/{top}"].append(right[:, :top].any(axis=1))
+        guesses = {name: own.guess(part, candidates)[hidden] for name, own in knowledge.attackers.items()}
+        tried = [candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
+        for name, guess in zip(names, tried, strict=True):
+            hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
     tokens = np.concatenate(places)
     row, band = rows.rows[tokens], bands(knowledge.words)[rows.inputs[tokens]]
     classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
     return {
-        name: ClusterSums.of(
-            np.tile(row, 2), np.tile(np.concatenate(found), 2).astype(float), classes, len(RANKS) + 2
-        )
-        for name, found in hits.items()
+        name: ClusterSums.of(np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2)
+        for name in names
     }
 
 
-def bands(words: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Number the bands of ``RANKS`` that words (V,) of these frequencies are in, int64 (V,)."""
+def bands(words: Floats) -> Ints:
+    """Number the bands of ``RANKS`` that words (V,) of these frequencies are in."""
     rank = np.empty(len(words), dtype=np.int64)
     rank[np.argsort(-words, kind="stable")] = np.arange(len(words))
     return np.searchsorted(RANKS, rank, side="right")

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.rows import SimulatedRows
+from dptext_spark.geometry import Floats, Ints
 
 NO_WORD: Final = -1
 
@@ -19,30 +19,21 @@ _CELLS: Final = 1 << 22
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Candidates:
-    """The K likeliest words of each token, by Bayes' rule.
+    """The K likeliest words of each token, by Bayes' rule."""
 
-    Attributes:
-        words: int64 (t, K), in descending order of prior times emission, of equal ones the lower id first;
-            V for a token outside the vocabulary, ``NO_WORD`` where there are fewer.
-        log_emission: float64 (t, K), the logarithm of how likely the outputs come of the word, up to one
-            number for each token; -inf where there is no word.
-    """
-
-    words: NDArray[np.int64]
-    log_emission: NDArray[np.float64]
+    # (t, K), in descending order of prior times emission, of equal ones the lower id first; V for a token
+    # outside the vocabulary, NO_WORD where there are fewer.
+    words: Ints
+    # (t, K), how likely the outputs come of the word, up to one number for each token; -inf without a word.
+    log_emission: Floats
 
     @classmethod
-    def of(
-        cls, rows: SimulatedRows, emissions: Emissions, prior: NDArray[np.float64], *, most: int
-    ) -> Candidates:
+    def of(cls, rows: SimulatedRows, emissions: Emissions, prior: Floats, *, most: int) -> Candidates:
         """List the candidates of all tokens of some rows.
 
         With one output to a token they are the likeliest of all words; with k outputs, of the k lists
-        together: outputs of versions are independent, given the word.
-
-        Args:
-            prior: float64 (V,) or longer, how likely each word is before its output is known.
-            most: K, 1 or more.
+        together: outputs of versions are independent, given the word. ``prior`` (V,) says how likely each
+        word is before its output is known; ``most`` is K, 1 or more.
         """
         most = min(most, emissions.vocabulary)
         known = np.where(rows.inputs < 0, emissions.vocabulary, rows.inputs)
@@ -59,9 +50,7 @@ class Candidates:
         return cls(words=words, log_emission=log_emission)
 
 
-def _of_outputs(
-    outputs: NDArray[np.int64], emissions: Emissions, prior: NDArray[np.float64], most: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _of_outputs(outputs: Ints, emissions: Emissions, prior: Floats, most: int) -> tuple[Ints, Floats]:
     """Candidates (t, most) of outputs (k, t), and the logarithms of their emissions."""
     lists = []
     for version in outputs:
@@ -81,14 +70,11 @@ def _of_outputs(
     return np.take_along_axis(words, order, axis=1), np.take_along_axis(log_emission, order, axis=1)
 
 
-def _likeliest(
-    outputs: NDArray[np.int64], emissions: Emissions, prior: NDArray[np.float64], most: int
-) -> NDArray[np.int64]:
+def _likeliest(outputs: Ints, emissions: Emissions, prior: Floats, most: int) -> Ints:
     """The likeliest words (u, most) of distinct outputs (u,), in no order.
 
     They are among those with a cell for the output, and the ``most`` likeliest of those without one.
     """
-    prior = prior[: emissions.vocabulary]
     without = prior * emissions.elsewhere
     common = np.sort(np.argsort(-without, kind="stable")[:most])
     found = np.full((len(outputs), most), NO_WORD)

@@ -11,26 +11,20 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptext_spark.evaluation.candidates import Candidates
 from dptext_spark.evaluation.language import BigramModel
+from dptext_spark.geometry import Floats, Ints
 
 # Pairs of candidates that are looked up at once: 16 MB.
 _PAIRS: Final = 1 << 21
 
 
-def forward_backward(
-    candidates: Candidates, model: BigramModel, offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) -> Floats:
     """Compute the probability of each candidate, float64 (t, K), given all outputs of its row.
 
-    Each token's sum is 1. Where no chain of candidates is possible, the chain starts anew.
-
-    Args:
-        candidates: Of t tokens.
-        model: Of the language.
-        offsets: int64 (rows + 1,), where each row's tokens start.
+    Each token's sum is 1. Where no chain of candidates is possible, the chain starts anew. ``offsets``
+    (rows + 1,) say where each row's tokens start.
     """
     tokens, steps = _steps(offsets)
     words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
@@ -69,17 +63,16 @@ def forward_backward(
     both = forward * backward
     impossible = both.sum(axis=1) == 0.0
     both[impossible] = forward[impossible]
-    result: NDArray[np.float64] = np.empty_like(both)
+    result: Floats = np.empty_like(both)
     result[tokens] = both / both.sum(axis=1, keepdims=True)
     return result
 
 
-def _steps(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[slice]]:
+def _steps(offsets: Ints) -> tuple[Ints, list[slice]]:
     """Order tokens step by step: the first ones of all rows, the second ones, and so on, longer rows first.
 
-    Returns:
-        int64 (t,), the tokens in this order, and where each step's are. A step's tokens follow the leading
-        ones of the step before, one each.
+    Returns the tokens (t,) in this order, and where each step's are: they follow the leading ones of the step
+    before, one each.
     """
     lengths = np.diff(offsets)
     place = np.repeat(np.argsort(np.argsort(-lengths, kind="stable"), kind="stable"), lengths)
@@ -89,24 +82,18 @@ def _steps(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[slice]]:
     return np.lexsort((place, step)), steps
 
 
-Links = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-
-
-def _links(words: NDArray[np.int64], model: BigramModel, steps: list[slice]) -> list[Links]:
+def _links(words: Ints, model: BigramModel, steps: list[slice]) -> list[tuple[Ints, Ints, Floats]]:
     """Find the pairs of neighbouring candidates that the model has seen, for each step from the second on.
 
-    Returns:
-        int64 (f,) each, places among the candidates of the tokens of the step before, and of the step, and
-        float64 (f,), ``beyond`` of :class:`BigramModel`.
+    Returns places (f,) among the candidates of the tokens of the step before, and of the step, and what they
+    have ``beyond``.
     """
     width = words.shape[1]
-    sizes = np.array([part.stop - part.start for part in steps])
-    starts = np.array([part.start for part in steps])
+    starts, sizes = np.array([(part.start, part.stop - part.start) for part in steps]).T
     second = np.arange(sizes[0], len(words))
     step = np.repeat(np.arange(len(steps)), sizes)[second]
     first = second - starts[step] + starts[step - 1]
-    found = []
-    size = max(1, _PAIRS // (width * width))
+    found, size = [], max(1, _PAIRS // (width * width))
     for start in range(0, len(second), size):
         part = slice(start, start + size)
         places, beyond = model.seen(words[first[part]], words[second[part]])
@@ -122,8 +109,6 @@ def _links(words: NDArray[np.int64], model: BigramModel, steps: list[slice]) -> 
     return list(zip(*columns, strict=True))
 
 
-def _sums(
-    places: NDArray[np.int64], values: NDArray[np.float64], shape: tuple[int, ...]
-) -> NDArray[np.float64]:
+def _sums(places: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
     sums = np.bincount(places, weights=values, minlength=shape[0] * shape[1])
     return sums.astype(np.float64, copy=False).reshape(shape)

@@ -18,7 +18,7 @@ from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, TOP,
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import MEASURES, Interval, Recovery, Totals
+from dptext_spark.evaluation.measures import MEASURES, Interval, Risk, Totals
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -28,52 +28,40 @@ from dptext_spark.text.python_columns import PythonColumn, as_arrow
 
 CONFIDENCE: Final = 0.95
 
-RELEASE_WORDS: Final = "release-words"
-"""The option for how many words may be output, which settings may differ in besides their mechanisms."""
+_BANDS: Final = ["all"] + [
+    f"{first:,}-{f'{last:,}' if last else ''}"
+    for first, last in zip([1, *(rank + 1 for rank in RANKS)], [*RANKS, None], strict=True)
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Outcome:
-    """What one setting gives away and keeps.
-
-    Attributes:
-        floor: The totals without any output, and of random words of those that may be output.
-        error: About how far the attackers' emissions are at most from the mechanism's, in total variation,
-            on average over the corpus's words.
-    """
+    """What one setting gives away and keeps."""
 
     mechanism: Mechanism
     search: Search
     totals: Totals
-    floor: Totals
+    floor: Totals  # without any output, and of random words of those that may be output
+    # About how far the attackers' emissions are at most from the mechanism's, in total variation, on average
+    # over the corpus's words.
     error: float
 
     def __repr__(self) -> str:
         return f"Outcome({self.mechanism!r}, release_words={self.search.release_words})"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Risk(Recovery):
-    """Whose recovery counts, and which use is to be kept, a name of ``MEASURES``."""
-
-    keeping: str = "similarity"
-
-    def floor(self, outcome: Outcome) -> float:
-        """Give the share of words that such an attacker guesses without any output."""
-        return float(replace(self, versions=1).sums(outcome.floor).ratio[0])
+    def risked(self, risk: Risk, confidence: float) -> tuple[Interval, float]:
+        """Give the share of words that an attacker recovers, and what it guesses without any output."""
+        floor = replace(risk, versions=1).sums(self.floor)
+        return risk.sums(self.totals).share(confidence), float(floor.ratio[0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Comparison:
-    """What several settings give away and keep, of the same rows.
-
-    Attributes:
-        before: The pairs of words before.
-        ideal: What models get right that learn from texts as they were.
-    """
+    """What several settings give away and keep, of the same rows."""
 
     outcomes: tuple[Outcome, ...]
-    before: PairCounts
+    before: PairCounts  # the pairs of words before
+    # What models get right that learn from texts as they were.
     ideal: Mapping[str, ClusterSums] = field(default_factory=dict)
 
     def __add__(self, other: Comparison) -> Comparison:
@@ -90,7 +78,7 @@ class Comparison:
     def _size(self, outcome: Outcome, form: str) -> str:
         """Say how many words may be output, where settings differ in it."""
         sizes = {own.search.release_words for own in self.outcomes}
-        return form.format(RELEASE_WORDS, outcome.search.release_words) if len(sizes) > 1 else ""
+        return form.format("release-words", outcome.search.release_words) if len(sizes) > 1 else ""
 
     def options(self, outcome: Outcome) -> str:
         """Write the options of a setting for the command line, those in which settings differ."""
@@ -102,10 +90,10 @@ class Comparison:
         setting = ", ".join(filter(None, (mechanism.parameters, self._size(outcome, "{}={}"))))
         return {"mechanism": mechanism.name, "setting": setting, "epsilon": mechanism.epsilon}
 
-    def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, Interval]]:
+    def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, float]]:
         """Give what a setting keeps, each measure with its interval, and what random words keep."""
         own, floor = (totals.measures(self.before, confidence) for totals in (outcome.totals, outcome.floor))
-        return {name: (value, floor[name]) for name, value in own.items()}
+        return {name: (value, floor[name][0]) for name, value in own.items()}
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give the share of perturbed words that attackers recover.
@@ -117,36 +105,29 @@ class Comparison:
             floor, what is recovered without any output; error, see :class:`Outcome`. ``attribution`` is of
             rows, not words.
         """
-        starts = (1, *(rank + 1 for rank in RANKS))
-        ranks = zip(starts, RANKS, strict=False)
-        bands = ["all", *(f"{first:,}-{last:,}" for first, last in ranks), f"{starts[-1]:,}-"]
-        rows: list[dict[str, Any]] = []
+        rows = []
         for outcome in self.outcomes:
-            totals, floor, name = outcome.totals, outcome.floor, self.named(outcome)
-            measured = [
+            sums = outcome.totals.sums
+            tried = [
                 (attacker, versions, top, f"recovered/{versions}/{attacker}/{top}")
-                for versions in totals.versions
+                for versions in outcome.totals.versions
                 for attacker in ATTACKERS
                 for top in TOP
             ]
-            risks = (
-                own for own, measure in MEASURES.items() if measure.kind == "risk" and own in totals.sums
-            )
-            measured += [(own, 1, 1, own) for own in risks]
-            for attacker, versions, top, key in measured:
-                sums, least = totals.sums[key], floor.sums[key.replace(f"/{versions}/", "/1/", 1)]
-                among = totals.sums.get(f"recovered/{versions}/considered") if key != attacker else None
-                considered = np.ones(1) if among is None else among.ratio
-                low, high = sums.share_interval(confidence)
-                rows += [
-                    {**name, "attacker": attacker, "versions": versions, "guesses": top, "words": band}
-                    | {"rows": int(sums.rows[i]), "tokens": int(sums.size[i])}
-                    | {"recovered": sums.ratio[i].item(), "low": low[i].item(), "high": high[i].item()}
-                    | {"considered": considered[i].item(), "floor": least.ratio[i].item()}
-                    | {"error": outcome.error}
-                    for i, band in enumerate(bands[: len(sums.size)])
-                    if sums.size[i]
-                ]
+            tried += [(n, 1, 1, n) for n, own in MEASURES.items() if own.kind == "risk" and n in sums]
+            for attacker, versions, top, key in tried:
+                found, floor = sums[key], outcome.floor.sums[key.replace(f"/{versions}/", "/1/", 1)]
+                among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
+                named = {"attacker": attacker, "versions": versions, "guesses": top}
+                columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}
+                columns |= {"recovered": found.ratio}
+                columns |= dict(zip(("low", "high"), found.share_interval(confidence), strict=True))
+                columns |= {"considered": np.ones(1) if among is None else among.ratio, "floor": floor.ratio}
+                for i, band in enumerate(_BANDS[: len(found.size)]):
+                    if found.size[i]:
+                        own = {name: numbers[i].item() for name, numbers in columns.items()}
+                        rows.append(self.named(outcome) | named | {"words": band, **own})
+                        rows[-1]["error"] = outcome.error
         return pa.Table.from_pylist(rows)
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
@@ -158,16 +139,13 @@ class Comparison:
         """
         ceilings = {name: 1.0 if own.ceiling is None else own.ceiling for name, own in MEASURES.items()}
         ceilings |= {name: sums.share(confidence)[0] for name, sums in self.ideal.items()}
-        return pa.Table.from_pylist(
-            [
-                self.named(outcome)
-                | {"measure": name, "value": value}
-                | {"low": None if math.isnan(low) else low, "high": None if math.isnan(high) else high}
-                | {"floor": floor[0], "ceiling": ceilings[name]}
-                for outcome in self.outcomes
-                for name, ((value, low, high), floor) in self.measures(outcome, confidence).items()
-            ]
-        )
+        rows = []
+        for outcome in self.outcomes:
+            for name, (value, floor) in self.measures(outcome, confidence).items():
+                low, high = (None if math.isnan(end) else end for end in value[1:])
+                own = {"measure": name, "value": value[0], "low": low, "high": high, "floor": floor}
+                rows.append(self.named(outcome) | own | {"ceiling": ceilings[name]})
+        return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None) -> list[Outcome]:
         """Give the settings that no other one beats, by what was measured, the least risk first.
@@ -239,12 +217,8 @@ def evaluate(
         )
     for mechanism in mechanisms:
         Mechanism.of(mechanism).prepare(embedding)
-    simulation = Simulation(
-        bundle=embedding,
-        policy=policy or TextPolicy(),
-        search=search or ExactSearch.over(embedding),
-        seed=seed,
-    )
+    search = search or ExactSearch.over(embedding)
+    simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
     rows = simulation.read(column, None if slots is None else as_arrow(slots, "The column of slots"))
     if not rows.perturbed.any():
@@ -261,19 +235,11 @@ def evaluate(
         number = 1 if mechanism is None else versions
         return Totals.simulate(simulation, rows, names, mechanism, knowledge, versions=number)
 
-    vocabulary, words = len(embedding.words), np.flatnonzero(known.words[:-1])
-    floor = totals(None, Emissions.uniform(vocabulary, simulation.search.release_words))
-    outcomes = []
+    vocabulary = len(embedding.words)
+    floor, outcomes = totals(None, Emissions.uniform(vocabulary, search.release_words)), []
     for mechanism in mechanisms:
-        estimated = estimator([mechanism], embedding, search=simulation.search, runs=runs, seed=seed)
-        emissions = Emissions.measured(estimated, words, vocabulary=vocabulary)
-        outcomes.append(
-            Outcome(
-                mechanism=mechanism,
-                search=simulation.search,
-                totals=totals(mechanism, emissions),
-                floor=floor,
-                error=emissions.mean_error(known),
-            )
-        )
+        estimated = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
+        emissions = Emissions.measured(estimated, known.distinct, vocabulary=vocabulary)
+        own, error = totals(mechanism, emissions), emissions.mean_error(known)
+        outcomes.append(Outcome(mechanism=mechanism, search=search, totals=own, floor=floor, error=error))
     return Comparison(outcomes=tuple(outcomes), before=before)

@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.calibration.estimators import Estimator
-from dptext_spark.calibration.transitions import Transitions
+from dptext_spark.calibration.statistics import Transitions
 from dptext_spark.evaluation.language import PairCounts, discount_of
+from dptext_spark.geometry import Floats, Ints
 
 MOST_OUTPUTS: Final = 1024
 """Outputs of a word whose probabilities are kept one by one; the rest of the law is shared equally."""
+
+Cells: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32] | Floats]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,21 +25,15 @@ class Emissions:
 
     For every word measured they add up to 1. Whatever they are off by, an attack that uses them is an
     attack: what it gets back on real outputs is its own success, and a stronger attack gets more.
-
-    Attributes:
-        keys: int64 (c,), output * V + word of each cell, ascending.
-        probability: float64 (c,), above 0.
-        elsewhere: float64 (V,), the probability of each output without a cell; 0 for words not measured.
-        error: float64 (V,), about how far a word's law is at most from the true one in total variation: the
-            standard errors of its cells, and all that has none. About 0 where it was computed.
-        outputs: How many words, the first ones, may be output.
     """
 
-    keys: NDArray[np.int64]
-    probability: NDArray[np.float64]
-    elsewhere: NDArray[np.float64]
-    error: NDArray[np.float64]
-    outputs: int
+    keys: Ints  # (c,), output * V + word of each cell, ascending
+    probability: Floats  # (c,), above 0
+    elsewhere: Floats  # (V,), of each output without a cell; 0 for words not measured
+    # (V,), about how far a word's law is at most from the true one in total variation: the standard errors of
+    # its cells, and all that has none. About 0 where it was computed.
+    error: Floats
+    outputs: int  # how many words, the first ones, may be output
 
     @property
     def vocabulary(self) -> int:
@@ -46,23 +43,19 @@ class Emissions:
     @classmethod
     def uniform(cls, vocabulary: int, outputs: int) -> Emissions:
         """Let every word become any other one equally likely: what attackers have without any output."""
-        return cls(
-            keys=np.zeros(0, dtype=np.int64),
-            probability=np.zeros(0),
-            elsewhere=np.full(vocabulary, 1.0 / outputs),
-            error=np.zeros(vocabulary),
-            outputs=outputs,
-        )
+        none, elsewhere = np.zeros(0, dtype=np.int64), np.full(vocabulary, 1.0 / outputs)
+        error = np.zeros(vocabulary)
+        return cls(keys=none, probability=np.zeros(0), elsewhere=elsewhere, error=error, outputs=outputs)
 
     @classmethod
     def measured(
-        cls, estimator: Estimator, words: NDArray[np.int64], *, vocabulary: int, most: int = MOST_OUTPUTS
+        cls, estimator: Estimator, words: Ints, *, vocabulary: int, most: int = MOST_OUTPUTS
     ) -> Emissions:
         """Estimate or compute them for a mechanism at the estimator's only epsilon.
 
         Args:
             estimator: Of the very mechanism, from a public seed: nothing of it hangs on a release's noise.
-            words: int64 (k,), the distinct words that a text may hold.
+            words: (k,), the distinct words that a text may hold.
             vocabulary: V.
             most: A word keeps so many cells, its likeliest ones.
         """
@@ -81,7 +74,7 @@ class Emissions:
         cls,
         words: NDArray[np.int32],
         outputs: NDArray[np.int32],
-        counts: NDArray[np.int32] | NDArray[np.float64],
+        counts: NDArray[np.int32] | Floats,
         *,
         runs: int,
         vocabulary: int,
@@ -91,13 +84,6 @@ class Emissions:
 
         What was drawn is discounted as in :func:`~dptext_spark.evaluation.language.smoothed`, for each word
         by itself with one discount for all, so that an output that did not come up keeps a chance.
-
-        Args:
-            words, outputs: Each pair once.
-            counts: As :attr:`Transitions.count`.
-            runs: Of each word.
-            vocabulary: V.
-            among: How many words, the first ones, may be output.
         """
         words = words.astype(np.int64)
         keys = outputs.astype(np.int64) * vocabulary + words
@@ -125,16 +111,14 @@ class Emissions:
         """Give ``error`` on average over the words of a corpus."""
         return float(np.average(self.error, weights=corpus.words[:-1]))
 
-    def __call__(self, outputs: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.float64]:
+    def __call__(self, outputs: Ints, words: Ints) -> Floats:
         """P[output | word] of pairs, arrays that go together."""
         found, at = self.look_up(outputs, words)
         probability = np.where(found, 0.0, self.elsewhere[words])
         probability[found] = self.probability[at[found]]
         return probability
 
-    def look_up(
-        self, outputs: NDArray[np.int64], words: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    def look_up(self, outputs: Ints, words: Ints) -> tuple[NDArray[np.bool_], Ints]:
         """Say which pairs, of arrays that go together, have a cell, and where those are."""
         keys = outputs * self.vocabulary + words
         at = np.searchsorted(self.keys, keys)
@@ -142,23 +126,13 @@ class Emissions:
         found[found] = self.keys[at[found]] == keys[found]
         return found, at
 
-    def cells(
-        self, outputs: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """List the cells of outputs (u,).
-
-        Returns:
-            int64 (c,) the place among ``outputs``, ascending, int64 (c,) the words, and float64 (c,) the
-            probabilities.
-        """
+    def cells(self, outputs: Ints) -> tuple[Ints, Ints, Floats]:
+        """List the cells of outputs (u,): places among them, ascending, words, and probabilities, (c,)."""
         starts = np.searchsorted(self.keys, outputs * self.vocabulary)
         counts = np.searchsorted(self.keys, (outputs + 1) * self.vocabulary) - starts
         places = np.repeat(np.arange(len(outputs)), counts)
         cells = np.arange(len(places)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
         return places, self.keys[cells] % self.vocabulary, self.probability[cells]
-
-
-Cells: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32] | NDArray[np.float64]]
 
 
 def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Cells:

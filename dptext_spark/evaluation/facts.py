@@ -9,18 +9,18 @@ from operator import add
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison, Outcome, Risk
-from dptext_spark.evaluation.measures import ATTRIBUTION
+from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
 FILE: Final = "evaluation.json"
 TABLES: Final = ("settings", "risk", "utility")
-
 FORMAT_VERSION: Final = 3
-
 PRIVATE: Final = "Facts about private rows, for those who may read them."
+
+Facts = Mapping[str, Any]
 
 
 def facts_of(
@@ -46,18 +46,22 @@ def facts_of(
     """
     whole, risk = reduce(add, thirds), target.risk if target else Risk()
     front = whole.front(risk)
-    chosen = None if target is None else _chosen(target, whole, thirds, confidence, command)
-    number = None if chosen is None else chosen["number"]
+    settings = [
+        _setting(whole, own, risk, confidence) | {"on_front": own in front, "recommended": False}
+        for own in whole.outcomes
+    ]
+    chosen = None if target is None else _chosen(target, thirds, settings, confidence)
+    if chosen and (number := chosen["number"]) is not None:
+        settings[number]["recommended"] = True
+        best = whole.outcomes[number]
+        chosen |= {"options": whole.options(best), "command": command(best.mechanism, best.search)}
     return {
         "format_version": FORMAT_VERSION,
         "remark": f"{PRIVATE} {STRONGER}",
         "concern": {"attacker": risk.attacker, "guesses": risk.guesses, "versions": risk.versions},
         "confidence": confidence,
         **facts,
-        "settings": [
-            _setting(whole, own, risk, confidence) | {"on_front": own in front, "recommended": i == number}
-            for i, own in enumerate(whole.outcomes)
-        ],
+        "settings": settings,
         "risk": [_plain(row) for row in whole.risk(confidence=confidence).to_pylist()],
         "utility": [_plain(row) for row in whole.utility(confidence=confidence).to_pylist()],
         "target": chosen,
@@ -65,11 +69,7 @@ def facts_of(
 
 
 def _chosen(
-    target: Target,
-    whole: Comparison,
-    thirds: Sequence[Comparison],
-    confidence: float,
-    command: Callable[[Mechanism, Search], str],
+    target: Target, thirds: Sequence[Comparison], settings: Sequence[Facts], confidence: float
 ) -> dict[str, Any]:
     """Choose on the first of these thirds and check on the second."""
     names = ("number", "options", "command", "chosen_on", "checked_on", "beside", "closest")
@@ -77,51 +77,40 @@ def _chosen(
     if len(thirds) < 2:
         return row
     first, second = thirds
-    each = 1.0 - (1.0 - confidence) / len(whole.outcomes)
-    mine = [target.of(first, outcome, confidence=each) for outcome in first.outcomes]
+    each = 1.0 - (1.0 - confidence) / len(settings)
+    measured = [target.of(first, outcome, confidence=each) for outcome in first.outcomes]
     best = target.choose(first, confidence=confidence)
     if best is None:
-        bounds = [bound for _, bound in mine]
+        bounds = [bound for _, bound in measured]
         number = bounds.index(min(bounds) if target.upper else max(bounds))
-        return row | {"closest": {"options": whole.options(whole.outcomes[number]), "bound": bounds[number]}}
+        return row | {"closest": {"options": settings[number]["options"], "bound": bounds[number]}}
     number = [outcome is best for outcome in first.outcomes].index(True)
     other = second.outcomes[number]
-    judged = {
-        name: {"rows": _rows(third), "measured": measured, "bound": bound}
-        for name, third, (measured, bound) in (
-            ("chosen_on", first, mine[number]),
-            ("checked_on", second, target.of(second, other, confidence=confidence)),
-        )
+    on = {
+        "chosen_on": (first, measured[number]),
+        "checked_on": (second, target.of(second, other, confidence=confidence)),
     }
-    checked = judged["checked_on"]
-    checked |= {"met": target.met(checked["measured"]), "met_by_limit": target.met(checked["bound"])}
+    for name, (third, (value, bound)) in on.items():
+        # Rows that have words which are perturbed.
+        rows = int(third.outcomes[0].floor.sums["recovered/1/considered"].rows[0])
+        row[name] = {"rows": rows, "measured": value, "bound": bound}
+    row["checked_on"] |= {"met": target.met(value), "met_by_limit": target.met(bound)}
     # What comes with a limit that is kept to: of a risk what is left of use, of a use what is at risk.
-    measure: str = target.keeping if target.is_risk else "recovered"
-    value, floor = target.risk.sums(other.totals).share(confidence), target.risk.floor(other)
-    if target.is_risk:
-        value, (floor, *_) = second.measures(other, confidence)[measure]
-    return row | {
-        "number": number,
-        "options": whole.options(whole.outcomes[number]),
-        "command": command(best.mechanism, best.search),
-        **judged,
-        "beside": _plain({"measure": measure, **_within("", *value), "floor": floor}),
-    }
-
-
-def _rows(comparison: Comparison) -> int:
-    """Rows that have words which are perturbed."""
-    return int(comparison.outcomes[0].floor.sums["recovered/1/considered"].rows[0])
+    measure, found = "recovered", other.risked(target.risk, confidence)
+    if target.limited.kind == "risk":
+        measure, found = target.keeping, second.measures(other, confidence)[target.keeping]
+    (value, low, high), floor = found
+    beside = _plain({"measure": measure, "value": value, "low": low, "high": high, "floor": floor})
+    return row | {"number": number, "beside": beside}
 
 
 def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: float) -> dict[str, Any]:
     """A row of the table of settings."""
-    shown = {"recovered": (risk.sums(outcome.totals).share(confidence), risk.floor(outcome))}
     measures = comparison.measures(outcome, confidence)
-    for name in (n for n in ("similarity", "kept", "accuracy") if n in measures):
-        shown[name] = measures[name][0], measures[name][1][0]
-    if ATTRIBUTION in outcome.totals.sums:
-        own, floor = (totals.sums[ATTRIBUTION] for totals in (outcome.totals, outcome.floor))
+    shown = {"recovered": outcome.risked(risk, confidence)}
+    shown |= {name: measures[name] for name in ("similarity", "kept", "accuracy") if name in measures}
+    if "attribution" in outcome.totals.sums:
+        own, floor = (totals.sums["attribution"] for totals in (outcome.totals, outcome.floor))
         shown["attributed"] = own.share(confidence), floor.share(confidence)[0]
     row = {
         **comparison.named(outcome),
@@ -130,35 +119,20 @@ def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: f
         "release_words": outcome.search.release_words,
         "search": outcome.search.label,
     }
-    for key, (value, least) in shown.items():
-        row |= {**_within(key, *value), f"{key}_floor": least}
+    for key, ((value, low, high), least) in shown.items():
+        row |= {key: value, f"{key}_low": low, f"{key}_high": high, f"{key}_floor": least}
     return _plain(row | {"error": outcome.error})
 
 
-def _within(name: str, value: float, low: float, high: float) -> dict[str, float]:
-    """A number and its limits, under a name or none."""
-    lead = f"{name}_" if name else ""
-    return {name or "value": value, f"{lead}low": low, f"{lead}high": high}
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(row: Facts) -> dict[str, Any]:
     """A row with None where there is no number, as JSON has it."""
     return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
 
 
 # In words
 
-_COLUMNS: Final = {
-    "recovered": "recovered",
-    "recovered_floor": "floor",
-    "similarity": "similarity",
-    "similarity_floor": "floor",
-    "kept": "unchanged",
-}
-_CLASSIFIED: Final = ("attributed", "accuracy")
 
-
-def said(facts: Mapping[str, Any]) -> Iterator[Any]:
+def said(facts: Facts) -> Iterator[Any]:
     """Say what each setting gives away and keeps, and which one to take: blocks of lines and a table."""
     sample, settings = facts["sample"], facts["settings"]
     yield [
@@ -168,22 +142,24 @@ def said(facts: Mapping[str, Any]) -> Iterator[Any]:
         f"Attackers ({attackers(facts)}) learn the language from {facts['corpus']['from']}.",
         STRONGER,
     ]
-    columns = dict(_COLUMNS)
-    for name in _CLASSIFIED:
-        columns |= {name: name, f"{name}_floor": "floor"} if name in settings[0] else {}
-    rows = [["", *columns.values(), "no other beats it"]]
+    columns = {"recovered": share, "similarity": number, "kept": share}
+    columns |= {name: share for name in ("attributed", "accuracy") if name in settings[0]}
+    head, rows = [""], []
+    for name in columns:
+        head += ["unchanged"] if name == "kept" else [name, "floor"]
     for row in settings:
-        cells = {name: (number if "similarity" in name else share)(row[name]) for name in columns}
-        cells["recovered"] += f" ({share(row['recovered_low'])} to {share(row['recovered_high'])})"
-        rows.append([row["options"], *cells.values(), "yes" if row["on_front"] else ""])
-    yield {"table": rows}
+        cells = [row["options"]]
+        for name, write in columns.items():
+            cells += [write(row[name])] + ([] if name == "kept" else [write(row[f"{name}_floor"])])
+        cells[1] += f" ({share(row['recovered_low'])} to {share(row['recovered_high'])})"
+        rows.append([*cells, "yes" if row["on_front"] else ""])
+    yield {"table": [[*head, "no other beats it"], *rows]}
     if lines := list(advice(facts)):
-        if command := facts["target"]["command"]:
-            lines.append(f"The release: {command}")
-        yield lines
+        command = facts["target"]["command"]
+        yield [*lines, *([f"The release: {command}"] if command else [])]
 
 
-def attackers(facts: Mapping[str, Any]) -> str:
+def attackers(facts: Facts) -> str:
     """Say which attackers are meant."""
     asked = facts["concern"]
     guesses = "one guess" if asked["guesses"] == 1 else f"{asked['guesses']} guesses"
@@ -191,7 +167,7 @@ def attackers(facts: Mapping[str, Any]) -> str:
     return f"{asked['attacker']}, {guesses}, {versions} of each row"
 
 
-def advice(facts: Mapping[str, Any]) -> Iterator[str]:
+def advice(facts: Facts) -> Iterator[str]:
     """Say which setting to take for the target, and how it held on the last third; nothing without one."""
     if not (target := facts["target"]):
         return

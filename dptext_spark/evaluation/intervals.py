@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+
+from dptext_spark.geometry import Floats, Ints
 
 # Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to 2^40.
 _COARSE: Final = 2.0**-12
@@ -23,22 +24,12 @@ class ClusterSums:
 
     A row has a value v, such as how many of its words were guessed, and a size n, its number of words. Sums
     are the same to the last bit in whatever order and parts rows come.
-
-    Attributes:
-        parts: float64 (2, 6, c), two parts of each sum: the rows with a size above 0, and the sums of v, n,
-            v², v n and n².
     """
 
-    parts: NDArray[np.float64]
+    parts: Floats  # (2, 6, c), two parts of each sum: rows with a size above 0, v, n, v², v n and n²
 
     @classmethod
-    def of(
-        cls,
-        rows: NDArray[np.int64],
-        values: NDArray[np.float64],
-        classes: NDArray[np.int64] | int = 0,
-        count: int = 1,
-    ) -> ClusterSums:
+    def of(cls, rows: Ints, values: Floats, classes: Ints | int = 0, count: int = 1) -> ClusterSums:
         """Add up values (t,) of words (t,), given the row of each, and its class below ``count``.
 
         The words of a row must come in one order, for its own value to be the same number.
@@ -63,27 +54,27 @@ class ClusterSums:
         return ClusterSums(parts=self.parts + other.parts)
 
     @property
-    def sums(self) -> NDArray[np.float64]:
+    def sums(self) -> Floats:
         """The rows with a size above 0, and the sums of v, n, v², v n and n²: float64 (6, c)."""
         return np.asarray(self.parts.sum(axis=0))
 
     @property
-    def rows(self) -> NDArray[np.float64]:
+    def rows(self) -> Floats:
         """Rows with a size above 0, (c,)."""
         return np.asarray(self.sums[0])
 
     @property
-    def size(self) -> NDArray[np.float64]:
+    def size(self) -> Floats:
         """Sum of n, (c,)."""
         return np.asarray(self.sums[2])
 
     @property
-    def ratio(self) -> NDArray[np.float64]:
+    def ratio(self) -> Floats:
         """Value per word, float64 (c,); NaN where there are no words."""
         return _divided(self.sums[1], self.size)
 
     @property
-    def standard_error(self) -> NDArray[np.float64]:
+    def standard_error(self) -> Floats:
         """Standard error of the ratio, float64 (c,), by linearization; NaN for fewer than two rows.
 
         Source: Cochran 1977, "Sampling Techniques", section 6.5, without a finite population.
@@ -92,7 +83,7 @@ class ClusterSums:
         spread = value_value - 2.0 * ratio * value_size + ratio * ratio * size_size
         return np.sqrt(_divided(np.maximum(spread, 0.0) * rows, (rows - 1.0) * size * size))
 
-    def share_interval(self, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def share_interval(self, confidence: float) -> tuple[Floats, Floats]:
         """Bound a share of words from both sides, (c,) each; 0 and 1 for fewer than two rows.
 
         An exact interval for the number of independent words that would give the same standard error. Where
@@ -126,7 +117,7 @@ class ClusterSums:
         return mean, mean - reach, mean + reach
 
 
-def _divided(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+def _divided(top: Floats, bottom: Floats) -> Floats:
     result = np.full(len(top), np.nan)
     np.divide(top, bottom, out=result, where=bottom > 0.0)
     return result

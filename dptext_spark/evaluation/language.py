@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dptext_spark.geometry import Floats, Ints
+
 # Spreads keys over a table by their high bits (Knuth 1998, volume 3, section 6.4: Fibonacci hashing).
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 # Up to 2^24 entries (16 MB), or 8 to 16 for each pair: a larger table lets fewer unseen pairs through.
@@ -17,24 +19,15 @@ _ENTRIES: Final = 24
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class PairCounts:
-    """How often words follow each other, each pair once, in ascending order of first and second.
+    """How often words follow each other, each pair once, in ascending order of first and second."""
 
-    Attributes:
-        first, second: int64 (c,), word ids. V is any token outside the vocabulary; as a first word, V + 1 is
-            the start of a row.
-        count: int64 (c,), 1 or more.
-        vocabulary: V, the number of words.
-    """
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    count: NDArray[np.int64]
-    vocabulary: int
+    first: Ints  # (c,), word ids; V is any token outside the vocabulary, V + 1 the start of a row
+    second: Ints  # (c,), word ids and V
+    count: Ints  # (c,), 1 or more
+    vocabulary: int  # V, the number of words
 
     @classmethod
-    def of(
-        cls, first: NDArray[np.int64], second: NDArray[np.int64], count: NDArray[np.int64], *, vocabulary: int
-    ) -> PairCounts:
+    def of(cls, first: Ints, second: Ints, count: Ints, *, vocabulary: int) -> PairCounts:
         """Add up counts (c,) of pairs that may come several times."""
         keys, places = np.unique(first * (vocabulary + 2) + second, return_inverse=True)
         total = np.zeros(len(keys), dtype=np.int64)
@@ -43,7 +36,7 @@ class PairCounts:
         return cls(first=first, second=second, count=total, vocabulary=vocabulary)
 
     @classmethod
-    def of_rows(cls, words: NDArray[np.int64], offsets: NDArray[np.int64], *, vocabulary: int) -> PairCounts:
+    def of_rows(cls, words: Ints, offsets: Ints, *, vocabulary: int) -> PairCounts:
         """Count the pairs of rows of words (t,), -1 for a token outside the vocabulary."""
         second = np.where(words < 0, vocabulary, words)
         first = np.concatenate([[vocabulary + 1], second[:-1]])[: len(second)]
@@ -57,28 +50,26 @@ class PairCounts:
         return PairCounts.of(*both, vocabulary=self.vocabulary)
 
     @property
-    def words(self) -> NDArray[np.int64]:
+    def words(self) -> Ints:
         """How often each word came, int64 (V + 1,), tokens outside the vocabulary last."""
         words = np.zeros(self.vocabulary + 1, dtype=np.int64)
         np.add.at(words, self.second, self.count)
         return words
 
+    @property
+    def distinct(self) -> Ints:
+        """The words of the vocabulary that came, ascending."""
+        return np.flatnonzero(self.words[:-1])
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class BigramModel:
-    """P[second | first] = back_off[first] lower[second], plus ``beyond`` for pairs that were seen.
+    """P[second | first] = back_off[first] lower[second], plus ``beyond`` for pairs that were seen."""
 
-    Attributes:
-        lower: float64 (V + 1,), a probability of each word; V stands for tokens outside the vocabulary.
-        back_off: float64 (V + 2,), by first word; V + 1 is the start of a row.
-        keys: int64 (c,), first * (V + 2) + second of the pairs seen, ascending.
-        beyond: float64 (c,), what they have beyond the first term.
-    """
-
-    lower: NDArray[np.float64]
-    back_off: NDArray[np.float64]
-    keys: NDArray[np.int64]
-    beyond: NDArray[np.float64]
+    lower: Floats  # (V + 1,), a probability of each word; V stands for tokens outside the vocabulary
+    back_off: Floats  # (V + 2,), by first word; V + 1 is the start of a row
+    keys: Ints  # (c,), first * (V + 2) + second of the pairs seen, ascending
+    beyond: Floats  # (c,), what they have beyond the first term
 
     @classmethod
     def of(cls, pairs: PairCounts) -> BigramModel:
@@ -98,7 +89,7 @@ class BigramModel:
             beyond=(pairs.count - discount) / seen[pairs.first],
         )
 
-    def probability(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
+    def probability(self, first: Ints, second: Ints) -> Floats:
         """P[second | first] of pairs, arrays that go together."""
         keys = first * len(self.back_off) + second
         probability = self.back_off[first] * self.lower[second]
@@ -107,13 +98,10 @@ class BigramModel:
             probability = probability + np.where(self.keys[at] == keys, self.beyond[at], 0.0)
         return probability
 
-    def seen(
-        self, first: NDArray[np.int64], second: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def seen(self, first: Ints, second: Ints) -> tuple[Ints, Floats]:
         """Find the pairs seen among all pairs of words of (p, i) and of (p, j).
 
-        Returns:
-            int64 (f,), their places in an array (p, i, j), ascending, and float64 (f,), their ``beyond``.
+        Returns their places (f,) in an array (p, i, j), ascending, and their ``beyond``.
         """
         states, (bits, table) = len(self.back_off), self._table
         with np.errstate(over="ignore"):
@@ -149,7 +137,7 @@ def discount_of(counts: NDArray[Any]) -> float:
     return (once + 0.5) / (once + 2.0 * twice + 1.0)
 
 
-def smoothed(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def smoothed(counts: Ints) -> Floats:
     """Turn counts (c,) into probabilities above 0: all share equally what is discounted."""
     some = counts > 0
     if not some.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
@@ -28,39 +28,27 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 LEADERS: Final = 100
 """Leading words or pairs whose share that leads in the other counts too is measured."""
 
-# Vectors that are added up at once.
-_TOKENS: Final = 1 << 15
-
+_TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = "pairs"
 
 Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN where there is none."""
 
-Kind: TypeAlias = Literal["risk", "use"]
-Better: TypeAlias = Literal["lower", "higher"]
+Sums: TypeAlias = dict[str, ClusterSums]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Something that is measured of a setting; by default the share of rows whose class a model gets right.
+    """What is measured of a setting; by default the share of rows whose class a model gets right."""
 
-    Attributes:
-        name: Under which it stands in :attr:`Totals.sums` and in tables.
-        title: What pages call it.
-        kind: Whether it is a risk or a use.
-        better: Which values are good.
-        needs: The option that it needs, "" for none.
-        ceiling: What the original has; None where it is measured.
-    """
+    name: str  # in :attr:`Totals.sums` and in tables
+    title: str  # on pages
+    kind: Literal["risk", "use"] = "use"
+    better: Literal["lower", "higher"] = "higher"
+    needs: str = ""  # an option
+    ceiling: float | None = 1.0  # what the original has; None where it is measured
 
-    name: str
-    title: str
-    kind: Kind = "use"
-    better: Better = "higher"
-    needs: str = ""
-    ceiling: float | None = 1.0
-
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
@@ -76,28 +64,23 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Recovery(Measure):
-    """The share of perturbed words that an attacker recovers.
-
-    Attributes:
-        attacker: A name of ``ATTACKERS``.
-        guesses: A number of ``TOP``.
-        versions: In how many versions the attacker has each row.
-    """
+class Risk(Measure):
+    """The share of perturbed words that an attacker recovers, and which use, a name, is to be kept."""
 
     name: str = "recovery"
     title: str = "Share of words recovered"
-    kind: Kind = "risk"
-    better: Better = "lower"
-    attacker: str = "in-context"
-    guesses: int = 1
-    versions: int = 1
+    kind: Literal["risk", "use"] = "risk"
+    better: Literal["lower", "higher"] = "lower"
+    attacker: str = "in-context"  # a name of ``ATTACKERS``
+    guesses: int = 1  # a number of ``TOP``
+    versions: int = 1  # in how many versions the attacker has each row
+    keeping: str = "similarity"
 
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         return {
             f"recovered/{versions}/{name}": sums
             for versions in sorted({1, len(rows.outputs)})
-            for name, sums in attack(rows.first(versions), knowledge).items()
+            for name, sums in attack(replace(rows, outputs=rows.outputs[:versions]), knowledge).items()
         }
 
     def sums(self, totals: Totals) -> ClusterSums:
@@ -116,16 +99,23 @@ class Recovery(Measure):
 class Kept(Measure):
     """The share of perturbed words that came out unchanged."""
 
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         hidden = np.flatnonzero(rows.perturbed)
         same = (rows.inputs[hidden] == rows.outputs[0, hidden]).astype(np.float64)
         return {self.name: ClusterSums.of(rows.rows[hidden], same)}
 
 
-class Distance(Measure):
+class Mean(Measure):
+    """A mean over words or rows, with Student's interval."""
+
+    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
+        return self.sums(totals).mean(confidence)
+
+
+class Distance(Mean):
     """The mean distance from a perturbed word to what came out, in the bundle's own geometry."""
 
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         hidden, metric = np.flatnonzero(rows.perturbed), embedding.space.metric()
         distances = [np.zeros(0)]
         for start in range(0, len(hidden), _TOKENS):
@@ -133,18 +123,15 @@ class Distance(Measure):
             distances.append(metric.between(rows.inputs[part], rows.outputs[0, part]))
         return {self.name: ClusterSums.of(rows.rows[hidden], np.concatenate(distances))}
 
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return self.sums(totals).mean(confidence)
 
-
-class Similarity(Measure):
+class Similarity(Mean):
     """The mean over rows of the cosine between the mean vectors of a text's words before and after.
 
     Tokens outside the vocabulary have no vector; a row without any word does not count. A cosine is 0 where a
     mean has no direction.
     """
 
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> dict[str, ClusterSums]:
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         vectors, count = embedding.vectors, len(rows.offsets) - 1
         sums = np.zeros((2, count, vectors.shape[1]))
         for tokens, part in rows.batches(_TOKENS):  # whole rows: what a row gives is the same in every batch
@@ -161,9 +148,6 @@ class Similarity(Measure):
         some = np.unique(rows.rows[rows.inputs >= 0])
         return {self.name: ClusterSums.of(some, cosine[some])}
 
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return self.sums(totals).mean(confidence)
-
 
 class Frequency(Measure):
     """One of the numbers that compare how often words or pairs come; see :func:`frequencies`."""
@@ -177,7 +161,7 @@ _LEARNT: Final = "Labels right: learnt from released texts, on"
 MEASURES: Final[Mapping[str, Measure]] = {
     measure.name: measure
     for measure in (
-        Recovery(),
+        Risk(),
         Measure("attribution", "Authors right", kind="risk", better="lower", needs="author", ceiling=None),
         Kept("kept", "Words that stay"),
         Distance("distance", "Distance from a word to what it became", better="lower", ceiling=0.0),
@@ -194,25 +178,15 @@ MEASURES: Final[Mapping[str, Measure]] = {
 }
 """What is measured of each setting, in the order of tables."""
 
-ATTRIBUTION: Final = "attribution"
-"""The attacker who names the author of a row."""
-
-LABELLED: Final = ("accuracy", "accuracy_on_original")
-"""Measures that need labels."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Totals:
-    """What attackers recover of some rows, and what is kept of them.
+    """What attackers recover of some rows, and what is kept of them."""
 
-    Attributes:
-        sums: What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
-            ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
-        pairs: Of the released words.
-    """
-
+    # What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
+    # ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
     sums: Mapping[str, ClusterSums]
-    pairs: PairCounts
+    pairs: PairCounts  # of the released words
 
     @classmethod
     def simulate(
@@ -237,7 +211,7 @@ class Totals:
             InputError: The ids are of the wrong type or number, or null.
         """
         released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
-        embedding, sums = simulation.embedding, dict[str, ClusterSums]()
+        embedding, sums = simulation.embedding, Sums()
         for measure in MEASURES.values():
             sums |= measure.add(released, embedding, knowledge)
         vocabulary = len(embedding.words)
@@ -283,13 +257,11 @@ class Totals:
         """Read what :meth:`to_table` wrote, of V words, each key once and in any order."""
         of_pairs = pc.equal(table["kind"], _PAIRS)
         a, b, total = (table.filter(of_pairs)[name].to_numpy() for name in ("a", "b", "total"))
-        cells = defaultdict[str, list[tuple[int, int, float]]](list)
-        for row in table.filter(pc.invert(of_pairs)).to_pylist():
-            cells[row["kind"]].append((row["a"], row["b"], row["total"]))
-        sums = {
-            kind: ClusterSums(parts=np.array([own[2] for own in sorted(found)]).reshape(2, 6, -1))
-            for kind, found in cells.items()
-        }
+        cells = defaultdict[str, list[float]](list)
+        others = table.filter(pc.invert(of_pairs))
+        for row in others.sort_by([(name, "ascending") for name in ("a", "b")]).to_pylist():
+            cells[row["kind"]].append(row["total"])
+        sums = {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}
         return cls(sums=sums, pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary))
 
 

@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 def page(facts: Row) -> dict[str, Any]:
     """Give the title, the lead and the sections of the page of an evaluation."""
-    sample = facts["sample"]
+    sample, corpus = facts["sample"], facts["corpus"]
     box = (
         "Private. These numbers were measured on private rows. They are for those who may read the rows, and "
         "no part of a release."
@@ -36,11 +36,10 @@ def page(facts: Row) -> dict[str, Any]:
         f"{sample['rows']:,} of {sample['of']:,} rows were taken. {sample['known']:,} of them are known to "
         f"models and to attackers without a public corpus; the other {sample['attacked']:,} were released in "
         f"rehearsal at each of {len(facts['settings'])} settings, and attacked: {sample['perturbed']:,} "
-        "words. The attackers know mechanism, parameters and embedding, and learn the language from "
-        f"{facts['corpus']['from']}.",
+        f"words. The attackers know mechanism, parameters and embedding, and learn the language from "
+        f"{corpus['from']}.",
         {"text": STRONGER, "style": "strong"},
     ]
-    corpus = facts["corpus"]
     known = f"{corpus['words']:,} words and {corpus['pairs']:,} pairs of words, from {corpus['from']}"
     run = run_facts(facts, {"Attackers know": known})
     settings = sorted(facts["settings"], key=lambda row: float(row["recovered"]))
@@ -58,24 +57,20 @@ def page(facts: Row) -> dict[str, Any]:
 
 
 def _answer(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
-    first, *others = [
-        *advice(facts),
-        *(
-            []
-            if facts["target"]
-            else [
-                "No target was given: `--target 'recovery(top1) <= 0.2'` names the "
-                "setting that keeps most within that limit."
-            ]
-        ),
-    ]
-    yield {"text": first, "style": "strong"} if facts["target"] else first
-    yield from others
-    if facts["target"] and (command := facts["target"]["command"]):
-        yield [{"text": "The release:", "code": command}]
-        where = " Add the filter `--where`, which is not kept here." if facts["options"]["where"] else ""
-        text = f"With `--key-file` and `--name` a release can be repeated.{where}"
-        yield {"text": text, "style": "soft"}
+    if target := facts["target"]:
+        first, *others = advice(facts)
+        yield {"text": first, "style": "strong"}
+        yield from others
+        if target["command"]:
+            yield [{"text": "The release:", "code": target["command"]}]
+            where = " Add the filter `--where`, which is not kept here." if facts["options"]["where"] else ""
+            text = f"With `--key-file` and `--name` a release can be repeated.{where}"
+            yield {"text": text, "style": "soft"}
+    else:
+        yield (
+            "No target was given: `--target 'recovery(top1) <= 0.2'` names the setting that keeps most "
+            "within that limit."
+        )
     yield "No other setting beats these, by what was measured, the least risk first:"
     yield [{"code": row["options"]} for row in settings if row["on_front"]]
 
@@ -88,7 +83,6 @@ def _front(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
     )
     yield {"plots": list(_plots(settings)), "listed": False}
     classified = {name: title for name, title in _CLASSIFIED.items() if name in settings[0]}
-    ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
     rows = [
         [
             _setting(row),
@@ -103,11 +97,12 @@ def _front(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
     sizes = {row["release_words"]: row for row in settings}
     for size, row in sizes.items():
         of = f" of {size:,}" if len(sizes) > 1 else ""
-        floors = (share(row[f"{name}_floor"]) for name in ("kept", *classified))
         least = [share(row["recovered_floor"]), _number(row["similarity_floor"])]
+        floors = (share(row[f"{name}_floor"]) for name in ("kept", *classified))
         rows.append([f"Nothing released, or random words{of}", *least, *floors, ""])
-    most = ["100.0%", "1", "100.0%"]
-    rows.append(["The original", *most, *(share(ceilings.get(name)) for name in classified), ""])
+    ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
+    most = (share(ceilings.get(name)) for name in classified)
+    rows.append(["The original", "100.0%", "1", "100.0%", *most, ""])
     head = ["Setting", "Recovered", "Similarity", "Unchanged", *classified.values(), "Beaten by none"]
     marked = [i for i, row in enumerate(settings) if row["recommended"]]
     yield _table("Settings", head, rows, marked=marked)
@@ -118,10 +113,14 @@ def _front(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
 def _plots(settings: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """What is kept over what is recovered, a line for each mechanism with its parameters."""
     for name, (axis, label, caption) in _USES.items():
-        lines = defaultdict[str, list[Row]](list)
+        lines = defaultdict[str, dict[str, list[Any]]](lambda: defaultdict(list))
         for row in sorted(settings, key=lambda row: float(row["epsilon"])):
             if row.get(name) is not None:
-                lines[f"{row['mechanism']} {row['setting']}".strip()].append(row)
+                line = lines[f"{row['mechanism']} {row['setting']}".strip()]
+                spot = {"x": "recovered", "low": "recovered_low", "high": "recovered_high", "y": name}
+                for end, of in spot.items():
+                    line[end].append(row[of])
+                line["marks"].append(f"{row['epsilon']:g}")
         if lines:
             yield {
                 "name": name,
@@ -131,17 +130,7 @@ def _plots(settings: Sequence[Row]) -> Iterator[dict[str, Any]]:
                 "y": {"name": axis, "label": label, "digits": 3},
                 "floor": (settings[0]["recovered_floor"], settings[0][f"{name}_floor"] or 0.0),
                 "chosen": [(row["recovered"], row[name]) for row in settings if row["recommended"]],
-                "lines": {
-                    label: {
-                        "marks": [f"{row['epsilon']:g}" for row in own],
-                        "y": [row[name] for row in own],
-                        **{
-                            end: [row[f"recovered{of}"] for row in own]
-                            for end, of in (("x", ""), ("low", "_low"), ("high", "_high"))
-                        },
-                    }
-                    for label, own in lines.items()
-                },
+                "lines": lines,
             }
 
 
@@ -161,46 +150,22 @@ def _each(facts: Row, settings: Sequence[Row]) -> Iterator[Any]:
 
 def _folded(facts: Row, row: Row, *, open_: bool) -> dict[str, Any]:
     """All numbers of a setting, and its guarantee."""
-    name, asked = _setting(row), facts["concern"]
+    name, asked = _setting(row), facts["concern"].items()
     risks, uses = ([own for own in facts[table] if _setting(own) == name] for table in ("risk", "utility"))
     guarantee = {own["options"]: own["words"] for own in facts["guarantee"]}[row["of_mechanism"]]
-    ends = ("Recovered", "Considered", "Floor")
-
-    def found(own: Row) -> list[Any]:
-        return [_within(own, "recovered", share, ""), share(own["considered"]), share(own["floor"])]
-
+    names, recovered = ("attacker", "guesses", "versions", "words"), []
+    for own in risks:
+        if own["words"] == "all" or asked <= own.items():
+            shares = _within(own, "recovered", share, ""), share(own["considered"]), share(own["floor"])
+            recovered.append([*(own[n] for n in names), f"{own['tokens']:,}", *shares])
+    kept = [
+        [MEASURES[own["measure"]].title, _within(own, "value", _number, ""), own["floor"], own["ceiling"]]
+        for own in uses
+    ]
+    head = ["Attacker", "Guesses", "Versions", "Rank", "Words", "Recovered", "Considered", "Floor"]
     blocks = [
-        _table(
-            f"Attackers, {name}",
-            ["Attacker", "Guesses", "Versions", *ends],
-            [
-                [own["attacker"], own["guesses"], own["versions"], *found(own)]
-                for own in risks
-                if own["words"] == "all"
-            ],
-        ),
-        _table(
-            f"Words by rank, {name}",
-            ["Rank", "Words", *ends],
-            [
-                [own["words"], f"{own['tokens']:,}", *found(own)]
-                for own in risks
-                if asked.items() <= own.items()
-            ],
-        ),
-        _table(
-            f"What is kept, {name}",
-            ["What is kept", "Value", "Random words", "Original"],
-            [
-                [
-                    MEASURES[own["measure"]].title,
-                    _within(own, "value", _number, ""),
-                    own["floor"],
-                    own["ceiling"],
-                ]
-                for own in uses
-            ],
-        ),
+        _table(f"What attackers recover, {name}", head, recovered),
+        _table(f"What is kept, {name}", ["What is kept", "Value", "Random words", "Original"], kept),
         "What is proven, whoever attacks:",
         *guarantee.splitlines(),
     ]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.geometry import Ints
 from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
@@ -29,41 +30,26 @@ _COLUMN = "rehearsed"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class SimulatedRows:
-    """Rows in k versions, each a release of its own, as word ids; a token has one place in all of them.
+    """Rows in k versions, each a release of its own, as word ids; a token has one place in all of them."""
 
-    Attributes:
-        offsets: int64 (rows + 1,), where each row's tokens start.
-        inputs: int64 (t,), the words; -1 for a token outside the vocabulary.
-        outputs: int64 (k, t), the released words; without meaning where tokens are not perturbed.
-        perturbed: bool (t,). Attackers know what is not perturbed: the word itself, or that it is outside the
-            vocabulary.
-    """
-
-    offsets: NDArray[np.int64]
-    inputs: NDArray[np.int64]
-    outputs: NDArray[np.int64]
+    offsets: Ints  # (rows + 1,), where each row's tokens start
+    inputs: Ints  # (t,), the words; -1 for a token outside the vocabulary
+    outputs: Ints  # (k, t), the released words; without meaning where tokens are not perturbed
+    # (t,); attackers know what is not perturbed: the word itself, or that it is outside the vocabulary.
     perturbed: NDArray[np.bool_]
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """int64 (t,), the row of each token."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     @property
-    def released(self) -> NDArray[np.int64]:
+    def released(self) -> Ints:
         """int64 (t,), the words of the first version; -1 for a token outside the vocabulary."""
         return np.where(self.perturbed, self.outputs[0], self.inputs)
 
-    def first(self, versions: int) -> SimulatedRows:
-        """Give the same rows in the first of their versions."""
-        return replace(self, outputs=self.outputs[:versions])
-
-    def batches(self, tokens: int) -> Iterator[tuple[NDArray[np.int64], SimulatedRows]]:
-        """Give whole rows of similar lengths, about this number of tokens at once.
-
-        Yields:
-            int64 (b,), which tokens these are, and the rows, the longest first.
-        """
+    def batches(self, tokens: int) -> Iterator[tuple[Ints, SimulatedRows]]:
+        """Give whole rows of similar lengths, the longest first, about so many tokens at once, and which."""
         lengths = np.diff(self.offsets)
         order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
         before = np.cumsum(lengths[order]) - lengths[order]
@@ -77,17 +63,12 @@ class SimulatedRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """Simulates releases of one column; small and hashable, as workers want it.
-
-    Attributes:
-        bundle, policy, search: As for the release; the policy decides what words are and which are perturbed.
-        seed: Public, 0 or more: equal seeds give equal outputs.
-    """
+    """Simulates releases of one column; small and hashable, as workers want it."""
 
     bundle: Bundle
-    policy: TextPolicy
+    policy: TextPolicy  # decides what words are and which are perturbed
     search: Search
-    seed: int = 0
+    seed: int = 0  # public, 0 or more: equal seeds give equal outputs
 
     @property
     def embedding(self) -> Embedding:
@@ -101,17 +82,13 @@ class Simulation:
             InputError: The column has another type, a text is not Unicode, or the policy lacks its slots.
         """
         reader = WordReader(bundle=self.bundle, policy=self.policy)
-        lengths, inputs, perturbed = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
-        for run in reader.runs(values, slots, column=_COLUMN):
-            lengths.append(np.diff(run.tokens.offsets))
-            inputs.append(run.word_ids)
-            perturbed.append(run.known)
-        words = np.concatenate(inputs)
+        runs = list(reader.runs(values, slots, column=_COLUMN))
+        words = np.concatenate([np.zeros(0, np.int64), *(run.word_ids for run in runs)])
         return SimulatedRows(
-            offsets=np.cumsum(np.concatenate(lengths)),
+            offsets=np.cumsum(np.concatenate([[0], *(np.diff(run.tokens.offsets) for run in runs)])),
             inputs=words,
             outputs=np.zeros((0, len(words)), dtype=np.int64),
-            perturbed=np.concatenate(perturbed),
+            perturbed=np.concatenate([np.zeros(0, np.bool_), *(run.known for run in runs)]),
         )
 
     def pairs(self, rows: SimulatedRows) -> PairCounts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -11,27 +12,26 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
+from pyspark import Broadcast, StorageLevel
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import HashingTF, StringIndexer
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import Estimator, estimator
-from dptext_spark.errors import InputError
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import RANDOM_WORDS, Totals
+from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, Totals
 from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.geometry import Ints
 from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
-from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.text.columns import slices
 
 KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
@@ -41,7 +41,6 @@ the last, which neither the models nor the choice saw."""
 ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 """Thirds that are attacked and judged."""
 
-_THIRDS: Final = 3
 _SAMPLE: Final = "sample"
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
 _THIRD: Final = "third"
@@ -62,57 +61,50 @@ def named(row_id: Column, purpose: str) -> Column:
 
 def third_of(row_id: Column) -> Column:
     """Assign a row to one of the thirds, by its id alone."""
-    return F.pmod(named(row_id, _THIRD), F.lit(_THIRDS)).cast("int")
+    return F.pmod(named(row_id, _THIRD), F.lit(3)).cast("int")
+
+
+def sampled(
+    selected: DataFrame, row_id: Column, *, rows: int, sample: int | None
+) -> tuple[DataFrame, int | None]:
+    """Take so many rows whose ids have the smallest numbers, all where it is None, each with its third.
+
+    ``selected`` is as :meth:`TableColumns.select` gives it, and has so many ``rows``.
+
+    Returns:
+        The rows, and the largest number among them, None where all are taken.
+    """
+    number, chosen = named(row_id, _SAMPLE), selected.withColumn(_THIRD, third_of(row_id))
+    if sample is None or sample >= rows:
+        return chosen, None
+    ordered = chosen.select(number.alias("number")).orderBy("number")
+    last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
+    return chosen.where(number <= F.lit(last)), last
+
+
+def others(row_id: Sequence[str], last: int) -> str:
+    """Write an SQL condition that exactly the rows outside the sample meet, given its largest number."""
+    column = ".".join("`" + name.replace("`", "``") + "`" for name in row_id)
+    return f"xxhash64('{_SAMPLE}', CAST({column} AS STRING)) > {last}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """The rows that are evaluated.
+    """The rows that are evaluated, or those of a public corpus, as workers are to read them."""
 
-    Attributes:
-        frame: Texts and kept columns, ids, slots if any, and the third.
-        rows: How many there are in the table that is sampled.
-        last: The largest number of a row that is in the sample, None where all are.
-    """
+    frame: DataFrame  # texts and kept columns, ids, slots if any, and the third
+    simulation: Simulation
+    ways: Fields
 
-    frame: DataFrame
-    rows: int
-    last: int | None
+    def work(self, function: Any, *given: Any, schema: str = _SCHEMA) -> DataFrame:
+        """Let workers make a table of each part, by a function of simulation, part and ``given``."""
+        return self.frame.mapInArrow(partial(_work, self.simulation, self.ways, function, given), schema)
 
-    @classmethod
-    def of(
-        cls, selected: DataFrame, row_id: Column, *, rows: int, sample: int | None, partitioning: Partitioning
-    ) -> SampledRows:
-        """Take the ``sample`` rows whose ids have the smallest numbers; all rows where it is None.
-
-        ``selected`` is as :meth:`TableColumns.select` gives it. No measured number depends on partitions.
-        """
-        number, last = named(row_id, _SAMPLE), None
-        chosen = selected.withColumn(_THIRD, third_of(row_id))
-        if sample is not None and sample < rows:
-            ordered = chosen.select(number.alias("number")).orderBy("number")
-            last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
-            chosen = chosen.where(number <= F.lit(last))
-        return cls(frame=partitioning.spread(chosen, row_id), rows=rows, last=last)
-
-    def others(self, row_id: Sequence[str]) -> str:
-        """Write an SQL condition that exactly the rows of the table outside the sample meet.
-
-        Raises:
-            InputError: All rows are in the sample.
-        """
-        if self.last is None:
-            raise InputError(
-                "Option --hold-out leaves no row for the release: all rows are evaluated",
-                allowed=f"a --sample of fewer than the {self.rows} rows",
-            )
-        column = ".".join("`" + name.replace("`", "``") + "`" for name in row_id)
-        return f"xxhash64('{_SAMPLE}', CAST({column} AS STRING)) > {self.last}"
-
-    def kept(self) -> SampledRows:
-        """Keep the rows in the executors' memory while they are simulated."""
-        self.frame.persist(StorageLevel.MEMORY_ONLY)
-        return self
+    def sums(self, function: Any, *given: Any) -> dict[int, pa.Table]:
+        """Add up by third what has the same key: exact in any order, see :class:`ClusterSums`."""
+        parts = self.work(function, *given).groupBy("third", "kind", "a", "b")
+        table = parts.agg(F.sum("total").alias("total")).toArrow()
+        return {third: table.filter(pc.equal(table["third"], third)) for third in range(3)}
 
 
 class Counted(NamedTuple):
@@ -123,49 +115,34 @@ class Counted(NamedTuple):
     pairs: PairCounts
 
 
-def count_pairs(frame: DataFrame, simulation: Simulation, ways: Fields) -> list[Counted]:
+def count_pairs(rows: SampledRows) -> list[Counted]:
     """Count rows, perturbed words and pairs of words in each of the thirds."""
-    table = _summed(frame.mapInArrow(partial(_count_batches, simulation, ways), _SCHEMA))
-    vocabulary, thirds = len(simulation.embedding.words), []
-    for third in range(_THIRDS):
-        own = table.filter(pc.equal(table["third"], third))
-        rows, perturbed, pairs = (own.filter(pc.equal(own["kind"], kind)) for kind in Counted._fields)
+    vocabulary, thirds = len(rows.simulation.embedding.words), []
+    for own in rows.sums(_count).values():
+        number, hidden, pairs = (own.filter(pc.equal(own["kind"], kind)) for kind in Counted._fields)
         first, second, total = (pairs[name].to_numpy() for name in ("a", "b", "total"))
         counts = PairCounts.of(first, second, total.astype(np.int64), vocabulary=vocabulary)
-        number, hidden = (int(sum(numbers["total"].to_pylist())) for numbers in (rows, perturbed))
-        thirds.append(Counted(number, hidden, counts))
+        all_, perturbed = (int(sum(numbers["total"].to_pylist())) for numbers in (number, hidden))
+        thirds.append(Counted(all_, perturbed, counts))
     return thirds
 
 
 def simulate(
-    frame: DataFrame,
-    simulation: Simulation,
-    ways: Fields,
-    mechanism: Mechanism | None,
-    known: Mapping[int, Knowledge],
-    versions: int,
+    rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
 ) -> dict[int, Totals]:
     """Simulate a setting, None for the floors, and attack it; see :meth:`Totals.simulate`.
 
-    Args:
-        known: By third what attackers know; other thirds are left out.
-
-    Returns:
-        The totals of each third that has rows.
+    ``known`` says by third what attackers know; other thirds are left out, and those without rows.
     """
-    sent = frame.sparkSession.sparkContext.broadcast(pickle.dumps(known))
-    try:
-        work = partial(_simulate_batches, simulation, ways, mechanism, sent, versions)
-        table = _summed(frame.mapInArrow(work, _SCHEMA))
-    finally:
-        sent.destroy()
-    thirds = {third: table.filter(pc.equal(table["third"], third)) for third in known}
-    vocabulary = len(simulation.embedding.words)
-    return {third: Totals.from_table(own, vocabulary=vocabulary) for third, own in thirds.items() if len(own)}
+    with _sent(rows.frame.sparkSession, known) as sent:
+        tables = rows.sums(_simulate, mechanism, sent, versions)
+    vocabulary = len(rows.simulation.embedding.words)
+    some = (third for third in known if len(tables[third]))
+    return {third: Totals.from_table(tables[third], vocabulary=vocabulary) for third in some}
 
 
 def emissions_of(
-    spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: np.ndarray
+    spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: Ints
 ) -> Emissions:
     """Estimate or compute emissions of words (k,) on workers, block by block, as :class:`Emissions` does.
 
@@ -174,79 +151,69 @@ def emissions_of(
     given = mechanism, simulation.search, runs, simulation.seed
     made = _estimator(simulation.bundle, *given)
     blocks = max(1, -(-len(words) // made.block_words))
-    # Encrypted, Spark broadcasts bytes, and fails over large arrays.
-    sent = spark.sparkContext.broadcast(pickle.dumps(words))
-    try:
-        work = partial(_measure_batches, simulation.bundle, given, sent)
+    with _sent(spark, words) as sent:
+        work = partial(_measure, simulation.bundle, given, sent)
         schema = "word int, output int, count double"
         table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
+    table = table.sort_by([("word", "ascending"), ("output", "ascending")])
+    word, output, count = (table[name].to_numpy() for name in table.column_names)
+    count = count if made.name == "exact" else count.astype(np.int32)
+    vocabulary, among = len(simulation.embedding.words), made.release_words
+    return Emissions.of_counts(word, output, count, runs=runs, vocabulary=vocabulary, among=among)
+
+
+@contextmanager
+def _sent(spark: SparkSession, value: Any) -> Iterator[Any]:
+    """Broadcast a value, as bytes: where it encrypts, Spark fails over large arrays."""
+    sent = spark.sparkContext.broadcast(pickle.dumps(value))
+    try:
+        yield sent
     finally:
         sent.destroy()
-    word, output, count = (
-        table.sort_by([("word", "ascending"), ("output", "ascending")])[name].to_numpy()
-        for name in table.column_names
-    )
-    count = count if made.name == "exact" else count.astype(np.int32)
-    vocabulary = len(simulation.embedding.words)
-    return Emissions.of_counts(
-        word, output, count, runs=runs, vocabulary=vocabulary, among=made.release_words
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Classes:
-    """A column of classes that models are to learn.
-
-    Attributes:
-        column: The name of the column.
-        learnt: How the share is called that a model gets right that learns from released texts: on released
-            texts, and on the originals, None where that is not asked.
-    """
-
-    column: str
-    learnt: tuple[str, str | None]
 
 
 def classify(
-    frame: DataFrame,
-    simulation: Simulation,
-    ways: Fields,
-    classes: Classes,
+    rows: SampledRows,
+    column: str,
+    names: Sequence[str],
     mechanism: Mechanism | None,
     *,
     original: bool = False,
-) -> dict[int, dict[str, ClusterSums]]:
+) -> dict[int, Sums]:
     """Train a model on the known third, and count what it gets right in each of the attacked ones.
 
     The words of a text are hashed and counted; multinomial logistic regression predicts the class. Rows
     without a class are left out. They come in the order of their ids: the partitioning does not matter.
 
     Args:
+        rows, column: Where the classes are.
+        names: How the share is called that the model gets right on released texts, and on the originals; only
+            the first where the latter is not asked.
         mechanism: The setting; None for random words.
         original: Learn from the original texts, and be tested on them: the ceiling.
     """
-    work = partial(_text_batches, simulation, ways, classes.column, mechanism or RANDOM_WORDS)
-    texts = frame.mapInArrow(work, _TEXT_SCHEMA)
+    texts = rows.work(_texts, column, mechanism or RANDOM_WORDS, schema=_TEXT_SCHEMA)
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
         texts.count()  # released by all tasks of the frame, before one task orders what they keep
-        return _judged(ordered.persist(StorageLevel.MEMORY_ONLY), classes, original=original)
+        return _judged(ordered.persist(StorageLevel.MEMORY_ONLY), names, original=original)
     finally:
         ordered.unpersist()
         texts.unpersist()
 
 
-def _judged(texts: DataFrame, classes: Classes, *, original: bool) -> dict[int, dict[str, ClusterSums]]:
+def _judged(texts: DataFrame, names: Sequence[str], *, original: bool) -> dict[int, Sums]:
     taught = "original" if original else "released"
-    on_released, on_original = classes.learnt
-    shown = {on_released: taught, **({on_original: "original"} if on_original else {})}
-    thirds = [texts.where(F.col("third") == third) for third in range(_THIRDS)]
-    if thirds[KNOWN].isEmpty():  # nothing was learnt, and so nothing is right
-        rows = {third: thirds[third].count() for third in ATTACKED}
-        return {third: {name: ClusterSums.of_rows(0, rows[third]) for name in shown} for third in ATTACKED}
+    shown = dict(zip(names, (taught, "original"), strict=False))
+    known, *attacked = (texts.where(F.col("third") == third) for third in range(3))
+    if known.isEmpty():  # nothing was learnt, and so nothing is right
+        return {
+            third: dict.fromkeys(shown, ClusterSums.of_rows(0, own.count()))
+            for third, own in zip(ATTACKED, attacked, strict=True)
+        }
     # Only the known third decides which classes there are, and in which order.
-    indexer = StringIndexer(inputCol="class", outputCol="label", handleInvalid="keep").fit(thirds[KNOWN])
+    indexer = StringIndexer(inputCol="class", outputCol="label", handleInvalid="keep").fit(known)
     counted = indexer.transform(texts)
     for name in ("original", "released"):
         hashing = HashingTF(inputCol=name, outputCol=f"{name}_counts", numFeatures=_FEATURES)
@@ -255,20 +222,15 @@ def _judged(texts: DataFrame, classes: Classes, *, original: bool) -> dict[int, 
         featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
     ).fit(counted.where(F.col("third") == KNOWN))
     is_right = (F.col("prediction") == F.col("label")) & (F.col("label") < len(indexer.labels))
-    right = F.sum(is_right.cast("long"))
-    judged: dict[int, dict[str, ClusterSums]] = {third: {} for third in ATTACKED}
+    judged: dict[int, Sums] = {}
     for third in ATTACKED:
+        judged[third] = {}
         for name, read in shown.items():
             model.setFeaturesCol(f"{read}_counts")
             tested = model.transform(counted.where(F.col("third") == third))
-            row = tested.agg(right, F.count(F.lit(1))).collect()[0]  # two numbers
+            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[0]  # two numbers
             judged[third][name] = ClusterSums.of_rows(int(row[0] or 0), int(row[1]))
     return judged
-
-
-def _summed(parts: DataFrame) -> pa.Table:
-    """Add up what has the same third and key: exact in any order, see :class:`ClusterSums`."""
-    return to_arrow(parts.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total")))
 
 
 # What follows runs in Python workers.
@@ -283,77 +245,67 @@ class _Part(NamedTuple):
     slots: pa.Array | None
     rows: pa.StructArray
 
-    def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Give what was made of these rows, the third before it."""
-        third = pa.array(np.full(len(table), self.third, dtype=np.int32))
-        yield from table.add_column(0, _THIRD, third).combine_chunks().to_batches()
 
-
-def _parts(ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[_Part]:
+def _work(
+    simulation: Simulation,
+    ways: Fields,
+    function: Any,
+    given: Sequence[Any],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Give what a function makes of each part, the third before it."""
+    simulation = shared(simulation)
+    given = [pickle.loads(one.value) if isinstance(one, Broadcast) else one for one in given]
     for arrow in batches:
         batch = Batch.from_arrow(arrow, ways)
         ((_, _, texts),) = batch.fields()
         thirds = arrow.column(_THIRD).to_numpy(zero_copy_only=False)
-        for third in range(_THIRDS):
+        for third in range(3):
             own = pa.array(np.flatnonzero(thirds == third))
             values, ids, rows = texts.values.take(own), batch.ids.take(own), batch.row.take(own)
             slots = None if texts.slots is None else texts.slots.take(own)
             for cut in slices(values):
-                yield _Part(third, values[cut], ids[cut], None if slots is None else slots[cut], rows[cut])
+                marked = None if slots is None else slots[cut]
+                part = _Part(third, values[cut], ids[cut], marked, rows[cut])
+                if (table := function(simulation, part, *given)) is not None:
+                    numbers = pa.array(np.full(len(table), third, dtype=np.int32))
+                    yield from table.add_column(0, _THIRD, numbers).combine_chunks().to_batches()
 
 
-def _count_batches(
-    simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    simulation = shared(simulation)
-    for part in _parts(ways, batches):
-        rows = simulation.read(part.values, part.slots)
-        pairs = simulation.pairs(rows)
-        numbers = [len(part.values), np.count_nonzero(rows.perturbed)]
-        columns = {
-            "kind": ["rows", "perturbed", *["pairs"] * len(pairs.count)],
-            "a": np.concatenate([[0, 0], pairs.first]),
-            "b": np.concatenate([[0, 0], pairs.second]),
-            "total": np.concatenate([numbers, pairs.count]).astype(np.float64),
-        }
-        yield from part.batches(pa.table(columns))
+def _count(simulation: Simulation, part: _Part) -> pa.Table:
+    rows = simulation.read(part.values, part.slots)
+    pairs = simulation.pairs(rows)
+    numbers = [len(part.values), np.count_nonzero(rows.perturbed)]
+    columns = {
+        "kind": ["rows", "perturbed", *["pairs"] * len(pairs.count)],
+        "a": np.concatenate([[0, 0], pairs.first]),
+        "b": np.concatenate([[0, 0], pairs.second]),
+        "total": np.concatenate([numbers, pairs.count]).astype(np.float64),
+    }
+    return pa.table(columns)
 
 
-def _simulate_batches(
+def _simulate(
     simulation: Simulation,
-    ways: Fields,
+    part: _Part,
     mechanism: Mechanism | None,
-    sent: Any,
+    known: Mapping[int, Knowledge],
     versions: int,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    simulation, known = shared(simulation), pickle.loads(sent.value)
-    for part in _parts(ways, batches):
-        if own := known.get(part.third):
-            rows = simulation.read(part.values, part.slots)
-            totals = Totals.simulate(simulation, rows, part.ids, mechanism, own, versions=versions)
-            yield from part.batches(totals.to_table())
+) -> pa.Table | None:
+    if part.third not in known:
+        return None
+    rows, own = simulation.read(part.values, part.slots), known[part.third]
+    return Totals.simulate(simulation, rows, part.ids, mechanism, own, versions=versions).to_table()
 
 
-def _text_batches(
-    simulation: Simulation,
-    ways: Fields,
-    column: str,
-    mechanism: Mechanism,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Give texts before and after as lists of numbers of words."""
-    simulation = shared(simulation)
-    for part in _parts(ways, batches):
-        rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
-        columns = {
-            "name": part.ids.cast(pa.string()),
-            "class": part.rows.field(column).cast(pa.string()),
-        }
-        for name, words in (("original", rows.inputs), ("released", rows.released)):
-            numbers = pa.array(words).cast(pa.string())
-            columns[name] = pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), numbers)
-        yield from part.batches(pa.table(columns))
+def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanism) -> pa.Table:
+    """Texts before and after as lists of numbers of words."""
+    rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
+    columns = {"name": part.ids.cast(pa.string()), "class": part.rows.field(column).cast(pa.string())}
+    for name, words in (("original", rows.inputs), ("released", rows.released)):
+        offsets, numbers = pa.array(rows.offsets, pa.int32()), pa.array(words).cast(pa.string())
+        columns[name] = pa.ListArray.from_arrays(offsets, numbers)
+    return pa.table(columns)
 
 
 @lru_cache(maxsize=1)
@@ -361,14 +313,13 @@ def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, 
     return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
 
 
-def _measure_batches(
+def _measure(
     bundle: Bundle,
     given: tuple[Mechanism, Search, int, int],
     words: Any,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    made = _estimator(bundle, *given)
-    known = pickle.loads(words.value)
+    made, known = _estimator(bundle, *given), pickle.loads(words.value)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
         start = block * made.block_words
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from itertools import groupby, islice
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,23 +18,22 @@ from dptext_spark.calibration import measure
 from dptext_spark.calibration.facts import FILE, facts_of, matches, read, said
 from dptext_spark.calibration.grid import Grid, example_ids
 from dptext_spark.calibration.page import page
-from dptext_spark.calibration.summary import AVERAGED, KEYS, gains, summary
+from dptext_spark.calibration.summary import KEYS, Rows, summary
 from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
+from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
-from dptext_spark.report.text import rendered
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.local import LocalFiles, is_plain, local_path
-from dptext_spark.tables.output import write_whole
-from dptext_spark.tables.result_folder import check_free, finish
+from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
 
 # Words of highest N_w, and outputs of a word of --example, that the page shows.
@@ -61,20 +59,10 @@ def run(options: CalibrateOptions) -> Report:
             lambda: example_ids(embedding, options.example),
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
-        grids = [
-            Grid.over(
-                embedding,
-                search,
-                own,
-                estimator_name=options.estimator,
-                words=options.words,
-                runs=options.runs,
-                seed=options.noise_seed,
-                confidence=options.confidence,
-                eta=options.eta,
-            )
-            for own in by_name.values()
-        ]
+        names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
+        names |= {"confidence": "confidence", "estimator_name": "estimator"}
+        given = {name: getattr(options, option) for name, option in names.items()}
+        grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         for grid in grids:
@@ -85,23 +73,18 @@ def run(options: CalibrateOptions) -> Report:
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
-    reports: list[Report] = []
 
-    def write(folder: str) -> None:
-        facts = _measured(options, spark, embedding, bundle, grids, target, examples, other, folder)
-        drawn = not drawing.missing_library(drawing.PAGE)
-        end = f"Page: {place}/{drawing.HTML}" if drawn else f"Output: {place}"
-        reports.append(report := Report(facts=facts, text=f"{rendered(said(facts))}\n{end}"))
-        with stage("Writing the report"):
-            finish(storage, folder, FILE, report, page(facts))
+    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
+        facts = _measured(options, spark, embedding, bundle, grids, target, examples, folder)
+        facts["matches"] = list(matches(other, facts["summary"])) if other else []
+        return facts, said(facts), page(facts)
 
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, FILE, overwrite=options.overwrite)
         other = read(options.compare, storage.read) if options.compare else None
         bundle = BundleFiles.send(spark, embedding)
         application = str(spark.sparkContext.applicationId)
-        write_whole(storage, place, write, run=application, overwrite=options.overwrite)
-    return reports[0]
+        return write_results(storage, place, FILE, make, run=application, overwrite=options.overwrite)
 
 
 def _measured(
@@ -111,47 +94,43 @@ def _measured(
     bundle: BundleFiles,
     grids: Sequence[Grid],
     target: Target | None,
-    examples: NDArray[np.int64],
-    other: Mapping[str, Any] | None,
+    examples: Ints,
     folder: str,
 ) -> dict[str, Any]:
     """Measure grids, search for the target, and write the tables; give the facts."""
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
     with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {epsilons}"):
         tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
-    found = []
-    for grid in grids:
-        if target is not None:
-            with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
-                look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
-                found.append(tuned(target, grid, look, release_words=options.release_words))
-    added = {
-        grid.name: grid.at(row["epsilon"], embedding)
-        for grid, row in zip(grids, found, strict=False)
-        if row["epsilon"] is not None and row["epsilon"] not in grid.epsilons
-    }
+    found, added, whole = [], [], list(grids)
+    for number, grid in enumerate(grids):
+        if target is None:
+            break
+        with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
+            look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
+            found.append(tuned(target, grid, look, release_words=options.release_words))
+        if (epsilon := found[-1]["epsilon"]) not in (None, *grid.epsilons):
+            added.append(grid.at(epsilon))
+            whole[number] = grid.at(*grid.epsilons, epsilon)
     if added:
         # A release takes the epsilon that was found: the tables have it too.
         with progress(spark, "Measuring words at the epsilons that were found"):
-            tables.append(measure.tables(spark, bundle, [*added.values()], place=f"{folder}-found"))
-    whole = [grid.also_at(added.get(grid.name, grid)) for grid in grids]
-
+            tables.append(measure.tables(spark, bundle, added, place=f"{folder}-found"))
     with progress(spark, "Adding up"):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
-        batches = measure.batch_means(words, AVERAGED)
-        rows = summary(whole, measure.moments(words, outputs), batches, measure.guesses(outputs))
-        censuses = measure.censuses(words, embedding.words, top=_TOP_WORDS)
-    named = {
+        moments, won = measure.moments(words, outputs), measure.guesses(outputs)
+        rows = summary(whole, moments, measure.batch_means(words), won)
+        least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
+    named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
         "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
         "summary": (from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1), ()),
     }
     if options.transitions:
         named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
-    shown: list[dict[str, Any]] = []
+    shown: Rows = []
     if options.example:
         with stage("Measuring the words of --example"):
-            table = pa.concat_tables(grid.examples(embedding, examples) for grid in whole)
+            table = pa.concat_tables(_examples(grid, embedding, examples) for grid in whole)
         named["examples"] = from_arrow(spark, table), ("word", "output")
         shown = _most_frequent(table, embedding)
     with progress(spark, "Writing tables"):
@@ -164,11 +143,9 @@ def _measured(
             options=options.to_json(),
             embedding=embedding_json(embedding),
             summary=rows,
-            words=censuses,
+            words=least_protected,
             examples=shown,
-            gains=list(gains(batches, grids)),
             target=found,
-            matches=list(matches(other, rows)) if other else [],
             versions=versions(),
         )
 
@@ -187,7 +164,8 @@ def _look(
     if sharp == grid and epsilon in grid.epsilons:
         own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
         return measure.bounded(words.where(own), target, grid)
-    alone = sharp.at(epsilon, embedding)
+    alone = sharp.at(epsilon)
+    alone.mechanisms[0].check(embedding)
     found = measure.measured(spark, bundle, (alone,), cells=False).persist()
     try:
         return measure.bounded(found, target, alone)
@@ -195,7 +173,16 @@ def _look(
         found.unpersist()
 
 
-def _most_frequent(cells: pa.Table, embedding: Embedding) -> list[dict[str, Any]]:
+def _examples(grid: Grid, embedding: Embedding, words: Ints) -> pa.Table:
+    """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
+    cells = grid.made_estimator(embedding)(words, block=grid.blocks)
+    columns = {"word": cells.word, "output": cells.output, "count": cells.count.astype(np.float64)}
+    keys = {"mechanism": pa.repeat(grid.name, len(cells.word))}
+    keys["epsilon"] = pa.array(np.array(grid.epsilons)[cells.epsilon_index])
+    return pa.table(keys | columns)
+
+
+def _most_frequent(cells: pa.Table, embedding: Embedding) -> Rows:
     """Give the first outputs of each word by their counts, in words; of equals the first of the bundle."""
     keys = [(name, "ascending") for name in (*KEYS, "word")]
     ordered = cells.sort_by([*keys, ("count", "descending"), ("output", "ascending")]).to_pylist()

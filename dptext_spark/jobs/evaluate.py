@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
@@ -22,20 +22,20 @@ from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, said
-from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import ATTRIBUTION, LABELLED, Totals
+from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,
     KNOWN,
-    Classes,
     Counted,
     SampledRows,
     classify,
     count_pairs,
     emissions_of,
+    others,
+    sampled,
     simulate,
 )
 from dptext_spark.evaluation.target import Target
@@ -44,22 +44,20 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
-from dptext_spark.report.text import rendered
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
-from dptext_spark.tables.batch import ID, Fields
+from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
 from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.local import LocalFiles, check_names, is_plain, local_path
 from dptext_spark.tables.look import Sample
-from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.partitioning import Partitioning
-from dptext_spark.tables.result_folder import check_free, finish
+from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import own_session, where
 from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.tables.table import check_input, check_places
@@ -112,24 +110,19 @@ def run(options: EvaluateOptions) -> Report:
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
-    reports: list[Report] = []
 
-    def write(folder: str) -> None:
+    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
         facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
         for name in TABLES:
             table = from_arrow(spark, pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        end = f"Page, which is private: {place}/{drawing.HTML}"
-        if drawing.missing_library(drawing.PAGE):
-            end = f"Output, which is private: {place}"
-        reports.append(report := Report(facts=facts, text=rendered([*said(facts), end])))
-        finish(storage, folder, FILE, report, page(facts))
+        return facts, said(facts), page(facts)
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage, bool)
-        application = str(spark.sparkContext.applicationId)
-        write_whole(storage, place, write, run=application, overwrite=options.overwrite)
-    return reports[0]
+        application, private = str(spark.sparkContext.applicationId), ", which is private"
+        given: dict[str, Any] = {"run": application, "overwrite": options.overwrite, "remark": private}
+        return write_results(storage, place, FILE, make, **given)
 
 
 def _evaluated(
@@ -157,34 +150,25 @@ def _evaluated(
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
     simulation = Simulation(bundle=bundle, policy=policy, search=searches[0], seed=options.noise_seed)
-    ways = columns.ways(df.schema)
     corpus = _corpus(options, read, spark, storage, simulation)
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
-        looks = Sample(
-            columns=columns,
-            table=df.schema,
-            reader=WordReader(bundle=bundle, policy=policy),
-            fate="They are not evaluated. Take an embedding that has more of them.",
-        )
-        looks(selected)
-        release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
-        attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
-        partitioning = Partitioning(
-            word=options.versions * release + attacked * options.candidates * _ATTACKING,
-            words=lambda: looks.words,
-            counted=lambda: looks.rows,
-        )
-        sample = None if options.sample == "all" else options.sample
-        sampled = SampledRows.of(selected, F.col(ID), rows=total, sample=sample, partitioning=partitioning)
+        frame, last = _sample(options, selected, columns, df, simulation, searches, total)
         command = options.release_command
         if options.hold_out:
+            if last is None:
+                raise InputError(
+                    "Option --hold-out leaves no row for the release: all rows are evaluated",
+                    allowed=f"a --sample of fewer than the {total} rows",
+                )
             (field,) = Field.find(df.schema, str(options.id))
-            command = partial(command, others=sampled.others([str(step) for step in field.path]))
-        frame = sampled.kept().frame
+            command = partial(command, others=others([str(step) for step in field.path], last))
+    rows = SampledRows(
+        frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
+    )
     try:
         with progress(spark, "Counting words"):
-            thirds = count_pairs(frame, simulation, ways)
+            thirds = count_pairs(rows)
             if not sum(thirds[third].perturbed for third in ATTACKED):
                 raise InputError(
                     "There is nothing to evaluate: no word of the attacked rows is perturbed",
@@ -192,8 +176,7 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        rehearsal = _Rehearsal(options=options, frame=frame, ways=ways, known=known, language=language)
-        compared = rehearsal.compared(simulation, searches, thirds)
+        compared = _compared(options, rows, searches, thirds, known, language)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
@@ -215,7 +198,7 @@ def _evaluated(
         },
         corpus={
             "from": OWN_ROWS if corpus is None else options.public_corpus,
-            "words": int(np.count_nonzero(language.words[:-1])),
+            "words": len(language.distinct),
             "pairs": len(language.count),
         },
         guarantee=[
@@ -226,82 +209,90 @@ def _evaluated(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rehearsal:
-    """Sampled rows, and what attackers know of their language: by attacked third, and all of it together."""
+def _sample(
+    options: EvaluateOptions,
+    selected: DataFrame,
+    columns: TableColumns,
+    df: DataFrame,
+    simulation: Simulation,
+    searches: Sequence[Search],
+    total: int,
+) -> tuple[DataFrame, int | None]:
+    """Take the sample, spread over tasks; see :func:`sampled`. No measured number depends on partitions."""
+    looks = Sample(
+        columns=columns,
+        table=df.schema,
+        reader=WordReader(bundle=simulation.bundle, policy=simulation.policy),
+        fate="They are not evaluated. Take an embedding that has more of them.",
+    )
+    looks(selected)
+    embedding, versions = simulation.embedding, options.versions
+    release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
+    attacked = sum({1, versions})  # outputs of a word that attackers look at, in all
+    partitioning = Partitioning(
+        word=versions * release + attacked * options.candidates * _ATTACKING,
+        words=lambda: looks.words,
+        counted=lambda: looks.rows,
+    )
+    size = None if options.sample == "all" else options.sample
+    chosen, last = sampled(selected, F.col(ID), rows=total, sample=size)
+    return partitioning.spread(chosen, F.col(ID)), last
 
-    options: EvaluateOptions
-    frame: DataFrame
-    ways: Fields
-    known: Mapping[int, PairCounts]
-    language: PairCounts
 
-    @property
-    def classes(self) -> list[Classes]:
-        wanted = {self.options.label: LABELLED, self.options.author: (ATTRIBUTION, None)}
-        return [Classes(column=name, learnt=learnt) for name, learnt in wanted.items() if name]
+def _compared(
+    options: EvaluateOptions,
+    rows: SampledRows,
+    searches: Sequence[Search],
+    thirds: Sequence[Counted],
+    known: Mapping[int, PairCounts],
+    language: PairCounts,
+) -> list[Comparison]:
+    """Compare all settings in each attacked third that has rows."""
+    spark = rows.frame.sparkSession
+    wanted = {options.label: ("accuracy", "accuracy_on_original"), options.author: ("attribution",)}
+    classes = {column: names for column, names in wanted.items() if column is not None}
 
-    def compared(
-        self, simulation: Simulation, searches: Sequence[Search], thirds: Sequence[Counted]
-    ) -> list[Comparison]:
-        """Compare all settings in each attacked third that has rows."""
-        settings = [(s, mechanism) for s in searches for mechanism in (None, *self.options.mechanism)]
-        outcomes: list[dict[int, Outcome]] = []
-        floors: dict[int, Totals] = {}
-        for number, (search, mechanism) in enumerate(settings, 1):
-            name = "the floors" if mechanism is None else mechanism.options
-            size = f", {search.release_words:,} words" if len(searches) > 1 else ""
-            with progress(self.frame.sparkSession, f"{number} of {len(settings)}: {name}{size}"):
-                totals, error = self.attacked(replace(simulation, search=search), mechanism)
+    def right(own: SampledRows, mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
+        """What models get right of all classes, by attacked third."""
+        found = [classify(own, *one, mechanism, original=original) for one in classes.items()]
+        return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
+
+    settings = [(s, mechanism) for s in searches for mechanism in (None, *options.mechanism)]
+    outcomes: list[dict[int, Outcome]] = []
+    for number, (search, mechanism) in enumerate(settings, 1):
+        name = "the floors" if mechanism is None else mechanism.options
+        size = f", {search.release_words:,} words" if len(searches) > 1 else ""
+        with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
+            own = replace(rows, simulation=replace(rows.simulation, search=search))
             if mechanism is None:
-                floors = totals
-                continue
-            outcome = partial(Outcome, mechanism=mechanism, search=search, error=error)
-            outcomes.append({t: outcome(totals=totals[t], floor=floors[t]) for t in totals})
-        ideal: dict[int, dict[str, ClusterSums]] = {}
-        if self.classes:
-            with progress(self.frame.sparkSession, "Learning from the originals"):
-                ideal = self.classified(simulation, None, original=True)
-        return [
-            Comparison(
-                outcomes=tuple(own[third] for own in outcomes),
-                before=thirds[third].pairs,
-                ideal=ideal.get(third, {}),
-            )
-            for third in floors
-        ]
-
-    def attacked(
-        self, simulation: Simulation, mechanism: Mechanism | None
-    ) -> tuple[dict[int, Totals], float]:
-        """Give a setting's totals, of None the floors', in each attacked third, and its emissions' error."""
-        options, words = self.options, np.flatnonzero(self.language.words[:-1])
+                emissions = Emissions.uniform(len(own.simulation.embedding.words), search.release_words)
+            else:
+                runs, words = options.runs, language.distinct
+                emissions = emissions_of(spark, own.simulation, mechanism, runs=runs, words=words)
+            knowledge = {
+                third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
+                for third, pairs in known.items()
+            }
+            totals = simulate(own, mechanism, knowledge, 1 if mechanism is None else options.versions)
+            learnt = right(own, mechanism)
+            totals = {t: replace(found, sums={**found.sums, **learnt[t]}) for t, found in totals.items()}
         if mechanism is None:
-            emissions = Emissions.uniform(len(simulation.embedding.words), simulation.search.release_words)
+            floors = totals
         else:
-            spark = self.frame.sparkSession
-            emissions = emissions_of(spark, simulation, mechanism, runs=options.runs, words=words)
-        knowledge = {
-            third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
-            for third, pairs in self.known.items()
-        }
-        versions = 1 if mechanism is None else options.versions
-        totals = simulate(self.frame, simulation, self.ways, mechanism, knowledge, versions)
-        right = self.classified(simulation, mechanism)
-        totals = {
-            third: replace(own, sums={**own.sums, **right.get(third, {})}) for third, own in totals.items()
-        }
-        return totals, emissions.mean_error(self.language)
-
-    def classified(
-        self, simulation: Simulation, mechanism: Mechanism | None, *, original: bool = False
-    ) -> dict[int, dict[str, ClusterSums]]:
-        """Give what models get right of all classes, by attacked third."""
-        right: dict[int, dict[str, ClusterSums]] = {}
-        for own in self.classes:
-            found = classify(self.frame, simulation, self.ways, own, mechanism, original=original)
-            right = {third: right.get(third, {}) | found[third] for third in found}
-        return right
+            made = partial(Outcome, mechanism=mechanism, search=search, error=emissions.mean_error(language))
+            outcomes.append({t: made(totals=found, floor=floors[t]) for t, found in totals.items()})
+    ideal: dict[int, Sums] = {}
+    if classes:
+        with progress(spark, "Learning from the originals"):
+            ideal = right(rows, None, original=True)
+    return [
+        Comparison(
+            outcomes=tuple(own[third] for own in outcomes),
+            before=thirds[third].pairs,
+            ideal=ideal.get(third, {}),
+        )
+        for third in floors
+    ]
 
 
 def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
@@ -316,8 +307,8 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
 
 def _corpus(
     options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, simulation: Simulation
-) -> tuple[DataFrame, Simulation, Fields] | None:
-    """Open the public texts that attackers learn from, if there are any, and say how they are read."""
+) -> SampledRows | None:
+    """Open the public texts that attackers learn from, if there are any."""
     if options.public_corpus is None:
         return None
     columns = _columns(options, corpus=True)
@@ -327,12 +318,11 @@ def _corpus(
     # Public texts are cut as the private ones; which words are perturbed does not matter.
     own = simulation.policy
     policy = TextPolicy(oov=own.oov, protect="all", layout=own.layout, tokenizer=own.tokenizer)
-    return selected, replace(simulation, policy=policy), columns.ways(source.df.schema)
+    ways = columns.ways(source.df.schema)
+    return SampledRows(frame=selected, simulation=replace(simulation, policy=policy), ways=ways)
 
 
-def _known(
-    thirds: Sequence[Counted], corpus: tuple[DataFrame, Simulation, Fields] | None
-) -> tuple[dict[int, PairCounts], PairCounts]:
+def _known(thirds: Sequence[Counted], corpus: SampledRows | None) -> tuple[dict[int, PairCounts], PairCounts]:
     """Give what attackers learn the language from: by third, and all of it together.
 
     It is a public corpus, or the known rows and those that are attacked: the rows of the check alone must
@@ -341,8 +331,8 @@ def _known(
     if corpus is None:
         own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
         return own, reduce(add, (third.pairs for third in thirds))
-    known = reduce(add, (counted.pairs for counted in count_pairs(*corpus)))
-    if not known.words[:-1].any():
+    known = reduce(add, (counted.pairs for counted in count_pairs(corpus)))
+    if not len(known.distinct):
         raise InputError(
             "The --public-corpus has no word of the embedding",
             do="Give texts of the language of the input, in a column of the same name",

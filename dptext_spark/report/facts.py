@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowEpsilons
-from dptext_spark.calibration.recall import Recall
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
@@ -198,18 +197,16 @@ def table_facts(
     }
 
 
-def release_facts(
-    release: Release, guarantee: Guarantee, recall: Recall | None = None, **table: Any
-) -> Facts:
+def release_facts(release: Release, guarantee: Guarantee, recall: Facts | None = None, **table: Any) -> Facts:
     """Give what there is to say of a release of words before it is made.
 
     Args:
         release, guarantee: What is released, and what is proven of it.
-        recall: What a search in lists finds of what the exact one would; None for the exact one.
+        recall: See :func:`~dptext_spark.calibration.recall.recall_of`.
         table: Arguments of :func:`table_facts`.
     """
-    found = [] if recall is None else [recall.describe()]
-    table["remarks"] = [*found, *table.get("remarks", ())]
+    if recall is not None:
+        table["remarks"] = [recall["said"], *table.get("remarks", ())]
     epsilons, words = release.row_epsilons, release.search.release_words
     return {
         "guarantee": guarantee.to_json(),
@@ -217,7 +214,7 @@ def release_facts(
         **table_facts(about=release.policy.describe(), **table),
         "embedding": {**embedding_json(release.embedding), "release_words": words},
         "search": release.search.label,
-        **({} if recall is None else {"recall": recall.to_json()}),
+        **({} if recall is None else {"recall": {n: v for n, v in recall.items() if n != "said"}}),
         "rows": None,
     }
 

@@ -136,14 +136,12 @@ class Axis:
         return number(value) if self.digits is None else f"{value:.{self.digits}f}"
 
 
-_WORDS: Final = Axis(name="words", label="Words (log scale)", log=True)
-
 Spec = Mapping[str, Any]
 
 
 def _drawn(spec: Spec) -> dict[str, Any]:
     """Draw a figure that is data: its ``png`` with its size, and as ``findings`` what it shows, in words."""
-    draw = {"percentiles": _percentiles, "histogram": _histogram, "trade_off": _trade_off}[spec["kind"]]
+    draw = {"percentiles": _percentiles, "trade_off": _trade_off}[spec["kind"]]
     file = io.BytesIO()
     with style.context(["default", _STYLE]):  # not the user's own
         figure, findings = draw(spec)
@@ -178,9 +176,7 @@ def _percentiles(spec: Spec) -> tuple[Figure, Iterator[str]]:
     figure, panels = _panels(1.1 + (1.9 if several else 2.4) * len(names), len(names))
     for axes, name in zip(panels, names, strict=True):
         for i, (label, curve) in enumerate(curves.items()):
-            axes.plot(
-                curve["x"], curve[name], label=_text(label) if several else "Median", **_look(i, marked=True)
-            )
+            axes.plot(curve["x"], curve[name], label=_text(label) if several else "Median", **_look(i))
         title = f"{_PANELS[name]} of {y.label}" if several else y.label
         axes.set_title(title[0].upper() + title[1:])
     if not several:
@@ -192,31 +188,6 @@ def _percentiles(spec: Spec) -> tuple[Figure, Iterator[str]]:
     _scales(panels, x, y, np.concatenate([curve["x"] for curve in curves.values()]))
     _legend(figure)
     return figure, _trends(curves, x, y)
-
-
-def _histogram(spec: Spec) -> tuple[Figure, Iterator[str]]:
-    """Draw how many words have which value, on a logarithmic scale, a panel for each epsilon.
-
-    ``counts`` has for each epsilon, by label, the words between ``edges``.
-    """
-    counts, edges, axis = spec["counts"], np.array(spec["edges"]), Axis(**spec["axis"])
-    labels = list(dict.fromkeys(chain.from_iterable(counts.values())))
-    bars = np.array([c for by_label in counts.values() for c in by_label.values()])
-    used = np.flatnonzero(bars.sum(axis=0))
-    shown = slice(used[0], used[-1] + 1) if axis.limits is None else slice(0, len(edges) - 1)
-    ends = edges[shown.start : shown.stop + 1]
-    figure, panels = _panels(1.1 + 1.6 * len(counts), len(counts))
-    for axes, (epsilon, by_label) in zip(panels, counts.items(), strict=True):
-        for label, values in by_label.items():
-            # Zero has no logarithm: the axis begins below one word.
-            look = {"fill": len(labels) == 1, "baseline": 0.5, "lw": 1.6, **_look(labels.index(label))}
-            axes.stairs(np.maximum(values[shown], 0.5), ends, label=_text(label), **look)
-        axes.set_title(f"Words (log scale) at epsilon {epsilon:g}")
-    panels[0].set_ylim(0.5, 2.0 * int(bars.max()))
-    _scales(panels, axis, _WORDS, ends)
-    if len(labels) > 1:
-        _legend(figure)
-    return figure, _peaks(counts, edges, axis)
 
 
 def _trade_off(spec: Spec) -> tuple[Figure, Iterator[str]]:
@@ -231,7 +202,7 @@ def _trade_off(spec: Spec) -> tuple[Figure, Iterator[str]]:
     for i, (label, line) in enumerate(lines.items()):
         at = np.array(line["x"])
         reach = np.abs(np.array([line["low"], line["high"]]) - at)
-        look = {"capsize": 2.0, "elinewidth": 1.0, **_look(i, marked=True)}
+        look = {"capsize": 2.0, "elinewidth": 1.0, **_look(i)}
         axes.errorbar(at, line["y"], xerr=reach, label=_text(label), **look)
         for mark, along, up in zip(line["marks"], line["x"], line["y"], strict=True):
             offset: dict[str, Any] = {"xytext": (4, -11), "textcoords": "offset points", "fontsize": 8.0}
@@ -247,10 +218,10 @@ def _trade_off(spec: Spec) -> tuple[Figure, Iterator[str]]:
     return figure, _ends(lines, x, y)
 
 
-def _look(i: int, *, marked: bool = False) -> dict[str, Any]:
+def _look(i: int) -> dict[str, Any]:
     """Colours and dashes repeat after different numbers of lines: 35 lines differ."""
-    look = {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
-    return look | ({"marker": _MARKERS[i % len(_MARKERS)]} if marked else {})
+    marker = _MARKERS[i % len(_MARKERS)]
+    return {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i % len(_DASHES)], "marker": marker}
 
 
 def _text(label: str) -> str:
@@ -307,20 +278,6 @@ def _trends(curves: Spec, x: Axis, y: Axis) -> Iterator[str]:
             way = f"{moves} from {first} at {start} to {last} at {end}"
         middle = f"from {y.write(curve['p5'][-1])} to {y.write(curve['p95'][-1])}"
         yield f"{lead} {y.name} {way}, where the middle 90% of words lie {middle}."
-
-
-def _peaks(counts: Spec, edges: Any, axis: Axis) -> Iterator[str]:
-    """Say where most words are."""
-    for epsilon, by_label in counts.items():
-        for label, values in by_label.items():
-            of = f", {label}" if len(by_label) > 1 else ""
-            i = int(np.argmax(values))
-            low, high = edges[i], edges[i + 1]
-            if axis.digits is None:  # whole numbers, with edges between them
-                low, high = low + 0.5, high - 0.5
-            bar = axis.write(low) if low == high else f"{axis.write(low)} to {axis.write(high)}"
-            words = f"{values[i]:,} of {sum(values):,} words"
-            yield f"At epsilon {epsilon:g}{of}, the highest bar is {axis.name} {bar}: {words}."
 
 
 def _ends(lines: Spec, x: Axis, y: Axis) -> Iterator[str]:

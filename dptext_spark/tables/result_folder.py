@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import Report
+from dptext_spark.report.facts import Facts, Report
+from dptext_spark.report.text import rendered
+from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.storage import Places, Storage
 
 
@@ -33,11 +36,41 @@ def check_free(places: Places, place: str, file: str, *, overwrite: bool) -> Non
         )
 
 
-def finish(storage: Storage, folder: str, file: str, report: Report, page: Mapping[str, Any]) -> None:
-    """Write the facts as this ``file``, and where its libraries are installed the page with its figures."""
-    storage.write(f"{folder}/{file}", report.to_json())
-    if drawing.missing_library(drawing.PAGE):
-        return
+def write_results(
+    storage: Storage,
+    place: str,
+    file: str,
+    make: Callable[[str], tuple[Facts, Iterable[Any], Mapping[str, Any]]],
+    *,
+    run: str,
+    overwrite: bool,
+    remark: str = "",
+) -> Report:
+    """Write a folder of results, which takes its name when it is whole.
+
+    Args:
+        storage, place: Where it goes.
+        file: Of the facts.
+        make: Writes tables into a folder, and gives the facts, what is said of them, and the page's data.
+        run, overwrite: See :func:`write_whole`.
+        remark: Of the output, said where it is named.
+    """
+    reports, drawn = list[Report](), not drawing.missing_library(drawing.PAGE)
+
+    def write(folder: str) -> None:
+        facts, said, page = make(folder)
+        end = f"Page{remark}: {place}/{drawing.HTML}" if drawn else f"Output{remark}: {place}"
+        reports.append(Report(facts=facts, text=rendered([*said, end])))
+        with stage("Writing the report"):
+            storage.write(f"{folder}/{file}", reports[0].to_json())
+            if drawn:
+                _draw(storage, folder, page)
+
+    write_whole(storage, place, write, run=run, overwrite=overwrite)
+    return reports[0]
+
+
+def _draw(storage: Storage, folder: str, page: Mapping[str, Any]) -> None:
     from dptext_spark.report.page import write_page  # slow to load, and not everywhere
 
     place = storage.real(folder)

@@ -16,13 +16,13 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.calibration.recall import RECALL, Recall, chosen_search, recall_of
+from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import write_header
 from dptext_spark.mechanisms import Laplace
@@ -106,7 +106,7 @@ def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
             exact = Turns(sanitizer(embedding, laplace), seconds=turn)
             lists = Turns(sanitizer(embedding, laplace, search), seconds=turn)
             multiple = lists.multiple(exact)
-        found = cast(Recall, recall_of(search, laplace, embedding)).facts
+        found = recall_of(search, laplace, embedding) or {}
         yield {
             "what": "search in lists / exact search",
             "ε": epsilon,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.calibration.recall import RECALL, chosen_search, sample_of, zipf_words
+from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of, sample_of, zipf_words
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made, make_lists
@@ -161,7 +161,7 @@ def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, An
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
     words = words[:EXACT_WORDS] if small else words
     search = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
-    found = sample_of(laplace, embedding, embedding.releasable).measured(search).facts
+    found = recall_of(search, laplace, embedding) or {}
     uniforms = np.random.default_rng(1).random((len(words), laplace.uniforms_per_token(embedding.dimension)))
     exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), search))
 

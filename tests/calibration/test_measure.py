@@ -1,36 +1,32 @@
-"""Spark's aggregates of measured cells against brute force, and against an example made by hand."""
+"""Spark's aggregates of measured cells against brute force; posteriors and K_w are in tests/jobs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from dptext_spark.calibration import Transitions, word_statistics
 from dptext_spark.calibration.measure import (
     CELL_SCHEMA,
     batch_means,
     bounded,
-    censuses,
     guesses,
+    least_protected,
     output_statistics,
-    with_posterior,
 )
-from dptext_spark.calibration.statistics import OF_WORD
-from dptext_spark.calibration.summary import N_W_EDGES, S_W_EDGES
-from dptext_spark.calibration.target import Target, bounded_column, bounding_rank
+from dptext_spark.calibration.statistics import LEVELS, OF_WORD
+from dptext_spark.calibration.target import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark
 
-SIZE = 40
-RUNS = 20
+SIZE, RUNS, EPSILONS = 40, 20, (2.0, 40.0)
 GRID = oracle.grid(SIZE, runs=RUNS)
-EPSILONS = (2.0, 40.0)
 
 
 def parts_of(spark: SparkSession, transitions: Transitions) -> DataFrame:
@@ -41,8 +37,7 @@ def parts_of(spark: SparkSession, transitions: Transitions) -> DataFrame:
     rows = []
     for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True):
         row, epsilon = word["word"], EPSILONS[word["epsilon_index"]]
-        rank = int(np.searchsorted(np.unique(transitions.word), row)) + 1
-        rows.append(("laplace", row % 16, epsilon, rank, row, *(word[n] for n in OF_WORD), *own))
+        rows.append(("laplace", row % 16, epsilon, row + 1, row, *(word[n] for n in OF_WORD), *own))
     return spark.createDataFrame(rows, CELL_SCHEMA).repartition(3)
 
 
@@ -60,39 +55,6 @@ def parts(spark: SparkSession, transitions: Transitions) -> DataFrame:
     return parts_of(spark, transitions).cache()
 
 
-def listed(df: DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in df.select("epsilon", "word", *names).orderBy("epsilon", "word").collect()]
-
-
-def exact_of(transitions: Transitions) -> Transitions:
-    """The same counts, as if they were expected ones, some of them tiny."""
-    count = transitions.count * np.where(transitions.output % 3, 1.0, 1e-9)
-    return replace(transitions, count=count, judged=count / 2.0)
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_posterior_is_of_each_run_by_all_others(
-    spark: SparkSession, transitions: Transitions, exact: bool
-) -> None:
-    """Rejects a run that counts itself, and outputs that weigh alike."""
-    chosen = exact_of(transitions) if exact else transitions
-    sample = replace(GRID, estimator="exact" if exact else "plain")
-    found = listed(with_posterior(parts_of(spark, chosen), sample), "posterior")
-    expected = oracle.posterior(chosen).ravel()
-    np.testing.assert_allclose([row[2] for row in found], expected, rtol=1e-9, atol=1e-15)
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_outputs_have_at_least_one_input(spark: SparkSession, transitions: Transitions, exact: bool) -> None:
-    """Of those that hardly ever come too. Rejects the expected number whether or not the output comes."""
-    chosen = exact_of(transitions) if exact else transitions
-    sample = replace(GRID, estimator="exact" if exact else "plain")
-    found = [row[2] for row in listed(output_statistics(parts_of(spark, chosen), sample), "k_w")]
-    assert min(found) >= 1.0
-    np.testing.assert_allclose(found, oracle.output_statistics(chosen)["k_w"].to_numpy(), rtol=1e-6)
-    assert not exact or chosen.seen.min() < 1e-7
-
-
 @pytest.mark.parametrize("runs", [2, RUNS])
 def test_risks_are_those_of_brute_force(spark: SparkSession, runs: int) -> None:
     """With two runs most outputs that judge were not seen: rejects a guesser who then names no word."""
@@ -101,29 +63,26 @@ def test_risks_are_those_of_brute_force(spark: SparkSession, runs: int) -> None:
     draws[:, :, :-1] %= SIZE - 1
     draws[:, 1:] %= SIZE - 1
     transitions, sample = oracle.counted(draws, np.arange(SIZE), SIZE), replace(GRID, runs=runs)
-    outputs = output_statistics(parts_of(spark, transitions), sample)
-    found = sorted(guesses(outputs), key=lambda row: row["epsilon"])
+    found = guesses(output_statistics(parts_of(spark, transitions), sample))
     for prior in ("uniform", "zipf"):
         weights = sample.weights(prior)
-        own, won = oracle.guessed(transitions, weights)
-        for row, mine, judged in zip(found, own, won, strict=True):
+        for epsilon, mine, judged in zip(EPSILONS, *oracle.guessed(transitions, weights), strict=True):
+            row = found["laplace", epsilon]
             assert float(row[prior]) * weights[0] / runs == pytest.approx(mine)
             assert float(row[f"{prior}_judged"]) * weights[0] / (runs // 2) == pytest.approx(judged)
 
 
 def test_batches_are_every_sixteenth_block(parts: DataFrame, transitions: Transitions) -> None:
-    table = word_statistics(transitions)
-    found = batch_means(parts, ["n_w", "s_w", "n_w_zipf"])
-    assert list(found) == [("laplace", epsilon) for epsilon in EPSILONS]
+    table, found = word_statistics(transitions), batch_means(parts, ["n_w", "s_w", "n_w_zipf"])
+    assert sorted(found) == [("laplace", epsilon) for epsilon in EPSILONS]
     for index, epsilon in enumerate(EPSILONS):
-        for name in ("n_w", "s_w"):
-            values = table[name].to_numpy().reshape(2, -1)[index]
-            means = [values[batch::16].mean() for batch in range(16)]
-            assert found["laplace", epsilon][name] == pytest.approx(np.array(means), rel=1e-12)
-        zipf = table["n_w"].to_numpy().reshape(2, -1)[index] / np.arange(1, SIZE + 1)
-        weighted = found["laplace", epsilon]["n_w_zipf"] * found["laplace", epsilon]["n"]
-        assert weighted.sum() == pytest.approx(zipf.sum())
-        assert found["laplace", epsilon]["n"].tolist() == [3.0] * 8 + [2.0] * 8
+        own = found["laplace", epsilon]
+        values = {name: table[name].to_numpy().reshape(2, -1)[index] for name in ("n_w", "s_w")}
+        values["n_w_zipf"] = values["n_w"] / np.arange(1, SIZE + 1)
+        for name, numbers in values.items():
+            means = [numbers[batch::16].mean() for batch in range(16)]
+            assert own[name] == pytest.approx(np.array(means), rel=1e-12)
+        assert own["n"].tolist() == [3.0] * 8 + [2.0] * 8
 
 
 @pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])
@@ -131,30 +90,24 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(
     parts: DataFrame, transitions: Transitions, text: str
 ) -> None:
     """Rejects the bound of n_w by n_w itself, and ranks that count from the other end or from 0."""
-    target = Target.parse(text)
-    table = word_statistics(transitions).slice(0, SIZE)
+    target, table = Target.parse(text), word_statistics(transitions).slice(0, SIZE)
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
-    level = {"min": 0.0, "p5": 0.05, "p50": 0.5, "max": 1.0}[target.measure]
-    assert measured == np.quantile(table[target.arguments[0]].to_numpy(), level, method="inverted_cdf")
+    values = table[target.arguments[0]].to_numpy()
+    assert measured == np.quantile(values, LEVELS[target.measure], method="inverted_cdf")
     rank = bounding_rank(target, GRID)
-    assert rank is not None
-    assert bound == np.sort(table[bounded_column(target)].to_numpy())[rank - 1]
+    assert rank is not None and bound == np.sort(table[target.bounding].to_numpy())[rank - 1]
 
 
-def test_a_census_counts_all_words_and_names_the_least_protected(
-    parts: DataFrame, transitions: Transitions
-) -> None:
-    """Rejects bars that end on the wrong side of a number, and of equals another than the bundle's first."""
+def test_the_least_protected_words_are_named_and_counted(parts: DataFrame, transitions: Transitions) -> None:
+    """Rejects a count that ends on the wrong side of 0.95, and of equals another than the bundle's first."""
+    n_w = F.when(F.col("word") == 3, 0.95).when(F.col("word") == 5, 0.9499).otherwise(F.col("n_w"))
     names = pa.array([f"w{i}" for i in range(SIZE)])
-    table = word_statistics(transitions)
-    found = censuses(parts, names, top=5)
-    assert [(row["mechanism"], row["epsilon"]) for row in found] == [("laplace", e) for e in EPSILONS]
-    for index, row in enumerate(found):
-        own = table.slice(index * SIZE, SIZE)
-        for name, edges in (("n_w", N_W_EDGES), ("s_w", S_W_EDGES)):
-            assert row[name] == np.histogram(own[name].to_numpy(), edges)[0].tolist()
-        assert row["n_w"][-1] == (own["n_w"].to_numpy() >= 0.95).sum()
-        first = sorted(own.to_pylist(), key=lambda word: (-word["n_w"], word["word"]))[:5]
-        shown = ("n_w", "n_w_low", "n_w_high")
-        expected = [{"word": f"w{word['word']}"} | {n: word[n] for n in shown} for word in first]
-        assert row["top"] == expected
+    found = least_protected(parts.withColumn("n_w", n_w), names, top=6)
+    assert sorted(row["epsilon"] for row in found) == [*EPSILONS]
+    for row in found:
+        own = word_statistics(transitions).slice(EPSILONS.index(row["epsilon"]) * SIZE, SIZE).to_pylist()
+        own[3]["n_w"], own[5]["n_w"] = 0.95, 0.9499
+        first = sorted(own, key=lambda word: (-word["n_w"], word["word"]))[:6]
+        limits = ("n_w", "n_w_low", "n_w_high")
+        assert row["top"] == [{"word": f"w{own['word']}"} | {n: own[n] for n in limits} for own in first]
+        assert row["staying"] == 1 and row["top"][0]["word"] == "w3"

@@ -1,4 +1,4 @@
-"""What the page of a calibration says; tests/report/test_page.py has what every page must be."""
+"""What calibration.json, a terminal and the page say; tests/report has what every page must be."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from dptext_spark.calibration.facts import matches, read, said, verdict
 from dptext_spark.calibration.page import page as page_of
 from dptext_spark.embedding.bundle import Embedding
-from tests.helpers.calibrations import GAIN, LAPLACE, MATCH, MET, UNMET, WEIGHTED, facts
+from dptext_spark.errors import ConfigError
+from dptext_spark.mechanisms import Mahalanobis
+from dptext_spark.report.text import rendered
+from tests.helpers.calibrations import EPSILONS, LAPLACE, MATCH, MET, N_W, UNMET, WEIGHTED, facts
 from tests.helpers.page import Page, drawn
 
-SECTIONS = ["percentiles", "histograms", "least-protected", "risks", "substitutions"]
-MORE = ["target", "gains", "matches"]
-ALWAYS = ["neighbours", "guarantee", "numbers"]
+SECTIONS = ["percentiles", "least-protected", "risks", "substitutions"]
+ALL: dict[str, Any] = {
+    "target": [MET, UNMET],
+    "matches": [MATCH | {"mechanism": "laplace", "epsilon": epsilon} for epsilon in (None, 2.5)],
+}
 
 
 def page(folder: Path, found: dict[str, Any]) -> Page:
@@ -28,37 +35,87 @@ def page(folder: Path, found: dict[str, Any]) -> Page:
 
 
 @pytest.fixture(scope="module")
-def several(small: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Page:
+def found(small: Embedding) -> dict[str, Any]:
     """Two mechanisms, with all that a calibration may have."""
-    found = facts(
-        small,
-        LAPLACE,
-        WEIGHTED,
-        target=[MET, UNMET],
-        gains=[GAIN | {"difference": -0.0312, "low": -0.05, "high": -0.01}],
-        matches=[MATCH | {"mechanism": "laplace", "epsilon": epsilon} for epsilon in (None, 2.5)],
-    )
+    return facts(small, LAPLACE, WEIGHTED, **ALL)
+
+
+@pytest.fixture(scope="module")
+def several(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Page:
     return page(tmp_path_factory.mktemp("page"), found)
 
 
+def test_guarantees_are_those_of_each_mechanism(small: Embedding, found: dict[str, Any]) -> None:
+    own = Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).guarantee(small).to_json()
+    assert found["guarantee"][4] == {"of": "mahalanobis:lambda=0.5", **own}
+
+
+def test_the_main_numbers_are_said_in_80_columns(found: dict[str, Any]) -> None:
+    """Rejects a table that does not say which direction is good, and risks below their upper limits."""
+    lines = rendered(said(found)).splitlines()
+    assert lines[0].startswith("300 of 300 words were measured with 50 runs each. 300 words may be output.")
+    at = lines.index("mahalanobis:lambda=0.5 (shared-ray estimator)")
+    table = lines[at + 1 : at + 7]
+    assert max(map(len, table)) <= 80
+    assert [row.split() for row in table[:2]] == [
+        ["epsilon", "mean(n_w)", "p95(n_w)", "max(n_w)", "mean(s_w)", "deniability", "risk", "risk_zipf"],
+        ["better:", *["lower"] * 3, *["higher"] * 2, *["lower"] * 2],
+    ]
+    rest = ["1", "0.25", "0.25", "0.5", "0.5"]
+    assert [row.split() for row in table[2:]] == [
+        [f"{e:g}", f"{n:.4g}", f"{n:.4g}", *rest] for e, n in zip(EPSILONS, N_W, strict=True)
+    ]
+    assert "average N_w 0.25 of tem, epsilon 7: laplace, epsilon 2.5" in lines
+    release = "dptext privatize --input TABLE --output sanitized --text COLUMN --embedding 'a bundle'"
+    assert f"The release: {release} --mechanism laplace --epsilon 3.25" in lines
+    assert not any("Not enough runs" in line for line in lines)
+
+
+def test_epsilons_at_which_new_outputs_come_are_named(small: Embedding) -> None:
+    """Rejects a remark at an epsilon where runs are enough, and none where they are not."""
+    rows = facts(small)["summary"]
+    for row in rows:
+        if row["statistic"] == "unseen":
+            row["mean"] = 0.06 if row["epsilon"] < 5 else 0.05
+    lines = rendered(said(facts(small, summary=rows))).splitlines()
+    assert "Epsilon 1, 4: Not enough runs for a reliable number; increase --runs." in lines
+
+
+def test_epsilons_between_those_of_the_grid_are_interpolated_in_their_logarithm(small: Embedding) -> None:
+    """Without a target and against another calibration, average and worst case. Rejects values outside."""
+    line, *_ = verdict(facts(small))
+    at = [np.exp(np.interp(level, N_W, np.log(EPSILONS))) for level in (0.1, 0.5, 0.9)]
+    inside = [f"{share}% at epsilon {epsilon:.3g}" for share, epsilon in zip((10, 50, 90), at, strict=True)]
+    assert line == f"laplace: words stay unchanged in {', in '.join(inside)} (average of n_w, interpolated)."
+    mine = facts(small)["summary"]
+    (line,) = verdict(facts(small, summary=[row for row in mine if row["epsilon"] == 4.0]))
+    assert line == "laplace: the average n_w is 0.2 at epsilon 4. Smaller epsilons change more words."
+    row = {"mechanism": "tem", "epsilon": 7.0, "statistic": "n_w", "mean": 0.4, "max": 0.01}
+    average, worst = matches({"summary": [row]}, mine)
+    assert (average["n_w"], average["value"], average["epsilon"]) == ("average", 0.4, pytest.approx(8.0))
+    assert (worst["n_w"], worst["value"], worst["epsilon"]) == ("worst case", 0.01, None)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"summary": []}', '{"format_version": 2, "summary": []}'])
+def test_what_is_no_calibration_of_this_version_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"out/calibration.json is not a calibration of this version"):
+        read("out/", lambda _: text)
+
+
 def test_the_page_has_its_sections_and_figures_with_findings(several: Page) -> None:
-    assert [a["id"] for a in several.attributes("h2")] == [*SECTIONS, *MORE, *ALWAYS]
+    """Rejects bare numbers: risks come with limits, floors and priors, words with intervals."""
+    sections = [*SECTIONS, "matches", "guarantee", "numbers"]
+    assert [a["id"] for a in several.attributes("h2")] == sections
     alts = [a["alt"] for a in several.attributes("img")]
-    assert len(alts) == 5 and all(re.search(r"laplace.*mahalanobis:lambda=0\.5", alt) for alt in alts)
+    assert len(alts) == 2 and all(re.search(r"laplace.*mahalanobis:lambda=0\.5", alt) for alt in alts)
     assert alts[0].startswith(
         "laplace: median N_w rises from 0.05 at epsilon 1 to 1.00 at epsilon 64, "
         "where the middle 90% of words lie from 0.50 to 1.00."
     )
-    assert "At epsilon 16, laplace, the highest bar is N_w 0.00 to 0.05: 297 of 300 words." in alts[2]
     assert several.of_tag["th"].count("Better") == 2
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
+    for text in (
         "measurements of this mechanism, this embedding and these words, not guarantees",
         "Any of 300 words may be output",
-        "n_w -0.0312 (-0.05 to -0.01)",
         "epsilon 3.25 meets p95(n_w) <= 0.5 (90% confidence)",
         "no epsilon tried, down to 0.001, meets",
         "--mechanism laplace --epsilon 3.25",
@@ -73,11 +130,8 @@ def test_the_page_has_its_sections_and_figures_with_findings(several: Page) -> N
         "Nw of 0.95 or more: 3 of 300 words at epsilon 1, 3 of 300",
         "shared-ray: each word's runs are independent",
         *("higher", "lower", "17", "34.0%"),
-    ],
-)
-def test_the_page_says(several: Page, said: str) -> None:
-    """Rejects bare numbers: risks come with limits, floors and priors, words with intervals."""
-    assert said in several.text, said
+    ):
+        assert text in several.text, text
 
 
 def test_parts_that_are_not_there_are_left_out_or_said(small: Embedding, tmp_path: Path) -> None:
@@ -87,7 +141,7 @@ def test_parts_that_are_not_there_are_left_out_or_said(small: Embedding, tmp_pat
     for name in ("summary", "words"):
         found[name] = [row for row in found[name] if row["epsilon"] == 4.0]
     own = page(tmp_path / "out", found)
-    assert [a["id"] for a in own.attributes("h2")] == [*SECTIONS, *ALWAYS]
+    assert [a["id"] for a in own.attributes("h2")] == [*SECTIONS, "guarantee", "numbers"]
     assert "name some: dptext calibrate --example WORD" in own.text and "Becomes" not in own.text
     assert "exact probabilities" in own.text and "interval" not in own.text
     assert "0.900 to 0.999" not in own.text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +20,13 @@ from dptext_spark.calibration.recall import (
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
+from dptext_spark.mechanisms import Laplace, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from tests.helpers import worlds
 
 EPSILON, LISTS = 12.0, 32
+LAPLACE = Laplace(epsilon=EPSILON)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +47,15 @@ def in_lists(world: Embedding, probes: int, lists: int = LISTS) -> IvfSearch:
     return IvfSearch.over(world, lists=lists, probes=probes)
 
 
+def facts_of(world: Embedding, probes: int) -> dict[str, Any]:
+    return recall_of(in_lists(world, probes), LAPLACE, world) or {}
+
+
 def fresh_recall(world: Embedding, probes: int) -> float:
     """Recall on points that nobody has seen: words by Zipf's law, other noise."""
     rng, weights, exact = np.random.default_rng(11), 1 / np.arange(1, 3001), ExactSearch.over(world)
     words = rng.choice(3000, 20_000, p=weights / weights.sum())
-    points = Laplace(epsilon=EPSILON).bind(world, exact).points(words, rng.random((20_000, 21)))
+    points = LAPLACE.bind(world, exact).points(words, rng.random((20_000, 21)))
     nearest = exact.of_words(world)(points)
     return float((in_lists(world, probes).of_words(world)(points) == nearest).mean())
 
@@ -58,70 +65,41 @@ def test_a_recall_that_was_found_holds_on_other_points(world: Embedding, recall:
     """Its lower limit fails once in 100 samples; rejects probes found without noise or at another one."""
     probes = sample(world).probes_for(LISTS, recall)
     assert 1 < probes < LISTS
-    each = (sample(world).measured(in_lists(world, n)).facts for n in (probes - 1, probes))
-    fewer, found = (facts["recall_at_least"] for facts in each)
+    fewer, found = (facts_of(world, number)["recall_at_least"] for number in (probes - 1, probes))
     assert fewer < recall <= found
     assert fresh_recall(world, probes) >= recall - 0.005
     for wrong in (1e6, 3 * EPSILON):
         assert fresh_recall(world, sample(world, wrong).probes_for(LISTS, recall)) < recall - 0.01
 
 
-def test_a_certain_recall_looks_at_all_lists(world: Embedding) -> None:
+def test_what_is_said_adds_up(world: Embedding) -> None:
+    """By the rank of words; a certain recall looks at all lists."""
+    facts = facts_of(world, 9)
+    bands = facts["recall_by_rank"].values()
+    assert sum(band["words"] for band in bands) == SAMPLE
+    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(facts["recall"])
+    assert 0 < facts["words_looked_at"] < 1 and "9 of 32 lists" in facts["said"]
     assert sample(world).probes_for(LISTS, 1.0) == LISTS
-    facts = sample(world).measured(in_lists(world, LISTS)).facts
+    facts = facts_of(world, LISTS)
     assert (facts["recall"], facts["words_looked_at"]) == (1.0, 1.0 + LISTS / 2500)
     assert facts["n_w"]["exact"] == facts["n_w"]["ivf"]
 
 
-def test_the_index_that_compares_fewest_words_is_taken(world: Embedding) -> None:
-    each = [in_lists(world, sample(world).probes_for(lists, 0.95), lists) for lists in (8, LISTS)]
-    looked_at = [sample(world).looked_at(search) for search in each]
-    best = chosen_search("ivf:recall=0.95", world, [Laplace(epsilon=EPSILON)])
-    assert best == each[looked_at.index(min(looked_at))] and len({*looked_at}) == 2
-
-
-def test_what_is_said_adds_up(world: Embedding) -> None:
-    found = recall_of(in_lists(world, 9), Laplace(epsilon=EPSILON), world)
-    assert found is not None
-    facts = found.to_json()
-    bands = facts["recall_by_rank"].values()
-    assert sum(band["words"] for band in bands) == SAMPLE
-    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(facts["recall"])
-    assert 0 < facts["words_looked_at"] < 1
-    assert "9 of 32 lists" in found.describe()
-
-
 def test_words_are_the_quantiles_of_zipfs_law() -> None:
-    words = zipf_words(1000, 4096)
     weights = 1 / np.arange(1, 1001)
-    seen = np.bincount(words, minlength=1000) / 4096
+    seen = np.bincount(zipf_words(1000, 4096), minlength=1000) / 4096
     np.testing.assert_allclose(seen, weights / weights.sum(), atol=1.01 / 4096)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [mechanism("exponential", epsilon=5.0), mechanism("projection", epsilon=5.0, beta=0.9, dimension=5)],
-)
-def test_mechanisms_that_search_no_words_are_refused(world: Embedding, other: Mechanism) -> None:
-    with pytest.raises(ConfigError, match="--search exact"):
-        chosen_search("ivf", world, [other])
-
-
-def test_a_bundle_without_an_index_is_refused(tmp_path: Path) -> None:
-    bundle = worlds.build(tmp_path, worlds.uneven(50, 3))
-    for spec in ("ivf", "ivf:probes=3"):
-        with pytest.raises(ConfigError, match="no such index"):
-            chosen_search(spec, bundle, [Laplace(epsilon=1.0)])
-
-
 def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world: Embedding) -> None:
-    mechanisms = [Laplace(epsilon=epsilon) for epsilon in (30.0, EPSILON)]
-    needed = [chosen_search("ivf:recall=0.95", world, [m]) for m in mechanisms]
-    chosen = chosen_search("ivf:recall=0.95", world, mechanisms)
-    assert chosen == needed[1] and needed[0] != needed[1]
+    """In the index that compares a point with fewest words. Rejects the first index and the last noise."""
+    each = [in_lists(world, sample(world).probes_for(lists, 0.95), lists) for lists in (8, LISTS)]
+    looked_at = [sample(world).looked_at(search) for search in each]
+    mechanisms = [Laplace(epsilon=30.0), LAPLACE]
+    quiet, needed = (chosen_search("ivf:recall=0.95", world, [m]) for m in mechanisms)
+    assert needed == each[looked_at.index(min(looked_at))] and len({*looked_at}) == 2
+    assert chosen_search("ivf:recall=0.95", world, mechanisms) == needed != quiet
     assert chosen_search("exact", world, mechanisms) == ExactSearch.over(world)
-    with pytest.raises(ConfigError, match=r"several indexes.*ivf:recall=R"):
-        chosen_search("ivf:probes=3", world, mechanisms)
 
 
 def test_the_only_index_is_looked_at_as_told(indexed: Embedding) -> None:
@@ -129,4 +107,23 @@ def test_the_only_index_is_looked_at_as_told(indexed: Embedding) -> None:
     assert chosen == IvfSearch(release_words=100, lists=8, probes=3) and chosen.label == "ivf, 3 of 8 lists"
     assert recall_of(ExactSearch.over(indexed), Laplace(epsilon=9.0), indexed) is None
     found = recall_of(chosen, Laplace(epsilon=9.0), indexed)
-    assert found is not None and 0.3 < found.facts["recall"] < 1.0
+    assert found is not None and 0.3 < found["recall"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("spec", "other", "message"),
+    [
+        ("ivf", lambda: mechanism("exponential", epsilon=5.0), "--search exact"),
+        ("ivf", lambda: mechanism("projection", epsilon=5.0, beta=0.9, dimension=5), "--search exact"),
+        ("ivf:probes=3", lambda: LAPLACE, r"several indexes.*ivf:recall=R"),
+        ("ivf", None, "no such index"),
+        ("ivf:probes=3", None, "no such index"),
+    ],
+)
+def test_searches_that_do_not_suit_are_refused(
+    world: Embedding, spec: str, other: Callable[[], Any] | None, message: str, tmp_path: Path
+) -> None:
+    """Mechanisms that search no words; several indexes; a bundle without any."""
+    bundle = world if other else worlds.build(tmp_path, worlds.uneven(50, 3))
+    with pytest.raises(ConfigError, match=message):
+        chosen_search(spec, bundle, [other() if other else LAPLACE])

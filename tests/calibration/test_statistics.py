@@ -15,88 +15,95 @@ from dptext_spark.calibration.statistics import least_count, mean_interval, mean
 from dptext_spark.errors import ConfigError
 from tests.helpers.calibration_oracle import DRAWS, WORDS, cells, counted
 
-# Transitions
-
 
 def rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-def test_draws_are_counted() -> None:
-    expected = [(0, 1, 1, 6, 3), (0, 1, 2, 4, 2), (0, 2, 2, 10, 5)]
-    expected += [(0, 7, y, 1, y > 4) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2, 2)]
-    assert rows(cells(counted())) == expected
-    assert rows(cells(counted(DRAWS[:, [2, 0, 1]], WORDS[[2, 0, 1]]))) == expected
-    assert cells(counted()).schema.types == [pa.int16(), pa.int32(), pa.int32(), pa.int32(), pa.int32()]
+SEVENS = [(0, 7, y, 1, y > 4) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2, 2)]
 
 
-def test_counts_of_several_epsilons_are_kept_apart() -> None:
-    """Rejects runs of equal outputs that go on from one word or epsilon to the next."""
-    draws = np.array([[[3, 3], [3, 3]], [[3, 4], [4, 4]]], dtype=np.int32)
-    expected = [(0, 0, 3, 2, 1), (0, 1, 3, 2, 1), (1, 0, 3, 1, 0), (1, 0, 4, 1, 1), (1, 1, 4, 2, 1)]
-    assert rows(cells(counted(draws, np.array([0, 1])))) == expected
+@pytest.mark.parametrize(
+    ("draws", "words", "expected"),
+    [
+        (DRAWS, WORDS, [(0, 1, 1, 6, 3), (0, 1, 2, 4, 2), (0, 2, 2, 10, 5), *SEVENS]),
+        (DRAWS[:, [2, 0, 1]], WORDS[[2, 0, 1]], rows(cells(counted()))),
+        (
+            [[[3, 3], [3, 3]], [[3, 4], [4, 4]]],
+            [0, 1],
+            [(0, 0, 3, 2, 1), (0, 1, 3, 2, 1), (1, 0, 3, 1, 0), (1, 0, 4, 1, 1), (1, 1, 4, 2, 1)],
+        ),
+        ([[[3, 3, 5, 3, 5]]], [0], [(0, 0, 3, 3, 1), (0, 0, 5, 2, 1)]),
+        ([[[3]]], [0], [(0, 0, 3, 1, 0)]),
+    ],
+)
+def test_draws_are_counted(draws: Any, words: Any, expected: list[tuple[int, ...]]) -> None:
+    """In any order of words. The last half of the runs judges, of an odd number the smaller half.
 
-
-def test_the_last_half_of_the_runs_judges() -> None:
-    """Of an odd number the smaller half; of a single run none. Rejects counts of the first runs."""
-    draws = np.array([[[3, 3, 5, 3, 5]]], np.int32)
-    found = counted(draws, np.array([0]))
-    assert rows(cells(found)) == [(0, 0, 3, 3, 1), (0, 0, 5, 2, 1)]
-    single = counted(draws[:, :, :1], np.array([0]))
-    assert single.judged.tolist() == [0]
+    Rejects outputs that go on from one word or epsilon to the next, and counts of the first runs.
+    """
+    found = cells(counted(np.array(draws, np.int32), np.array(words)))
+    assert rows(found) == expected
+    assert found.schema.types == [pa.int16(), pa.int32(), pa.int32(), pa.int32(), pa.int32()]
 
 
 # Statistics of words
 
 
-def expected_counts() -> Transitions:
-    """A law known exactly: word 0 becomes 0 or 1 evenly, word 1 itself but once in a million."""
-    return Transitions(
-        epsilon_index=np.zeros(4, np.int16),
-        word=np.array([0, 0, 1, 1], np.int32),
-        output=np.array([0, 1, 0, 1], np.int32),
-        count=np.array([5.0, 5.0, 1e-5, 10.0 - 1e-5]),
-        judged=np.array([5.0, 5.0, 1e-5, 10.0 - 1e-5]) / 2.0,
-        runs=10,
-        release_words=2,
-    )
-
-
 def test_word_statistics_of_an_example() -> None:
     with np.errstate(all="raise"):
         table = word_statistics(counted(), eta=0.1, confidence=0.9)
-    columns = {name: table[name].to_numpy() for name in table.column_names}
-    assert columns["word"].tolist() == [1, 2, 7]
-    assert columns["n_w"].tolist() == [0.6, 1.0, 0.0]
-    assert columns["s_w"].tolist() == [2, 1, 9]
-    assert columns["s_eta"].tolist() == [2, 1, 8]  # word 7: 2 + 7 ones hold nine tenths
+    intervals = [stats.binomtest(hits, 10).proportion_ci(0.9, method="exact") for hits in (6, 10, 0)]
     even = -0.6 * math.log2(0.6) - 0.4 * math.log2(0.4)
     many = 8 * 0.1 * math.log2(10) + 0.2 * math.log2(5)
     # One nat for every 20 outputs beyond the first, but at most as much as ten words can have.
     more = np.array([1, 0, 8]) / 20.0 / math.log(2.0)
-    np.testing.assert_allclose(
-        columns["entropy"], np.minimum(np.array([even, 0.0, many]) + more, math.log2(10))
-    )
-    assert columns["unseen"].tolist() == [0.0, 0.0, 0.8]
-    np.testing.assert_allclose(columns["h_0"], [1.0, 0.0, math.log2(9)])
-    np.testing.assert_allclose(columns["h_inf"], [-math.log2(0.6), 0.0, math.log2(5)])
-    for row, hits in enumerate((6, 10, 0)):
-        interval = stats.binomtest(hits, 10).proportion_ci(0.9, method="exact")
-        assert columns["n_w_low"][row] == pytest.approx(interval.low)
-        assert columns["n_w_high"][row] == pytest.approx(interval.high)
+    expected = {
+        "word": [1, 2, 7],
+        "n_w": [0.6, 1.0, 0.0],
+        "n_w_low": [interval.low for interval in intervals],
+        "n_w_high": [interval.high for interval in intervals],
+        "s_w": [2, 1, 9],
+        "s_eta": [2, 1, 8],  # word 7: 2 + 7 ones hold nine tenths
+        "entropy": np.minimum(np.array([even, 0.0, many]) + more, math.log2(10)),
+        "unseen": [0.0, 0.0, 0.8],
+        "h_0": [1.0, 0.0, math.log2(9)],
+        "h_inf": [-math.log2(0.6), 0.0, math.log2(5)],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(table[name].to_numpy(), values, err_msg=name)
 
 
 def test_word_statistics_of_an_exact_law() -> None:
-    """Rejects cells that may come up counted as cells that have."""
+    """Rejects cells that may come up counted as cells that have.
+
+    Word 0 becomes 0 or 1 evenly, word 1 itself but once in a million.
+    """
+    count = np.array([5.0, 5.0, 1e-5, 10.0 - 1e-5])
+    index, word, output = (
+        np.zeros(4, np.int16),
+        np.array([0, 0, 1, 1], np.int32),
+        np.array([0, 1, 0, 1], np.int32),
+    )
+    keys = {"epsilon_index": index, "word": word, "output": output}
     with np.errstate(all="raise"):
-        table = word_statistics(expected_counts())
-    first, second = table.to_pylist()
+        found = Transitions(**keys, count=count, judged=count / 2.0, runs=10, release_words=2)
+        first, second = word_statistics(found).to_pylist()
     assert first["n_w"] == first["n_w_low"] == first["n_w_high"] == 0.5
-    assert first["s_w"] == pytest.approx(2 * (1 - 0.5**10))
-    assert second["s_w"] == pytest.approx(1 + 1e-5, rel=1e-9)
-    assert second["s_eta"] == 1 and first["s_eta"] == 2
-    assert first["entropy"] == first["h_inf"] == 1.0
-    assert first["s_eta_low"] == 2 and first["unseen"] == second["unseen"] == 0.0
+    assert [first["s_w"], second["s_w"]] == pytest.approx([2 * (1 - 0.5**10), 1 + 1e-5], rel=1e-9)
+    assert (first["s_eta"], first["s_eta_low"], second["s_eta"]) == (2, 2, 1)
+    assert first["entropy"] == first["h_inf"] == 1.0 and first["unseen"] == second["unseen"] == 0.0
+
+
+def test_a_single_run_bounds_next_to_nothing() -> None:
+    """Rejects a division by none, and a limit closer than what is possible."""
+    with np.errstate(all="raise"):
+        found = counted(np.array([[[0], [4], [4]]], np.int32), np.arange(3), release_words=5)
+        first, *_ = word_statistics(found).to_pylist()
+    assert (first["n_w"], first["unseen"], first["s_eta_low"]) == (1.0, 1.0, 1.0)
+    for wrong in ({"eta": 1.0}, {"confidence": 0.0}):
+        with pytest.raises(ConfigError):
+            word_statistics(counted(), **wrong)
 
 
 LAWS = {
@@ -105,16 +112,6 @@ LAWS = {
     "many": np.full(500, 1.0 / 500),
     "falling": 1.0 / np.arange(1, 301) / (1.0 / np.arange(1, 301)).sum(),
 }
-SEEDS = 400
-
-
-def sampled(law: np.ndarray, runs: int, seed: int) -> dict[str, np.ndarray]:
-    """Statistics of ``SEEDS`` words of one law, by columns."""
-    draws = np.random.default_rng(seed).choice(len(law), (1, SEEDS, runs), p=law).astype(np.int32)
-    table = word_statistics(
-        Transitions.of_draws(np.arange(SEEDS), draws, release_words=len(law)), confidence=0.9
-    )
-    return {name: table[name].to_numpy() for name in table.column_names}
 
 
 @pytest.mark.statistical
@@ -125,38 +122,18 @@ def test_limits_of_sets_hold(law: str, runs: int) -> None:
 
     The limit says something: of a word that hardly changes it is 1, which is the truth.
     """
-    p = LAWS[law]
+    p, words = LAWS[law], 400
     true = float(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.95 - 1e-9) + 1)
-    found = sampled(p, runs, 3)
-    missed = (found["s_eta_low"] > true + 1e-9).sum()
-    assert stats.binomtest(int(missed), SEEDS, 0.05, "greater").pvalue > 1e-4
+    draws = np.random.default_rng(3).choice(len(p), (1, words, runs), p=p)
+    found = word_statistics(counted(draws.astype(np.int32), np.arange(words), len(p)), confidence=0.9)
+
+    def p_value(name: str) -> float:
+        missed = int((found[name].to_numpy() > true + 1e-9).sum())
+        return float(stats.binomtest(missed, words, 0.05, "greater").pvalue)
+
+    assert p_value("s_eta_low") > 1e-4
     if (law, runs) == ("stays", 31):
-        assert stats.binomtest(int((found["s_eta"] > true).sum()), SEEDS, 0.05, "greater").pvalue < 1e-6
-        assert np.median(found["s_eta_low"]) == true
-
-
-@pytest.mark.statistical
-def test_an_entropy_does_not_grow_with_the_runs() -> None:
-    """Mean of 400 words of 4 even outputs, 30 runs: within 4 standard errors; mutant: as counted."""
-    found = sampled(np.append(LAWS["even"], np.zeros(12)), 30, 5)["entropy"]
-    error = found.std() / math.sqrt(SEEDS)
-    assert abs(found.mean() - 2.0) < 4 * error + 0.005  # what the next order leaves, Miller 1955
-    counted_alone = found - 3 / 60 / math.log(2.0)
-    assert stats.ttest_1samp(counted_alone, 2.0, alternative="less").pvalue < 1e-6
-
-
-@pytest.mark.parametrize("wrong", [{"eta": 1.0}, {"confidence": 0.0}])
-def test_impossible_parameters_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError):
-        word_statistics(counted(), **wrong)
-
-
-def test_a_single_run_bounds_next_to_nothing() -> None:
-    """Rejects a division by none, and a limit closer than what is possible."""
-    draws = np.array([[[0], [4], [4]]], np.int32)
-    with np.errstate(all="raise"):
-        first, *_ = word_statistics(counted(draws, np.arange(3), release_words=5)).to_pylist()
-    assert (first["n_w"], first["unseen"], first["s_eta_low"]) == (1.0, 1.0, 1.0)
+        assert p_value("s_eta") < 1e-6 and np.median(found["s_eta_low"].to_numpy()) == true
 
 
 # Limits of what runs say of many words
@@ -177,37 +154,6 @@ def test_alike_trials_have_chernoffs_limits(runs: int) -> None:
     assert mean_limits(0.3, 0, 1.0, 0.05) == (0.0, 1.0)
 
 
-@pytest.mark.statistical
-def test_limits_hold_where_words_share_noise_and_weigh_unevenly() -> None:
-    """4,000 calibrations of 40 words in 4 blocks, each block's words all hit or all missed by a run.
-
-    At 90 % each side misses 1 in 20 at most, false alarm 1e-4. Refused: words that count as independent.
-    """
-    rng = np.random.default_rng(8)
-    weights = 1.0 / np.arange(1, 41)
-    units = np.bincount(np.arange(40) % 4, weights / weights.sum())
-    p, runs, seeds = np.array([0.1, 0.3, 0.2, 0.05]), 20, 4000
-    shares = rng.binomial(runs, p, (seeds, 4)) / runs @ units
-    truth = float(p @ units)
-
-    def misses(heaviest: float) -> tuple[float, float]:
-        found = np.array([mean_limits(share, runs, heaviest, 0.05) for share in shares])
-        outside = (found[:, 0] > truth).sum(), (found[:, 1] < truth).sum()
-        low, high = (stats.binomtest(int(n), seeds, 0.05, "greater").pvalue for n in outside)
-        return float(low), float(high)
-
-    assert min(misses(float(units.max()))) > 1e-4
-    assert min(misses(float(units.max()) / 10.0)) < 1e-6
-    # And they are of use: less than three times as wide as a normal law's.
-    low, high = mean_limits(truth, runs, float(units.max()), 0.05)
-    normal = 2 * 1.645 * np.sqrt((p * (1 - p)) @ np.square(units) / runs)
-    assert high - low < 3 * normal
-
-
-def test_mcdiarmids_bound() -> None:
-    assert most_below(100, 0.25, 0.05) == pytest.approx(0.5 * np.sqrt(np.log(20.0) / 200))
-
-
 @pytest.mark.parametrize(("runs", "share", "tail"), [(10, 0.95, 0.025), (200, 0.95, 0.025), (1000, 0.5, 0.1)])
 def test_the_least_count(runs: int, share: float, tail: float) -> None:
     found = least_count(runs, share, tail)
@@ -216,9 +162,9 @@ def test_the_least_count(runs: int, share: float, tail: float) -> None:
 
 def test_a_mean_has_students_interval() -> None:
     batches = np.array([0.2, 0.3, 0.25, 0.4])
-    mean, low, high = mean_interval(batches, np.full(4, 7.0), 0.05)
     expected = stats.ttest_1samp(batches, 0.0).confidence_interval(0.90)
-    assert mean == pytest.approx(0.2875)
-    assert (low, high) == pytest.approx((expected.low, expected.high))
+    found = mean_interval(batches, np.full(4, 7.0), 0.05)
+    assert found == pytest.approx((0.2875, expected.low, expected.high))
     uneven, *_ = mean_interval(batches, np.array([1.0, 2.0, 1.0, 1.0]), 0.05)
     assert uneven == pytest.approx((0.2 + 2 * 0.3 + 0.25 + 0.4) / 5)
+    assert most_below(100, 0.25, 0.05) == pytest.approx(0.5 * np.sqrt(np.log(20.0) / 200))

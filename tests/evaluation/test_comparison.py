@@ -1,4 +1,4 @@
-"""Settings compared on made texts: known ends, orders that must hold, and which no other beats."""
+"""Settings compared on made rows, against ceilings, floors and each other."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, DptextError
-from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
+from dptext_spark.errors import DptextError
+from dptext_spark.evaluation.comparison import Comparison, evaluate
 from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers.made_texts import sentences
 
 ROWS = 150
 SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=12.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
+FEW: dict[str, Any] = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
 
 
 @pytest.fixture(scope="module")
 def compared(small: Embedding) -> Comparison:
-    options: dict[str, Any] = {"mechanisms": SETTINGS, "versions": 3, "runs": 200, "candidates": 60}
+    options: dict[str, Any] = FEW | {"mechanisms": SETTINGS, "versions": 3}
     return evaluate(sentences(ROWS, 1), list(range(ROWS)), embedding=small, **options)
 
 
 def risk(found: Comparison, number: int, attacker: str, versions: int = 1, guesses: int = 1) -> dict:
     """A row of the table of risks, of all words."""
     wanted = {"attacker": attacker, "versions": versions, "guesses": guesses, "words": "all"}
-    mechanism = found.outcomes[number].mechanism
-    wanted |= {"mechanism": mechanism.name, "epsilon": mechanism.epsilon}
+    wanted |= found.named(found.outcomes[number])
     (row,) = (r for r in found.risk().to_pylist() if wanted.items() <= r.items())
     return row
 
 
 def use(found: Comparison, number: int) -> dict[str, dict]:
-    mechanism = found.outcomes[number].mechanism
-    key = {"mechanism": mechanism.name, "epsilon": mechanism.epsilon}
+    key = found.named(found.outcomes[number])
     return {row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()}
 
 
@@ -53,7 +53,7 @@ def test_hardly_any_noise_gives_all_away_and_keeps_all(compared: Comparison) -> 
         assert row["value"] == pytest.approx(row["ceiling"]), name
 
 
-def test_risks_stand_in_order(compared: Comparison) -> None:
+def test_risks_stand_in_order_and_uses_between_floor_and_ceiling(compared: Comparison) -> None:
     """More epsilon, context, versions and guesses give more away, and all of it more than no output does."""
     shares = [risk(compared, number, "in-context")["recovered"] for number in range(3)]
     assert shares[0] + 0.1 < shares[1] < shares[2]
@@ -64,21 +64,17 @@ def test_risks_stand_in_order(compared: Comparison) -> None:
             assert inside["recovered"] < risk(compared, number, "in-context", **more)["recovered"]
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
-
-
-def test_what_is_kept_stands_between_floor_and_ceiling(compared: Comparison) -> None:
     low, high = use(compared, 0), use(compared, 1)
-    counts = [f"{kind}_{name}" for kind in ("word", "pair") for name in ("overlap", "agreement", "leaders")]
-    assert list(low) == ["kept", "distance", "similarity", *counts]
-    for name, row in high.items():
-        assert abs(row["value"] - row["ceiling"]) <= abs(low[name]["value"] - row["ceiling"]), name
     for name in ("kept", "distance", "similarity"):
+        order = (high, low) if name == "distance" else (low, high)
+        assert order[0][name]["value"] < order[1][name]["value"]
         assert high[name]["low"] < high[name]["value"] < high[name]["high"]
-        assert abs(high[name]["value"] - 1) < abs(high[name]["floor"] - 1) or name == "distance"
+        assert name == "distance" or low[name]["floor"] < low[name]["value"] < low[name]["ceiling"]
     assert high["kept"]["floor"] == pytest.approx(1 / 200, abs=0.01)  # 200 words may come out
 
 
 def test_bands_make_up_all_words(compared: Comparison) -> None:
+    """And what is shown of it has no words, as a dataclass's own repr would."""
     table = compared.risk().to_pandas()
     assert set(table["words"]) == {"all", "1-100"}  # the texts have 60 words
     assert (table["rows"] == ROWS).all()
@@ -86,17 +82,19 @@ def test_bands_make_up_all_words(compared: Comparison) -> None:
     assert list(table["setting"].unique()) == [""]
     errors = dict(zip(table["mechanism"] + table["epsilon"].map(str), table["error"], strict=True))
     assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace12.0"]
+    outcome = compared.outcomes[0]
+    assert repr(outcome) == "Outcome(Laplace(epsilon=5.0), release_words=200)"
+    assert not any("array" in repr(value) for value in (compared, compared.before, outcome.totals))
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12))
 def test_the_front_is_what_nothing_beats(compared: Comparison, values: list[tuple[float, float]]) -> None:
     """Equal settings stay together, the least risk first."""
-    first = compared.outcomes[0]
-    outcomes = []
-    for number, (lost, use) in enumerate(values):
-        sums = {"recovered/1/in-context/1": lost, "kept": use}
-        shares = {name: ClusterSums.of_rows(round(10 * share), 10) for name, share in sums.items()}
+    first, outcomes = compared.outcomes[0], []
+    for number, pair in enumerate(values):
+        names = zip(("recovered/1/in-context/1", "kept"), pair, strict=True)
+        shares = {name: ClusterSums.of_rows(round(10 * share), 10) for name, share in names}
         totals = replace(first.totals, sums={**first.totals.sums, **shares})
         outcomes.append(replace(first, totals=totals, error=float(number)))
     found = replace(compared, outcomes=tuple(outcomes))
@@ -107,17 +105,10 @@ def test_the_front_is_what_nothing_beats(compared: Comparison, values: list[tupl
         assert (number in front) != beaten
 
 
-def test_a_risk_that_was_not_measured_is_refused(compared: Comparison) -> None:
-    for risk, message in ((Risk(versions=2), "Allowed: .*1 or 3 versions"), (Risk(guesses=10), "10 guesses")):
-        with pytest.raises(ConfigError, match=message):
-            compared.front(risk)
-
-
 def test_who_learns_elsewhere_recovers_less(small: Embedding, compared: Comparison) -> None:
     """The table itself is the worst case; other texts of the same language are nearly as good here."""
-    options: dict[str, Any] = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
     public, strange = (
-        evaluate(sentences(ROWS, 1), list(range(ROWS)), corpus=corpus, embedding=small, **options)
+        evaluate(sentences(ROWS, 1), list(range(ROWS)), corpus=corpus, embedding=small, **FEW)
         for corpus in (sentences(ROWS, 2), ["w150 w151 w152 w153"])
     )
     worst, other = risk(compared, 0, "in-context"), risk(public, 0, "in-context")
@@ -126,10 +117,16 @@ def test_who_learns_elsewhere_recovers_less(small: Embedding, compared: Comparis
 
 
 def test_the_same_seed_gives_the_same_numbers(small: Embedding) -> None:
-    options: dict[str, Any] = {"embedding": small, "mechanisms": SETTINGS[:1], "runs": 50}
-    found = [evaluate(sentences(20, 3), list(range(20)), seed=seed, **options) for seed in (1, 1, 2)]
+    """Of token lists too, where tokens that are no words of the bundle are not counted."""
+    lists = [["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))]
+    found = [
+        evaluate(pa.array(lists), list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)
+    ]
     assert found[0].risk() == found[1].risk() != found[2].risk()
     assert found[0].utility() == found[1].utility() != found[2].utility()
+    words = small.words.to_pylist()
+    count = sum(token in words for tokens in lists for token in tokens)
+    assert set(found[0].risk()["tokens"].to_pylist()) == {count}
 
 
 @pytest.mark.parametrize(
@@ -152,18 +149,3 @@ def test_what_cannot_be_evaluated_is_refused(
     given = {"embedding": small, "mechanisms": SETTINGS[:1], "runs": 10, **options}
     with pytest.raises(DptextError, match=message):
         evaluate(values, [1], **given)
-
-
-def test_token_lists_and_unprotected_words(small: Embedding) -> None:
-    """Words that pass are not counted as recovered; the column may hold lists."""
-    lists = pa.array([["w1", "the", "w2"], ["w3", None]])
-    found = evaluate(lists, [1, 2], embedding=small, mechanisms=SETTINGS[2:3], runs=10)
-    assert set(found.risk()["tokens"].to_pylist()) == {3}
-
-
-def test_what_is_shown_has_no_words(compared: Comparison) -> None:
-    """Rejects a dataclass's own repr, which a notebook or a traceback would print with the pairs of words."""
-    outcome = compared.outcomes[0]
-    assert repr(outcome) == "Outcome(Laplace(epsilon=5.0), release_words=200)"
-    for value in (compared, compared.before, outcome.totals):
-        assert "array" not in repr(value)

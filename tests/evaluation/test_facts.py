@@ -11,8 +11,9 @@ import pytest
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison, Risk
+from dptext_spark.evaluation.comparison import Comparison
 from dptext_spark.evaluation.facts import said
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.evaluation.page import page
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.text import rendered
@@ -42,21 +43,17 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found: Thirds) -> Non
     value, low, high = second.outcomes[0].totals.measures(second.before, 0.95)["similarity"]
     floor = second.outcomes[0].floor.measures(second.before, 0.95)["similarity"][0]
     assert floor < low
-    assert target["beside"] == {
-        "measure": "similarity",
-        "value": value,
-        "low": low,
-        "high": high,
-        "floor": floor,
-    }
+    beside = {"measure": "similarity", "value": value, "low": low, "high": high, "floor": floor}
+    assert target["beside"] == beside
+    text = words(own)
     for line in (
         "Target recovery(top1, in-context, 1) <= 0.95: take --mechanism laplace --epsilon 5",
         "the target is met there, too",
         f"It keeps similarity {value:.3f} ({low:.3f} to {high:.3f}) there",
     ):
-        assert line in words(own)
-    assert words(own).endswith("\nThe release: dptext privatize --where '`id`' --epsilon 5")
-    assert "NO MORE THAN RANDOM WORDS" not in words(own)
+        assert line in text
+    assert text.endswith("\nThe release: dptext privatize --where '`id`' --epsilon 5")
+    assert "NO MORE THAN RANDOM WORDS" not in text
     missed = facts(found, "first", "bare", target=MET)  # all is recovered on the other third
     assert not missed["target"]["checked_on"]["met"]
     assert "THE TARGET IS MISSED THERE" in words(missed)

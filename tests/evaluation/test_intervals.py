@@ -92,5 +92,4 @@ def test_intervals_cover_although_the_words_of_a_row_go_together() -> None:
         good += low[0] <= 0.3 <= high[0]
         naive = stats.binomtest(int(values.sum()), len(values)).proportion_ci(0.95, "exact")
         mutant += naive.low <= 0.3 <= naive.high
-    print(f"covered {good} and {mutant} of 800")
     assert good >= 735 > mutant

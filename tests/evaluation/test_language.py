@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_spark.evaluation.language import BigramModel, PairCounts, discount_of, smoothed
+from dptext_spark.evaluation.language import BigramModel, PairCounts
 from tests.helpers.hidden_worlds import pairs_of
 
 VOCABULARY = 6
@@ -72,12 +72,3 @@ def test_the_smoothed_law_is_that_of_kneser_and_ney() -> None:
         expected = (count - d) / sum(own) + d * len(own) / sum(own) * lower[b]
         assert model.probability(np.array(a), np.array(b)) == pytest.approx(expected, rel=1e-12)
     assert model.probability(np.array(2), np.array(0)) == pytest.approx(lower[0])  # nothing follows 2
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=20))
-def test_smoothed_counts_are_a_law_without_zeros(counts: list[int]) -> None:
-    law = smoothed(np.array(counts))
-    assert law.sum() == pytest.approx(1.0, rel=1e-12)
-    assert (law > 0).all()
-    assert (np.diff(law[np.argsort(counts, kind="stable")]) >= -1e-15).all()
-    assert 0.0 < discount_of(np.array([c for c in counts if c], dtype=np.int64)) < 1.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -9,9 +12,9 @@ from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation import simulate
-from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
-from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, Classes, classify, third_of
+from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, SampledRows, classify, third_of
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -25,67 +28,56 @@ pytestmark = pytest.mark.spark
 TASKS = 7
 
 
-def test_rows_are_released_by_all_tasks(
-    spark: SparkSession, small: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects one task that releases all rows because it is one that puts them in order."""
-    rows = [(f"r{i}", text, str(i % 2)) for i, text in enumerate(sentences(30, 1))]
-    df = spark.createDataFrame(rows, "id string, text string, label string")
-    columns = TableColumns(text=("text",), keep=("label",), id="id")
-    bundle = BundleFiles.send(spark, small)
-    simulation = Simulation(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
-    ways = columns.ways(df.schema)
-    frame = columns.select(df).withColumn("third", third_of(F.col(ID)))
-    frame = frame.repartition(TASKS).persist()
-    context = spark.sparkContext
-    assert frame.count() == len(rows)
-    context.setJobGroup("classes", "")
-    monkeypatch.setattr(simulate, "_judged", lambda ordered, *_, **__: {0: ordered.count()})
-    classes = Classes(column="label", learnt=("accuracy", None))
-    try:
-        found = classify(frame, simulation, ways, classes, Laplace(epsilon=5.0), original=False)
-        assert found == {0: 30}
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
-        frame.unpersist()
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("classes")]
-    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    done = [stage.numCompletedTasks for stage in stages if stage]
-    assert max(done) == TASKS
-
-
-def test_models_learn_from_the_known_third_alone(
-    spark: SparkSession, small: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects a model that learnt from the rows of the check: labels there then change the choice.
-
-    Also rejects one that is tested on what it learnt, or on other texts than it says. A word tells the
-    label, of which one is null.
-    """
-    monkeypatch.setattr(simulate, "_ROUNDS", 4)
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession, small: Embedding) -> Iterator[SampledRows]:
+    """Rows in several parts; a word tells the label, of which one is null."""
     texts = sentences(90, 1)
     labels = [None if i == 7 else str(int(int(text.split()[0][1:]) < 5)) for i, text in enumerate(texts)]
     rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(zip(texts, labels, strict=True))]
     df = spark.createDataFrame(rows, "id string, text string, label string")
     columns = TableColumns(text=("text",), keep=("label",), id="id")
+    frame = columns.select(df).withColumn("third", third_of(F.col(ID))).repartition(TASKS).persist()
     bundle = BundleFiles.send(spark, small)
     simulation = Simulation(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
-    frame = columns.select(df).withColumn("third", third_of(F.col(ID))).persist()
+    assert frame.count() == len(rows)
+    yield SampledRows(frame=frame, simulation=simulation, ways=columns.ways(df.schema))
+    frame.unpersist()
+
+
+def test_rows_are_released_by_all_tasks(
+    spark: SparkSession, rows: SampledRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejects one task that releases all rows because it is one that puts them in order."""
+    context = spark.sparkContext
+    context.setJobGroup("classes", "")
+    monkeypatch.setattr(simulate, "_judged", lambda ordered, *_, **__: {0: ordered.count()})
+    try:
+        assert classify(rows, "label", ("accuracy",), Laplace(epsilon=5.0)) == {0: 89}
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("classes")]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert max(stage.numCompletedTasks for stage in stages if stage) == TASKS
+
+
+def test_models_learn_from_the_known_third_alone(rows: SampledRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects a model that learnt from the rows of the check: labels there then change the choice.
+
+    Also rejects one that is tested on what it learnt, or on other texts than it says.
+    """
+    monkeypatch.setattr(simulate, "_ROUNDS", 4)
     of_check, label = F.col("third") == CHECKED_ON, F.col("row.label")
     others = {
         "as they are": label,
         "of their own": F.when(of_check, F.concat(F.lit("0"), label)).otherwise(label),
     }
-    classes = Classes(column="label", learnt=("accuracy", "accuracy_on_original"))
-    ways = columns.ways(df.schema)
 
-    def learnt(
-        frame: DataFrame, epsilon: float | None, *, original: bool = False
-    ) -> dict[int, dict[str, ClusterSums]]:
-        mechanism = None if epsilon is None else Laplace(epsilon=epsilon)
-        return classify(frame, simulation, ways, classes, mechanism, original=original)
+    def learnt(frame: DataFrame, epsilon: float | None, *, original: bool = False) -> dict[int, Sums]:
+        mechanism, names = epsilon and Laplace(epsilon=epsilon), ("accuracy", "accuracy_on_original")
+        return classify(replace(rows, frame=frame), "label", names, mechanism or None, original=original)
 
+    frame = rows.frame
     found = {
         kind: learnt(frame.withColumn(ROW, F.col(ROW).withField("label", other)), 4.0)
         for kind, other in others.items()
@@ -93,13 +85,12 @@ def test_models_learn_from_the_known_third_alone(
     bare = learnt(frame, 1e6)
     ceiling = learnt(frame, None, original=True)
     floor = learnt(frame, None)
-    frame.unpersist()
     first, other = ([sums.parts for sums in own[CHOSEN_ON].values()] for own in found.values())
     np.testing.assert_array_equal(other, first)
     checked = [own[CHECKED_ON]["accuracy"].ratio[0] for own in found.values()]
     assert checked[0] > checked[1] == 0.0
 
-    def shares(thirds: dict[int, dict[str, ClusterSums]]) -> list[float]:
+    def shares(thirds: dict[int, Sums]) -> list[float]:
         chosen, checked = thirds.values()
         return [float((chosen[n] + checked[n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")]
 

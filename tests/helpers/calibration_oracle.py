@@ -97,9 +97,9 @@ def guessed(transitions: Transitions, prior: np.ndarray) -> tuple[np.ndarray, np
     return own, won / max(transitions.runs // 2, 1)
 
 
-def sums_of_guesses(transitions: Transitions, grid: Grid, epsilon: float = 2.0) -> dict[str, object]:
+def sums_of_guesses(transitions: Transitions, grid: Grid) -> dict[str, object]:
     """What guessers win under both priors, of the first epsilon, as Spark gives it."""
-    sums: dict[str, object] = {"mechanism": grid.name, "epsilon": epsilon}
+    sums: dict[str, object] = {}
     for prior in PRIORS:
         weights = grid.weights(prior)
         own, won = (float(value[0]) / weights[0] for value in guessed(transitions, weights))
@@ -125,7 +125,6 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
     values = {
         "mechanisms": tuple(Laplace(epsilon=e) for e in (2.0, 40.0)),
         "estimator": "shared-ray",
-        "block_words": 512,
         "monotone": True,
         "search": among(vocabulary or words),
         "runs": 60,

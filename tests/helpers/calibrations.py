@@ -19,7 +19,6 @@ WEIGHTED = tuple(mechanism("mahalanobis:lambda=0.5", epsilon=e) for e in EPSILON
 TARGET = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "looks": 1, "mechanism": "laplace", "tried": []}
 MET = TARGET | {"epsilon": 3.25, "missed": 3.26, "measured": 0.48, "bound": 0.499}
 MET |= {"options": "--mechanism laplace --epsilon 3.25"}
-GAIN = {"mechanism": "mahalanobis:lambda=0.5", "baseline": "laplace", "epsilon": 4.0, "statistic": "n_w"}
 MATCH = {"n_w": "average", "other": {"mechanism": "tem", "epsilon": 7.0}, "value": 0.25}
 UNMET = TARGET | {"epsilon": None, "missed": 0.001, "measured": None, "bound": None, "options": None}
 
@@ -39,9 +38,8 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
                 if name in SINGLE:
                     row |= dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max"))
                 summary.append(key | {"statistic": name} | row | ({"mean": 0.0} if name == "unseen" else {}))
-            bars = {"n_w": [whole - 3, *[0] * 18, 3], "s_w": [0, whole, *[0] * 50]}
             top = [{"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE]
-            words.append(key | bars | {"top": top})
+            words.append(key | {"staying": 3, "top": top})
             examples += [
                 key | {"word": word, "output": output, "count": 10.0 + place}
                 for word in HOSTILE[:2]
@@ -54,7 +52,6 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
         "summary": summary,
         "words": words,
         "examples": examples,
-        "gains": [],
         "target": [],
         "matches": [],
     }

@@ -25,12 +25,6 @@ def chain(start: np.ndarray, follows: np.ndarray) -> BigramModel:
     )
 
 
-def without_context(lower: np.ndarray) -> BigramModel:
-    """A language in which every word is as likely after any other: (v + 1,) probabilities."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return BigramModel(lower=lower, back_off=np.ones(len(lower) + 1), keys=nothing, beyond=np.zeros(0))
-
-
 def emitting(law: np.ndarray) -> Emissions:
     """Emissions of a law P[output | word], (words, outputs)."""
     keys = np.arange(law.size)

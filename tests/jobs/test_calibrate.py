@@ -147,12 +147,9 @@ def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> Non
     assert sorted(facts["summary"], key=lambda r: (r["epsilon"], r["statistic"])) == summary.to_pylist()
     assert facts["embedding"]["fingerprint"] == ring.fingerprint
     assert (facts["runs"], facts["release_words"], facts["sample"]) == (RUNS, 64, 64)
-    (own,) = facts["mechanisms"]
-    assert (own["mechanism"], own["estimator"], own["blocks"]) == ("laplace", "shared-ray", 16)
-    assert own["neighbours"][0]["p50"] == pytest.approx(2 * math.sin(math.pi / 64), rel=1e-4)
+    assert facts["mechanisms"] == [{"mechanism": "laplace", "estimator": "shared-ray", "blocks": 16}]
     assert [g["configured_epsilon"] for g in facts["guarantee"]] == [*EPSILONS]
-    words = [(row["epsilon"], sum(row["n_w"]), len(row["top"])) for row in facts["words"]]
-    assert words == [(epsilon, 64, 12) for epsilon in EPSILONS]
+    assert sorted((row["epsilon"], len(row["top"])) for row in facts["words"]) == [(e, 12) for e in EPSILONS]
 
 
 # Several mechanisms
@@ -162,38 +159,21 @@ WEIGHTS = (0.0, 0.9)
 TABLES = {"calibration.json", "outputs", "summary", "words"}
 
 
-@pytest.fixture(scope="module")
-def plane64(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
-    """64 words of the plane, spread ten times wider along one axis than across it."""
-    return worlds.build(tmp_path_factory.mktemp("plane64"), worlds.uneven(64, 2))
-
-
-def test_mechanisms_are_measured_apart_and_gains_are_differences_of_batches(
-    spark: SparkSession, plane64: Embedding, tmp_path: Path
-) -> None:
-    """Each by the estimator that serves it."""
+def test_mechanisms_are_measured_apart(tmp_path: Path) -> None:
+    """Each by the estimator that serves it; 64 words, spread ten times wider along one axis than across."""
+    plane = worlds.build(tmp_path / "plane", worlds.uneven(64, 2))
     several = [mechanism("mahalanobis", epsilon=e, **{"lambda": w}) for w in WEIGHTS for e in EPSILONS]
     several += [mechanism("exponential", epsilon=e) for e in EPSILONS]
     given = [*(f"mahalanobis:lambda={w:g}" for w in WEIGHTS), "exponential"]
-    facts = run(plane64, tmp_path / "out", words=40, mechanism=given)
+    facts = run(plane, tmp_path / "out", words=40, mechanism=given)
     assert {name for name in names(tmp_path / "out") if not name.startswith(".")} == TABLES
     specs = list(dict.fromkeys(m.spec for m in several))
     kinds = [(own["mechanism"], own["estimator"]) for own in facts["mechanisms"]]
     assert kinds == list(zip(specs, ("shared-ray", "shared-ray", "exact"), strict=True))
     words = table(tmp_path / "out", "words")
-    means = {
-        (own["mechanism"], own["epsilon"]): own["n_w_mean"]
-        for own in words.group_by(["mechanism", "epsilon"]).aggregate([("n_w", "mean")]).to_pylist()
-    }
-    gains = [gain for gain in facts["gains"] if gain["statistic"] == "n_w"]
-    assert [(g["mechanism"], g["epsilon"]) for g in gains] == [(s, e) for s in specs[1:] for e in EPSILONS]
-    for gain in gains:
-        apart = means[gain["mechanism"], gain["epsilon"]] - means[specs[0], gain["epsilon"]]
-        assert gain["difference"] == pytest.approx(apart, rel=1e-9)
-        assert gain["low"] < gain["difference"] < gain["high"]
     for name, own in zip(specs[1:], (several[2:4], several[4:]), strict=True):
         found = without(words.filter(pa.compute.equal(words["mechanism"], name)), "posterior")
-        assert found == by_word(word_statistics(transitions(own, plane64, 40)), plane64, EPSILONS)
+        assert found == by_word(word_statistics(transitions(own, plane, 40)), plane, EPSILONS)
 
 
 # The folder
@@ -268,7 +248,7 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
     assert counts == {(epsilon, word): 4 for epsilon in (7.0, 9.0) for word in ("w01", "w60")}
     page = (place / "report.html").read_text(encoding="utf-8")
     assert "w60" in page and "The most frequent outputs" in page and "http://" not in page
-    assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 5
+    assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 2
 
 
 def test_examples_are_the_most_frequent_outputs(ring: Embedding) -> None:
@@ -286,7 +266,10 @@ def test_examples_are_the_most_frequent_outputs(ring: Embedding) -> None:
 
 
 def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
-    """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
+    """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2.
+
+    The command that is printed makes a release once the table and its column are filled in.
+    """
     pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
     arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2.8, 2.95, "--words", "all"]
     arguments += ["--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
@@ -296,15 +279,11 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     facts = json.loads((output / "calibration.json").read_text())
     (found,) = facts["target"]
     stays = 1.0 - math.exp(-found["epsilon"] / 2.0) / 2.0
-    assert stays <= 0.9
     assert 2.8 < found["epsilon"] < found["missed"] <= found["epsilon"] + 0.0101
-    assert found["measured"] <= found["bound"] <= 0.9 and found["looks"] == 1
+    assert stays <= 0.9 and found["measured"] <= found["bound"] <= 0.9 and found["looks"] == 1
     assert found["bound"] == pytest.approx(0.9, abs=0.015)
     assert abs(found["measured"] - stays) < 5 * math.sqrt(0.09 / 4000)
-    assert found["options"] == f"--mechanism laplace --epsilon {found['epsilon']:g}"
     assert {2.8, 2.95} <= {tried["epsilon"] for tried in found["tried"]}
-
-    # The command that is printed makes a release once the table and its column are filled in.
     release, verdict, path = (line for line in result.stdout.splitlines()[-5:] if line)
     assert path == f"Output: {output}"
     assert verdict.startswith(f"laplace: epsilon {found['epsilon']:g} meets max(n_w) <= 0.9 (95% confidence)")
@@ -319,16 +298,13 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
     assert summed[found["epsilon"]] == found["measured"]
     for name in ("words", "outputs", "summary"):
         assert set(table(output, name)["epsilon"].to_pylist()) == {*summed}
-    assert [g["configured_epsilon"] for g in facts["guarantee"]] == sorted(summed)
 
 
 def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    epsilons = (1.0, 12.5, 12.8, 1000.0)
+    """Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp."""
+    output, epsilons = tmp_path / "out", (1.0, 12.5, 12.8, 1000.0)
     given = {"mechanism": "exponential", "epsilon": epsilons, "compare": str(laplace)}
-    given["target"] = "mean(n_w) <= 0.3"
-    facts = run(ring, output, **given)
-    assert facts["mechanisms"][0]["estimator"] == "exact"
+    facts = run(ring, output, **given, target="mean(n_w) <= 0.3")
     (found,) = facts["target"]
     epsilons = tuple(sorted({*epsilons, found["epsilon"]}))
     package = transitions([mechanism("exponential", epsilon=e) for e in epsilons], ring, 64)
@@ -338,27 +314,20 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring: Embedding, laplace: 
     expected = [row["k_w"] for row in by_word(oracle.output_statistics(package), ring, epsilons)]
     assert outputs == pytest.approx(expected, rel=1e-6)
     assert outputs.min() >= 1.0  # of an output that hardly ever comes too
-    law = mechanism("exponential", epsilon=12.5).bind(ring, among(64)).probabilities(np.arange(64))  # type: ignore[attr-defined]
+
+    def law(epsilon: float) -> np.ndarray:
+        return mechanism("exponential", epsilon=epsilon).bind(ring, among(64)).probabilities(np.arange(64))  # type: ignore[attr-defined]
+
     rows = {row["statistic"]: row for row in facts["summary"] if row["epsilon"] == 12.5}
-    truth = oracle.risk(law, np.ones(64))
+    truth, own = oracle.risk(law(12.5), np.ones(64)), law(12.5)
     assert [rows["bayes_risk_uniform"][n] for n in ("mean", "low", "high")] == pytest.approx([truth] * 3)
-    posterior = (law * law / law.sum(axis=0)).sum() / 64
-    assert rows["deniability"]["mean"] == pytest.approx(1.0 / posterior)
-    # Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp.
+    assert rows["deniability"]["mean"] == pytest.approx(64 / (own * own / own.sum(axis=0)).sum())
     assert found["bound"] == found["measured"] <= 0.3
-    exact = [
-        estimator([mechanism("exponential", epsilon=e)], ring, search=among(64), runs=1)(
-            np.arange(64), block=0
-        )
-        for e in (found["epsilon"], found["missed"])
-    ]
-    met, missed = (word_statistics(t)["n_w"].to_numpy().mean() for t in exact)
+    met, missed = (np.diag(law(found[name])).mean() for name in ("epsilon", "missed"))
     assert met <= 0.3 < missed
-    assert len(facts["matches"]) == 4
-    for match in facts["matches"]:
-        assert match["other"]["epsilon"] in EPSILONS
-        assert match["epsilon"] is None or 1.0 <= match["epsilon"] <= 1000.0
-    assert any(match["epsilon"] for match in facts["matches"])
+    assert [match["other"]["epsilon"] for match in facts["matches"]] == [*EPSILONS, *EPSILONS]
+    at = [match["epsilon"] for match in facts["matches"] if match["epsilon"]]
+    assert at and all(1.0 <= epsilon <= 1000.0 for epsilon in at)
 
 
 @pytest.mark.parametrize(

@@ -6,37 +6,27 @@ import json
 import re
 import shlex
 from contextlib import nullcontext
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import estimator
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError
-from dptext_spark.evaluation.attackers import Knowledge
-from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
-from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import Totals
-from dptext_spark.evaluation.rows import Simulation
-from dptext_spark.evaluation.simulate import ATTACKED, SampledRows, third_of
+from dptext_spark.evaluation.simulate import ATTACKED, Counted, SampledRows, count_pairs, third_of
 from dptext_spark.jobs import evaluate
-from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.tables import partitioning
-from dptext_spark.text.policies import TextPolicy
 from tests.helpers.drawing import without_drawing
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import spark_settings, write_table
@@ -110,59 +100,6 @@ def thirds_of(spark: SparkSession) -> list[int]:
     return [row["third"] for row in rows.orderBy("id").collect()]
 
 
-@pytest.fixture(scope="module")
-def here(spark: SparkSession, small: Embedding) -> Comparison:
-    """The same rows and settings by the core, third by third and without Spark."""
-    simulation = Simulation(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small), seed=0)
-    thirds = np.array(thirds_of(spark))
-    ids = [np.flatnonzero(thirds == third) for third in range(3)]
-    texts = [pa.array([TEXTS[i] for i in own]) for own in ids]
-    first, *others = (simulation.corpus(own) for own in texts)
-    language = first + others[0] + others[1]
-    words, vocabulary = np.flatnonzero(language.words[:-1]), len(small.words)
-
-    def totals(mechanism: Mechanism | None, emissions: Emissions) -> Totals:
-        parts = (
-            Totals.simulate(
-                simulation,
-                simulation.read(texts[third]),
-                pa.array(ids[third]),
-                mechanism,
-                Knowledge.learn(first + others[third - 1], emissions),
-                versions=1 if mechanism is None else 2,
-            )
-            for third in (1, 2)
-        )
-        return reduce(add, parts)
-
-    floor = totals(None, Emissions.uniform(vocabulary, simulation.search.release_words))
-    outcomes = []
-    for mechanism in (Laplace(epsilon=5.0), Exponential(epsilon=5.0)):
-        estimated = estimator([mechanism], small, search=simulation.search, runs=60, seed=0)
-        emissions = Emissions.measured(estimated, words, vocabulary=vocabulary)
-        outcomes.append(
-            Outcome(
-                mechanism=mechanism,
-                search=simulation.search,
-                totals=totals(mechanism, emissions),
-                floor=floor,
-                error=emissions.mean_error(language),
-            )
-        )
-    return Comparison(outcomes=tuple(outcomes), before=others[0] + others[1])
-
-
-def test_the_numbers_are_the_cores(found: dict[str, Any], here: Comparison, undisturbed: Path) -> None:
-    """Rejects rows that are lost or counted twice, other noise, other emissions, and other pairs."""
-    for name, expected in (("risk", here.risk()), ("utility", here.utility())):
-        for row, other in zip(found[name], expected.to_pylist(), strict=True):
-            for key, value in other.items():
-                is_number = isinstance(value, float)
-                assert row[key] == (pytest.approx(value, rel=1e-9, abs=1e-9) if is_number else value)
-    for name in ("risk", "utility", "settings"):
-        assert pq.ParquetDataset(undisturbed / name).read().to_pylist() == found[name]
-
-
 def test_the_partitioning_and_the_batches_do_not_matter(
     spark: SparkSession,
     small: Embedding,
@@ -175,14 +112,12 @@ def test_the_partitioning_and_the_batches_do_not_matter(
     Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
     """
     tasks: list[int] = []
-    own = SampledRows.kept
 
-    def kept(self: SampledRows) -> SampledRows:
-        rows = self.frame.groupBy(F.spark_partition_id()).count().collect()
-        tasks.extend(row["count"] for row in rows)
-        return own(self)
+    def counted(rows: SampledRows) -> list[Counted]:
+        tasks.extend(row["count"] for row in rows.frame.groupBy(F.spark_partition_id()).count().collect())
+        return count_pairs(rows)
 
-    monkeypatch.setattr(SampledRows, "kept", kept)
+    monkeypatch.setattr(evaluate, "count_pairs", counted)
     monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
     monkeypatch.setattr(partitioning, "_TASKS_OF_CORE", 3)
     table = table_of(tmp_path / "in", 1)
@@ -193,6 +128,8 @@ def test_the_partitioning_and_the_batches_do_not_matter(
         assert other[name] == [row for row in found[name] if row["mechanism"] == "laplace"]
     assert other["sample"] == found["sample"]
     assert sum(tasks) == ROWS and len(tasks) >= 6 and max(tasks) <= ROWS // 3
+    for name in ("risk", "utility", "settings"):
+        assert pq.ParquetDataset(tmp_path / "out" / name).read().to_pylist() == other[name]
 
 
 def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
@@ -251,12 +188,13 @@ def test_words_and_parameters_are_varied_on_one_page(
     assert f"--release-words {chosen} " in answer["target"]["command"]
 
 
-def test_a_sample_is_always_the_same_and_a_public_corpus_teaches_less(
+def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(
     spark: SparkSession, small: Embedding, table: Path, tmp_path: Path
 ) -> None:
     """Rejects a share of the table, rows by their places, and a target or a corpus that makes other rows.
 
-    Also rejects a filter that leaves an evaluated row in, or another one out.
+    Also rejects a filter that leaves an evaluated row in, or another one out; rows that are lost or counted
+    twice, other noise, other emissions, and other pairs. A public corpus teaches less.
     """
     few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20}
     first = run(table, small, tmp_path / "a", **few, hold_out=True)
@@ -275,9 +213,16 @@ def test_a_sample_is_always_the_same_and_a_public_corpus_teaches_less(
     assert sorted(left) == sorted({*range(ROWS)} - evaluated)
 
     assert again["settings"][0]["recovered"] < first["settings"][0]["recovered"]
-    assert again["corpus"]["from"] == corpus
+    assert again["corpus"]["from"] == corpus and again["target"] is None
     assert again["corpus"]["words"] < first["corpus"]["words"]
-    assert again["target"] is None
+    own = [i for i, third in enumerate(thirds_of(spark)) if third and i in evaluated]
+    settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "corpus": sentences(15, 2)}
+    here = evaluate_here([TEXTS[i] for i in own], own, embedding=small, **settings)
+    for name, expected in (("risk", here.risk()), ("utility", here.utility())):
+        for row, other in zip(again[name], expected.to_pylist(), strict=True):
+            number = {k: v for k, v in other.items() if isinstance(v, float)}
+            assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
+            assert row | number == other
     strange = write_table(tmp_path / "strange.parquet", {"text": ["nothing known"]})
     with pytest.raises(InputError, match="no word of the embedding"):
         run(table, small, tmp_path / "none", **few, target=None, public_corpus=str(strange))
@@ -304,13 +249,12 @@ def test_labels_and_authors_come_with_floors_and_ceilings(
     columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
     table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
 
-    def learnt(frame: Any, _: Any, __: Any, classes: Any, mechanism: Any, *, original: bool = False) -> Any:
-        of_class = F.count(F.col(f"row.{classes.column}")).alias("given")
-        rows = {row["third"]: row["given"] for row in frame.groupBy("third").agg(of_class).collect()}
+    def learnt(rows: Any, column: str, names: Any, mechanism: Any, *, original: bool = False) -> Any:
+        of_class = F.count(F.col(f"row.{column}")).alias("given")
+        given = {row["third"]: row["given"] for row in rows.frame.groupBy("third").agg(of_class).collect()}
         right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
-        names = [name for name in classes.learnt if name]
         return {
-            third: {name: ClusterSums.of_rows(right + n, rows[third]) for n, name in enumerate(names)}
+            third: {name: ClusterSums.of_rows(right + n, given[third]) for n, name in enumerate(names)}
             for third in ATTACKED
         }
 
@@ -340,10 +284,9 @@ def test_labels_and_authors_come_with_floors_and_ceilings(
 
 def test_no_word_of_a_text_leaves_the_job(undisturbed: Path) -> None:
     """Rejects a page or facts with a word of a text."""
-    for name in ("evaluation.json", "report.html"):
-        text = re.sub(r"data:image/png;base64,[^\"]+", "", (undisturbed / name).read_text())
-        assert not re.search(r"\bw\d+\b|strange", text), name
-    page = re.sub(r"</?span>", "", (undisturbed / "report.html").read_text())
+    page = re.sub(r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text())
+    for text in (page, (undisturbed / "evaluation.json").read_text()):
+        assert not re.search(r"\bw\d+\b|strange", text)
     assert "dptext privatize --input" in page and "Checked on" in page and page.count("<img ") == 2
     assert {file.stem for file in (undisturbed / "plots").iterdir()} == {"kept", "similarity"}
 

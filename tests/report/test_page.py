@@ -21,7 +21,7 @@ from tests.helpers.page import Page, drawn
 
 HOSTILE = "$\\frac{<b>$"
 FIGURES = {
-    "calibration": ["n_w", "n_w_histogram", "neighbours", "s_w", "s_w_histogram"],
+    "calibration": ["n_w", "s_w"],
     "evaluation": ["kept", "similarity"],
 }
 

@@ -292,9 +292,7 @@ WEAKER: list[tuple[dict[str, Any], list[str]]] = [
     ({"policy": {**SAFE, "oov": "drop"}}, []),
     *(  # also under another spelling of the column's name
         ({"policy": {**SAFE, option: policy}, "columns": ("Text",)}, [f"{passes} of column Text"])
-        for (option, _, policy), passes in (
-            (given.partition("="), passes) for given, passes in PASSES.items()
-        )
+        for (option, policy), passes in PASSES.items()
     ),
     ({"columns": ("new",), "policy": {**SAFE, "protect": "content"}}, []),
     ({"columns": ("new",), "kept": ("TEXT",)}, ["column TEXT"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from scipy import special
 from scipy.spatial import distance
 
 from dptext_spark import mechanisms
+from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace, VolumeLaw
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
 from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, HyperbolicIcdm, Mahalanobis, Mechanism, mechanism
+from dptext_spark.mechanisms.projected import ProjectionParameters
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 from tests.helpers.worlds import among
@@ -167,19 +170,31 @@ def test_each_word_at_its_own_epsilon(spec: str, world: Embedding) -> None:
 # What is promised
 
 
+LAWS: dict[str, Callable[[int, float, float | None], LossLaw]] = {
+    "hyperbolic": lambda n, epsilon, _: VolumeLaw(dimension=n, epsilon=epsilon),
+    "hyperbolic-icdm": lambda n, epsilon, _: LebesgueLaw(dimension=n, epsilon=epsilon - n),
+    "exponential": lambda _, epsilon, truncate: BoundedRange(epsilon=epsilon, truncation=truncate),
+}
+"""Of losses, by dimension, proven epsilon and truncation; Laplace's in all other mechanisms."""
+
+
 @contract
 def test_guarantees_are_complete(spec: str, world: Embedding) -> None:
     """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words.
 
-    And the paper's epsilon for its noise in the ball, which costs more.
+    And the paper's epsilon for its noise in the ball, which costs more, and losses of another dimension.
     """
     configured = mechanism(spec, epsilon=2.5)
     guarantee, title = configured.guarantee(world), configured.title
     assert (guarantee.mechanism, guarantee.configured_epsilon, guarantee.delta) == (title, 2.5, 0.0)
     assert guarantee.epsilon >= 2.5  # a proof may give less than was asked for, never more
     assert guarantee.fingerprint == world.fingerprint
+    n, truncate = world.dimension, getattr(configured, "truncate", None)
+    n = configured.rows(n) if isinstance(configured, ProjectionParameters) else n
+    law = LAWS.get(configured.name, lambda n, e, _: SphericalLaplace(dimension=n, epsilon=e))
+    assert guarantee.law == law(n, guarantee.epsilon, truncate)
     for far in (0.0, 0.3, 1.0, 7.0):
-        counted = min(far, getattr(configured, "truncate", None) or math.inf)
+        counted = min(far, truncate or math.inf)
         assert guarantee.loss(far) == pytest.approx(guarantee.epsilon * counted, rel=1e-15)
         assert guarantee.law.bound(far) == pytest.approx(guarantee.loss(far), rel=1e-12)
     assert guarantee.delta_num is not None

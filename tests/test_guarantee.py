@@ -66,7 +66,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
     guarantee = Laplace(epsilon=4.0).guarantee(world)
     far, law = guarantee.distances, SphericalLaplace(dimension=20, epsilon=4.0)
-    assert far is not None
     losses = {loss["from"]: loss for loss in guarantee.losses()}
     away = [far.nearest, far.tenth, far.hundredth, far.largest, far.nearest, far.nearest]
     stated = [(loss["distance"], loss["words"]) for loss in losses.values()]

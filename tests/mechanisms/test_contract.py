@@ -197,7 +197,6 @@ def test_guarantees_are_complete(spec: str, world: Embedding) -> None:
         counted = min(far, truncate or math.inf)
         assert guarantee.loss(far) == pytest.approx(guarantee.epsilon * counted, rel=1e-15)
         assert guarantee.law.bound(far) == pytest.approx(guarantee.loss(far), rel=1e-12)
-    assert guarantee.delta_num is not None
     assert 0.0 < guarantee.delta_num < 1e-8 and 10 <= guarantee.noise_bits <= 52
     stored, described = json.loads(json.dumps(guarantee.to_json(), allow_nan=False)), guarantee.describe()
     found = [stored[name] for name in ("delta_num", "noise_bits", "words")]
@@ -295,7 +294,6 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 def test_noise_keeps_the_bits_that_are_stated(thin: Embedding, weight: float, epsilon: float) -> None:
     """Rejects "at least 30" where an eigenvalue is 10^-9, and where noise is short."""
     n, words, space = 300, np.arange(400), thin.space
-    assert isinstance(space, EuclideanSpace)
     configured = Mahalanobis(epsilon=epsilon, **{"lambda": weight})
     uniforms = np.random.default_rng(3).random((400, n + 1))
     uniforms[:, 0] = 0.5

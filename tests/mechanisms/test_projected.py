@@ -213,7 +213,6 @@ def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float)
 def test_good_options() -> None:
     given: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
     options = VectorsOptions.of(given | {"seed": 3, "name": None})
-    assert isinstance(options, VectorsOptions)
     assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
     paths = (options.projection_path, options.report_path, options.public_report_path)
     assert paths == ("out.projection.json", "out.private/report.json", "out.release.json")

@@ -155,7 +155,6 @@ def test_rows(line: Embedding) -> None:
     """Rejects numbers of one word, and those of the other length."""
     lengths = {"median": 2, "longest": 31, "sample": None}
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
-    assert guarantee.distances is not None
     near, found = guarantee.distances.nearest, facts.row_lengths(lengths, guarantee, None)
     named = zip(found["losses"], found["said"], ("median", "longest"), (2, 31), strict=True)
     for loss, said, name, words in named:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
@@ -308,7 +309,7 @@ def noise_of(configured: Mechanism, world: Embedding, wrong: Wrong) -> Seen:
 # Outputs
 
 CALL, COIN = "mechanisms.noisy:NoisyNearest.__call__", "mechanisms.noisy:vickrey_probability"
-DRAW, ROUND = (f"mechanisms.exponential:ExponentialChoice.{name}" for name in ("__call__", "round"))
+DRAW, TRY = (f"mechanisms.exponential:ExponentialChoice.{name}" for name in ("__call__", "round"))
 
 
 def _redrawn(real: Any, self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
@@ -336,15 +337,7 @@ def of_uniforms(part: str, change: Callable[[np.ndarray, np.ndarray], None]) -> 
 
 def from_before(part: str, place: int) -> Wrong:
     """Every second token has one uniform of the token before."""
-
-    def change(words: np.ndarray, uniforms: np.ndarray) -> None:
-        uniforms[1::2, place] = uniforms[: len(uniforms) // 2 * 2 : 2, place]
-
-    return of_uniforms(part, change)
-
-
-def _one_for_both(words: np.ndarray, uniforms: np.ndarray) -> None:
-    uniforms[:, -1] = uniforms[:, 0]
+    return of_uniforms(part, lambda _, u: np.copyto(u[1::2, place], u[: len(u) // 2 * 2 : 2, place]))
 
 
 CHOICES = {
@@ -355,7 +348,7 @@ VICKREY = {
     "drops the true word": drawing(CALL, _never_itself),
     "ratio upside down": Wrong(COIN, lambda real: lambda t, distances: real(t, distances[:, ::-1])),
     "t 0.05 too large": Wrong(COIN, lambda real: lambda t, distances: real(t + 0.05, distances)),
-    "coin and length share a uniform": of_uniforms(CALL, _one_for_both),
+    "coin and length share a uniform": of_uniforms(CALL, lambda _, u: np.copyto(u[:, -1], u[:, 0])),
 }
 
 
@@ -370,15 +363,6 @@ def by_table(law: oracles.Law) -> Wrong:
     return drawing(DRAW, draw)
 
 
-def _overlapping(words: np.ndarray, uniforms: np.ndarray) -> None:
-    for first in range(3, uniforms.shape[1] - SEED_UNIFORMS, 3):
-        uniforms[:, first : first + 3] = uniforms[:, first // 3 : first // 3 + 3].copy()
-
-
-def _one_acceptance(words: np.ndarray, uniforms: np.ndarray) -> None:
-    uniforms[:, 2:-SEED_UNIFORMS:3] = uniforms[:, 2:3]
-
-
 def _later(words: np.ndarray, uniforms: np.ndarray) -> None:
     """No first round accepts what a part of word 6's tokens are offered."""
     uniforms[np.flatnonzero(words == 6)[::6], :-SEED_UNIFORMS] = MOST
@@ -390,52 +374,49 @@ SHORT = Wrong(
 LATER, NO_MORE = of_uniforms(DRAW, _later), Wrong("mechanisms.exponential:_MORE", lambda real: 0)
 ROUNDS = {
     "accepts all": Wrong(
-        ROUND,
+        TRY,
         lambda real: lambda *given: real(*given[:-1], np.where([False, False, True], 1e-300, given[-1])),
     ),
     "proposed by a shorter list": Wrong(
-        ROUND,
+        TRY,
         lambda real: lambda self, lists, *rest: real(self, replace(lists, radii=0.9 * lists.radii), *rest),
     ),
-    "one acceptance for all rounds": of_uniforms(DRAW, _one_acceptance),
-    "overlapping rounds": of_uniforms(DRAW, _overlapping),
+    "one acceptance for all rounds": of_uniforms(
+        DRAW, lambda _, u: np.copyto(u[:, 2:-SEED_UNIFORMS:3], u[:, 2:3])
+    ),
+    "overlapping rounds": of_uniforms(
+        DRAW, lambda _, u: np.copyto(u[:, :48], sliding_window_view(u, 3, axis=1)[:, :16].reshape(-1, 48))
+    ),
 }
 # The least that shows that lists are short, and leave words to propose that are not all alike.
 ACCEPTS = some(ROUNDS, "accepts all")
 TABLES = {name: by_table(law) for name, law in oracles.WRONG_LAWS.items()}
 FAR_SHARED = {"a far word shared with the token before": from_before(DRAW, 1)}
-T, WHOLE, TRUNCATED = "select=vickrey,t=0.3", "exponential", "exponential:truncate=1.2"
-ROUND_BALL = "ball of eight"
+T, WHOLE, TRUNCATED = "select=vickrey,t=0.3", "exponential", "exponential:truncate"
+ROUND, TABLE = "ball of eight", by_table(oracles.exponential_law)
+DELTA, ROOT = some(DELTAS, "Delta 5 % too large"), some(MIXTURES, "renormalised after the root")
 
 OUTPUTS: dict[str, Case] = {
     "laplace": case("laplace", "plane", some(LENGTHS, "epsilon 5 % too large"), CHOICES, epsilon=2.0),
     "laplace-vickrey": case(f"laplace:{T}", "plane", VICKREY, epsilon=2.0),
-    "mahalanobis-vickrey": case(
-        f"mahalanobis:lambda=0.7,{T}", "plane", some(MIXTURES, "renormalised after the root"), epsilon=2.0
-    ),
-    "projection-vickrey": case(
-        f"projection:dimension=2,{T}", "space", some(DELTAS, "Delta 5 % too large"), epsilon=2.5
-    ),
+    "mahalanobis-vickrey": case(f"mahalanobis:lambda=0.7,{T}", "plane", ROOT, epsilon=2.0),
+    "projection-vickrey": case(f"projection:dimension=2,{T}", "space", DELTA, epsilon=2.5),
     "hyperbolic": case("hyperbolic", "disc", some(BALL, CLOSE, ORIGIN), epsilon=1.7),
     "icdm-vickrey": case(f"hyperbolic-icdm:{T}", "disc", some(VICKREY, "ratio upside down"), epsilon=1.2),
     "exponential": case(WHOLE, "eight", epsilon=1.5),
-    "truncated": case(TRUNCATED, "eight", TABLES, epsilon=1.5),
-    "truncated, another sampler": case(
-        TRUNCATED, "eight", planted=(by_table(oracles.exponential_law),), epsilon=1.5
-    ),
-    "all far": case("exponential:truncate=0.5", "eight", FAR_SHARED, epsilon=1.5),
+    "truncated": case(f"{TRUNCATED}=1.2", "eight", TABLES, epsilon=1.5),
+    "truncated, another sampler": case(f"{TRUNCATED}=1.2", "eight", planted=(TABLE,), epsilon=1.5),
+    "all far": case(f"{TRUNCATED}=0.5", "eight", FAR_SHARED, epsilon=1.5),
     "short lists": case(WHOLE, "eight", ROUNDS, planted=(SHORT,), epsilon=1.5),
-    "short lists, truncated": case(
-        "exponential:truncate=2.6", "eight", ACCEPTS, planted=(SHORT,), epsilon=1.5
-    ),
+    "short lists, truncated": case(f"{TRUNCATED}=2.6", "eight", ACCEPTS, planted=(SHORT,), epsilon=1.5),
     "later rounds": case(WHOLE, "eight", planted=(SHORT, LATER), epsilon=1.5),
     "no rounds": case(WHOLE, "eight", planted=(SHORT, LATER, NO_MORE), epsilon=1.5),
-    "in the ball": case(TRUNCATED, ROUND_BALL, epsilon=1.5),
-    "short lists in the ball": case(WHOLE, ROUND_BALL, ACCEPTS, planted=(SHORT,), epsilon=1.5),
+    "in the ball": case(f"{TRUNCATED}=1.2", ROUND, epsilon=1.5),
+    "short lists in the ball": case(WHOLE, ROUND, ACCEPTS, planted=(SHORT,), epsilon=1.5),
     "short lists in the ball, truncated": case(
-        "exponential:truncate=3.2", ROUND_BALL, ACCEPTS, planted=(SHORT,), epsilon=1.5
+        f"{TRUNCATED}=3.2", ROUND, ACCEPTS, planted=(SHORT,), epsilon=1.5
     ),
-    "no rounds in the ball": case(WHOLE, ROUND_BALL, planted=(SHORT, LATER, NO_MORE), epsilon=1.5),
+    "no rounds in the ball": case(WHOLE, ROUND, planted=(SHORT, LATER, NO_MORE), epsilon=1.5),
 }
 
 

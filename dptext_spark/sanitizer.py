@@ -32,31 +32,19 @@ _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCounts(Counts[CountT]):
-    """What was done to the tokens of a column.
-
-    Attributes:
-        tokens: All tokens: those replaced, unchanged, unprotected, out of the vocabulary and blank.
-        replaced: Tokens perturbed into another word.
-        unchanged: Tokens perturbed into themselves.
-        unprotected: Tokens released as they are because the policy leaves them out.
-        out_of_vocabulary: Tokens outside the vocabulary, treated by the policy.
-        blank: Null or empty elements of a token column, passed as they are.
-        dropped: Tokens outside the vocabulary that the policy leaves out.
-        kept_characters: Characters that the layout lets pass between words, single spaces apart.
-        kept_capitals: Released words that the layout gives the capitals of the tokens in their places.
-    """
+    """What was done to the tokens of a column."""
 
     shown = ("tokens", "dropped")
 
-    tokens: CountT
-    replaced: CountT
-    unchanged: CountT
-    unprotected: CountT
-    out_of_vocabulary: CountT
-    blank: CountT
-    dropped: CountT
-    kept_characters: CountT
-    kept_capitals: CountT
+    tokens: CountT  # the sum of the next five
+    replaced: CountT  # perturbed into another word
+    unchanged: CountT  # perturbed into themselves
+    unprotected: CountT  # released as they are because the policy leaves them out
+    out_of_vocabulary: CountT  # treated by the policy
+    blank: CountT  # null or empty elements of a token column, passed as they are
+    dropped: CountT  # tokens outside the vocabulary that the policy leaves out
+    kept_characters: CountT  # that the layout lets pass between words, single spaces apart
+    kept_capitals: CountT  # released words that the layout gives the capitals of the tokens in their places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +60,11 @@ class Sanitizer:
     """Sanitizes columns of one release; small and picklable, it binds its mechanism when it is first used.
 
     What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
-
-    Attributes:
-        release: What is released and how.
-        noise: The release's noise, of a derived key: the user's stays on the driver.
     """
 
     counts: ClassVar = TokenCounts
     release: Release
-    noise: ReleaseNoise = field(repr=False)
+    noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
 
     @classmethod
     def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
@@ -151,12 +135,8 @@ class Sanitizer:
     ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
         """Give what :meth:`sanitize`, with the same arguments, draws the noise of each value from.
 
-        Yields:
-            For each value its content, and the secret key of its noise. Two values have one key if and only
-            if they get the same noise, and then they have the same tokens in the same places.
-
-        Raises:
-            InputError: As :meth:`sanitize` does.
+        That is for each value its content, and the secret key of its noise. Two values have one key if and
+        only if they get the same noise, and then they have the same tokens in the same places.
         """
         values = as_arrow(values, f"Column {column}")
         for run in self._runs(values, ids, column, **of_rows):

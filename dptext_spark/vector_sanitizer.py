@@ -25,21 +25,13 @@ from dptext_spark.text.tokens import PLAIN, Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class VectorCounts(Counts[CountT]):
-    """What was done to the rows of a column.
+    """What was done to the rows of a column."""
 
-    Attributes:
-        released: 1 for a released vector.
-        null: 1 for a row that is null and stays so.
-        wordless: 1 for a text without any known token, released as the zero vector.
-        known: Tokens of a text that its average is over.
-        unknown: Tokens of a text outside the vocabulary, left out of it.
-    """
-
-    released: CountT
-    null: CountT
-    wordless: CountT
-    known: CountT
-    unknown: CountT
+    released: CountT  # 1 for a released vector
+    null: CountT  # 1 for a row that is null and stays so
+    wordless: CountT  # 1 for a text without any known token, released as the zero vector
+    known: CountT  # tokens of a text that its average is over
+    unknown: CountT  # tokens of a text outside the vocabulary, left out of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +42,8 @@ class ReleasedVectors:
     counts: VectorCounts[NDArray[np.int64]]
 
 
-_Inputs: TypeAlias = tuple[
-    NDArray[np.float64], Iterable[tuple[bytes | memoryview, ...]], dict[str, NDArray[np.int64]]
-]
+_Content: TypeAlias = tuple[bytes | memoryview, ...]
+_Inputs: TypeAlias = tuple[NDArray[np.float64], Iterable[_Content], dict[str, NDArray[np.int64]]]
 """Of rows that are not null: vectors (t, n), content for the noise, and counters that only texts have."""
 
 
@@ -61,28 +52,18 @@ class VectorSanitizer:
     """Releases columns of vectors, or of texts as averages of their words' vectors.
 
     What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
-
-    Attributes:
-        mechanism: For the columns' vectors.
-        noise: The release's noise, of the mechanism's law.
-        embedding: The words' vectors, for columns of texts.
-        tokenizer: Of texts; joined words of the vocabulary are one token each.
     """
 
     mechanism: VectorNoise
-    noise: ReleaseNoise = field(repr=False)
-    embedding: Bundle | None = None
-    tokenizer: Tokenizer = PLAIN
+    noise: ReleaseNoise = field(repr=False)  # of the mechanism's law
+    embedding: Bundle | None = None  # the words' vectors, for columns of texts
+    tokenizer: Tokenizer = PLAIN  # of texts; joined words of the vocabulary are one token each
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
         """Release rows of one column; for ids and column see :meth:`Sanitizer.sanitize`.
 
-        Args:
-            values: Lists of floats, or texts where there is an embedding; null stays null. They become lists
-                of the input's type, or of float32 for texts.
-
-        Raises:
-            InputError: Types, lengths or numbers are wrong, a vector is too long, or an id is null.
+        Values are lists of floats, or texts where there is an embedding; null stays null. They become lists
+        of the input's type, or of float32 for texts.
         """
         row_ids, kind = id_bytes(ids), values.type
         if len(row_ids) != len(values):

@@ -1,4 +1,4 @@
-"""Bounds as they are printed: never below themselves."""
+"""Bounds as they are printed: never below themselves. And the binomial ones, as they are computed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from dptext_spark.accounting.composition import loss_beyond
 from dptext_spark.accounting.laws import SphericalLaplace
+from dptext_spark.binomial import lower_limit, upper_limit
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import WEAK_LOSS, factor, rounded_up
 from dptext_spark.mechanisms import Laplace
@@ -45,6 +47,13 @@ def test_bounds_and_factors_are_printed_so_that_a_person_can_feel_them() -> None
     assert {loss: factor(loss) for loss in factors} == factors
 
 
+@pytest.mark.parametrize(("hits", "runs"), [(0, 10), (10, 10), (3, 10), (412, 20_000), (19_999, 20_000)])
+def test_binomial_bounds_are_those_of_clopper_and_pearson(hits: int, runs: int) -> None:
+    exact = stats.binomtest(hits, runs).proportion_ci(0.998, method="exact")
+    found = [float(limit(hits, runs, 0.001)) for limit in (lower_limit, upper_limit)]
+    assert found == pytest.approx([exact.low, exact.high], rel=1e-9)
+
+
 # Losses but for a small probability
 
 
@@ -56,14 +65,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 
 def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
     guarantee = Laplace(epsilon=4.0).guarantee(world)
-    far = guarantee.distances
-    assert far is not None
+    far, law = guarantee.distances, SphericalLaplace(dimension=20, epsilon=4.0)
     losses = {loss["from"]: loss for loss in guarantee.losses()}
     away = [far.nearest, far.tenth, far.hundredth, far.largest, far.nearest, far.nearest]
-    assert [(loss["distance"], loss["words"]) for loss in losses.values()] == [
-        *zip(away, [1, 1, 1, 1, 10, 100], strict=True)
-    ]
-    law = SphericalLaplace(dimension=20, epsilon=4.0)
+    stated = [(loss["distance"], loss["words"]) for loss in losses.values()]
+    assert stated == [*zip(away, [1, 1, 1, 1, 10, 100], strict=True)]
     for loss in losses.values():
         assert loss["pure"] == pytest.approx(4.0 * loss["distance"] * loss["words"])
         for delta in (1e-6, 1e-9):
@@ -71,15 +77,14 @@ def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
             assert loss[f"{delta:g}"] == expected < loss["pure"]
     computed = loss_beyond.cache_info().misses
     assert guarantee.to_json()["losses"] == list(losses.values())
-    described = guarantee.describe()
+    described, nearest = guarantee.describe(), losses["its nearest word"]
     assert "the bounds of all words that may differ add up" in described
     assert loss_beyond.cache_info().misses == computed  # once, for all that states them
-    nearest = losses["its nearest word"]
     shown = [factor(nearest[name]) for name in ("1e-06", "1e-09", "pure")]
     assert f"away: {shown[0]} or {shown[1]}; worst case {shown[2]}" in described
-    summary = guarantee.summary().splitlines()
-    assert len(summary) == 3 and f"at most {shown[0]} (except with probability 1e-06)" in summary[1]
-    assert summary[2].startswith(f"Worst case: {shown[2]}.")
+    _, bound, worst = guarantee.summary().splitlines()
+    assert f"at most {shown[0]} (except with probability 1e-06)" in bound
+    assert worst.startswith(f"Worst case: {shown[2]}.")
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,6 @@ def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: p
     assert (found.facts["unprotected"], found.facts["out_of_vocabulary"]["tokens"]) == (2, 1)
 
 
-def test_a_sentence_from_standard_input(attempt: Callable[..., Result]) -> None:
-    """So that it need not be in the shell's history."""
-    for arguments in ([], ["-"]):
-        result = attempt(*arguments, *LAPLACE, "1e6", stdin="jazz in boston\n")
-        assert result.output.splitlines()[-1].endswith("jazz in boston"), result.output
-    assert "no sentence to try" in attempt(" ", *LAPLACE, 5).output
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -87,25 +79,27 @@ def test_what_is_wrong_is_said(attempt: Callable[..., Result], arguments: str, m
     assert result.exit_code == 2
     assert re.search(message, result.output), result.output
     assert SENTENCE not in result.output
+    assert "no sentence to try" in attempt(" ", *LAPLACE, 5).output
 
 
-def test_the_report_as_json_and_what_is_counted(attempt: Callable[..., Result]) -> None:
+def test_standard_input_the_report_as_json_and_what_is_counted(attempt: Callable[..., Result]) -> None:
+    """A sentence that is piped need not be in the shell's history; a line is no wider than the terminal.
+
+    Rejects a break inside the first columns, and words that are lost at a break.
+    """
+    for arguments in ([], ["-"]):
+        result = attempt(*arguments, *LAPLACE, "1e6", stdin="jazz in boston\n")
+        assert result.output.splitlines()[-1].endswith("jazz in boston"), result.output
     result = attempt(SENTENCE + " Zzyzx", *LAPLACE, "1e6", 5, "--json")
     value: dict[str, Any] = json.loads(result.stdout)
     assert (value["words"], value["out_of_vocabulary"]) == (6, {"policy": "mask", "tokens": 1})
     assert [draw["epsilon"] for draw in value["draws"]] == [5.0] * 3 + [1e6] * 3
-    assert value["draws"][-1]["text"] == f"{SENTENCE} [MASK]"
-    assert value["draws"][-1]["replaced"] == 0.0
+    assert (value["draws"][-1]["text"], value["draws"][-1]["replaced"]) == (f"{SENTENCE} [MASK]", 0.0)
     said = attempt(SENTENCE + " Zzyzx", *LAPLACE, 5, "--protect", "content").output
     assert said.splitlines()[0] == "6 words, 1 outside the vocabulary (mask), 2 not protected."
-
-
-def test_a_line_is_no_wider_than_the_terminal(attempt: Callable[..., Result]) -> None:
-    """Rejects a break inside the first columns, and words that are lost at a break."""
     sentence = " ".join([SENTENCE] * 4)
     lines = attempt(sentence, *LAPLACE, "1e6", "--draws", 1, columns=60).output.splitlines()[3:]
-    assert len(lines) > 2 and max(map(len, lines)) <= 60
-    assert lines[0].startswith("laplace")
+    assert len(lines) > 2 and max(map(len, lines)) <= 60 and lines[0].startswith("laplace")
     assert " ".join(" ".join(lines).split("%")[1].split()) == sentence
 
 

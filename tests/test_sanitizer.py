@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -110,15 +109,14 @@ def test_only_released_words_come_out(small: Embedding, count: int | None) -> No
 
 @pytest.mark.statistical
 def test_random_words_are_uniform_over_the_release_vocabulary(small: Embedding) -> None:
-    """Chi-square, 10^-4 false alarms; the mutants are drawn with a stream of their own."""
+    """Chi-square, 10^-4 false alarms; the mutant is drawn with a stream of its own."""
     done = sanitize(private(small, oov="random", words=50), ["zyx " * 500] * 40)
     words = [word for text in done.values.to_pylist() for word in text.split()]
     seen = np.array([words.count(name) for name in worlds.words(50)])
     assert seen.sum() == len(words) == 20_000  # none outside
     assert stats.chisquare(seen).pvalue > 1e-4
-    uniforms = np.random.default_rng(0).random(20_000)
-    for mutant in (uniforms * 49, np.rint(uniforms * 49), 1 + uniforms * 49, 50 * uniforms**1.1):
-        assert stats.chisquare(np.bincount(mutant.astype(int), minlength=50)).pvalue < 1e-6
+    mutant = (50 * np.random.default_rng(0).random(20_000) ** 1.1).astype(int)
+    assert stats.chisquare(np.bincount(mutant)).pvalue < 1e-6
     assert len(set(done.values.to_pylist())) == 40  # no function of the word's place alone
 
 
@@ -127,23 +125,14 @@ def test_two_release_vocabularies_do_not_show_which_words_are_unknown(small: Emb
 
     Rejects one uniform for both sizes, as it was, and one for each: nearly all unknown words change then.
     """
-    names = {name: place for place, name in enumerate(worlds.words(200))}
-
-    def moved(text: str) -> float:
-        """The share of words that are among 150, and are others in the release among 150."""
-        half = Laplace(epsilon=0.5)
+    half, fewest = Laplace(epsilon=0.5), {*worlds.words(150)}
+    for text in ("zyx " * 2000, " ".join(worlds.words(200) * 10)):
         more, fewer = (
             words_of(sanitize(private(small, half, oov="random", words=n), [text])) for n in (200, 150)
         )
-        both = [(a, b) for a, b in zip(more, fewer, strict=True) if names[a] < 150]
+        both = [(a, b) for a, b in zip(more, fewer, strict=True) if a in fewest]
         assert len(both) > 1000 and len(set(both)) > 100
-        return sum(a != b for a, b in both) / len(both)
-
-    assert moved("zyx " * 2000) == moved(" ".join(worlds.words(200) * 10)) == 0.0
-    uniforms = np.random.default_rng(0).random((2, 2000))
-    for other in (0, 1):
-        more, fewer = (uniforms[0] * 200).astype(int), (uniforms[other] * 150).astype(int)
-        assert np.mean((more != fewer)[more < 150]) > 0.9
+        assert all(a == b for a, b in both)
 
 
 @pytest.mark.parametrize(
@@ -336,8 +325,7 @@ def test_the_sizes_of_inner_blocks_do_not_matter(
     monkeypatch.setattr(sanitizer_module, "CHUNK", chunk)
     done = sanitize(release, texts, slots=slots)
     assert done.values.equals(expected.values)
-    for name in TokenCounts.names():
-        np.testing.assert_array_equal(getattr(done.counts, name), getattr(expected.counts, name))
+    np.testing.assert_equal(vars(done.counts), vars(expected.counts))
 
 
 def test_policies_and_layouts_do_not_change_the_noise_of_other_words(
@@ -378,34 +366,6 @@ def test_another_context_is_another_draw(small: Embedding) -> None:
     ):
         done = release.sanitize(pa.array([content]), pa.array([number]), column=column)
         assert np.mean([a == b for a, b in zip(first, words_of(done), strict=True)]) < 0.5
-
-
-def test_a_changed_row_is_seen_and_spends_epsilon_for_all_its_words(
-    plane: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What two releases under one key and label show: enumerated, and measured on 5,000 rows.
-
-    A row that did not change comes out equal, one of whose words became its nearest hardly ever: the event
-    "equal" loses many times what one word's bound says. Rejects noise without the text in its context, which
-    changed words would share. False alarms: 1e-9.
-    """
-    mechanism, rows = Exponential(epsilon=1.0), 5_000
-    before, after = "w0 w1 w2 w3", "w0 w1 w2 w5"
-    bound = mechanism.guarantee(plane).loss(float(np.linalg.norm(plane.vectors[3] - plane.vectors[5])))
-    chances = mechanism.bind(plane, ExactSearch.over(plane)).probabilities(np.arange(6))
-    pairs = zip(before.split(), after.split(), strict=True)
-    equal = np.prod([chances[int(a[1:])] @ chances[int(b[1:])] for a, b in pairs])
-
-    def stayed(text: str) -> int:
-        """How many rows come out as the row before did."""
-        outputs = [sanitize(private(plane, mechanism), [t] * rows).values for t in (before, text)]
-        return int(pc.sum(pc.equal(*outputs)).as_py())
-
-    assert stayed(before) == rows  # in both releases: the event is certain
-    assert stats.binomtest(stayed(after), rows, equal).pvalue > 1e-9
-    assert -np.log(equal) > 4.0 * bound
-    monkeypatch.setattr(ColumnNoise, "row_key", lambda self, row_id, content: ROW_KEY(self, row_id, ()))
-    assert stats.binomtest(stayed(after), rows, equal).pvalue < 1e-9
 
 
 # Hostile tables

@@ -56,14 +56,11 @@ class LossLaw(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RadialLaw(LossLaw):
-    """Noise of a random length in a direction of the sphere in n dimensions, independent of each other.
-
-    ``cells`` of length and of cosine are what the noise is cut into.
-    """
+    """Noise of a random length in a direction of the sphere in n dimensions, independent of each other."""
 
     dimension: int
     epsilon: float
-    cells: tuple[int, int] = field(default=_CELLS, repr=False)
+    cells: tuple[int, int] = field(default=_CELLS, repr=False)  # of length and cosine, to cut the noise into
 
     def bound(self, distance: float) -> float:
         return self.epsilon * distance
@@ -76,17 +73,13 @@ class RadialLaw(LossLaw):
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         """Bound the loss of words at a distance in cells of noise from above, float64 (r, c).
 
-        Args:
-            radii: (r + 1,), ascending, edges of the cells' lengths; the last one is infinite.
-            cosines: (c,), the least cosine in a cell between noise and the way to the other word.
+        By ``radii`` (r + 1,), ascending edges of the cells' lengths, the last one infinite, and ``cosines``
+        (c,), the least of a cell between noise and the way to the other word.
         """
 
     def atoms(self, distance: float) -> Atoms:
-        shares, inner = map(_shares, self.cells)
-        if self.dimension == 1:
-            cosines, weights = np.array([-1.0, 1.0]), np.array([0.5, 0.5])
-        else:
-            cosines, weights = _cosines(self.dimension, self.cells[1])[:-1], np.diff(inner)
+        shares = _shares(self.cells[0])
+        cosines, weights = _cosines(self.dimension, self.cells[1])
         radii = np.append(self.radii(shares[:-1]), np.inf)
         losses = self.losses(distance, radii, cosines)
         return losses.ravel(), np.outer(np.diff(shares), weights).ravel()
@@ -104,12 +97,14 @@ def _shares(cells: int) -> Floats:
 
 
 @lru_cache(maxsize=8)
-def _cosines(dimension: int, cells: int) -> Floats:
-    """float64 (cells + 1,): the edges of the cells of a direction's cosine, in 2 dimensions or more."""
+def _cosines(dimension: int, cells: int) -> tuple[Floats, Floats]:
+    """Give the least cosine of a direction in each cell, and its probability, (c,) each."""
     from scipy import special  # slow to load, as above
 
-    half = (dimension - 1) / 2.0
-    return np.asarray(2.0 * special.betaincinv(half, half, _shares(cells)) - 1.0)
+    if dimension == 1:
+        return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
+    half, shares = (dimension - 1) / 2.0, _shares(cells)
+    return np.asarray(2.0 * special.betaincinv(half, half, shares) - 1.0)[:-1], np.diff(shares)
 
 
 @dataclass(frozen=True, kw_only=True)

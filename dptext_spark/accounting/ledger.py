@@ -95,33 +95,25 @@ class TypicalDistances(_Record):
 
 
 class Terms(_Record):
-    """What is released, and under which noise; no text, token, id, condition or key.
-
-    Attributes:
-        key, naming, input: Keyed hashes: of the key, of what names the rows, of where the rows come from.
-        kept: Columns that go out raw.
-        policy: What becomes of words besides the noise, by option.
-        epsilon: Proven nats per unit, at each word: per unit of Euclidean distance where that is proven.
-        loss: The law of a word's loss, by name and parameters, where it has one.
-        distances: Between words, in the unit.
-    """
+    """What is released, and under which noise; no text, token, id, condition or key."""
 
     version: str
     label: str
-    key: str
-    naming: str
+    key: str  # keyed hashes: of the key,
+    naming: str  # of what names the rows,
     known_as: Naming
-    input: str
+    input: str  # and of where they come from
     output: str
     columns: tuple[str, ...]
-    kept: tuple[str, ...]
-    policy: dict[str, str]
+    kept: tuple[str, ...]  # columns that go out raw
+    policy: dict[str, str]  # what becomes of words besides the noise, by option
     law: dict[str, str | int | float]
     unit: Unit
+    # Proven nats per unit, at each word: per unit of Euclidean distance where that is proven.
     epsilon: float = Field(gt=0.0, le=LARGEST_EPSILON)
     delta: float = Field(ge=0.0, le=1.0)
-    loss: dict[str, str | int | float | None] | None
-    distances: TypicalDistances | None
+    loss: dict[str, str | int | float | None] | None  # the law of a word's loss, where it has one
+    distances: TypicalDistances | None  # between words, in the unit
 
     @property
     def family(self) -> Family:
@@ -168,28 +160,20 @@ def law_of(terms: Terms) -> LossLaw | None:
 
 
 class Entry(_Record):
-    """A release, and what became of it.
-
-    Attributes:
-        number: One more than the largest that the ledger had: what orders releases, whatever clocks say.
-        fingerprints: How many ``lines`` their files must hold, one for each row and column, and the
-            ``checksum``, XOR over hashes of them; None under a key that no other run has.
-        rows: None before it is assessed, and where its rows cannot be compared.
-        total: The largest total of its rows with this release, within its family and unit; None before it is
-            assessed.
-        counts: Releases that this total counts although they were not assessed either at that time.
-        state: ``unfinished`` where a run was killed, or is at work.
-    """
+    """A release, and what became of it."""
 
     release: str = Field(pattern="^[0-9a-f]{32}$")
-    number: int = Field(ge=1)
+    number: int = Field(ge=1)  # one more than the ledger's largest: it orders releases, whatever clocks say
     time: str
     terms: Terms
+    # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``, XOR over
+    # hashes of them; None under a key that no other run has.
     fingerprints: dict[str, int] | None
-    rows: RowCounts | None = None
+    rows: RowCounts | None = None  # None before it is assessed, and where its rows cannot be compared
+    # The largest total of its rows with it, within its family and unit; None before it is assessed.
     total: Decimal | None = Field(default=None, ge=0)
-    counts: tuple[str, ...] = ()
-    state: Literal["unfinished", "committed", "withdrawn"] = "unfinished"
+    counts: tuple[str, ...] = ()  # releases in this total that were not assessed either at that time
+    state: Literal["unfinished", "committed", "withdrawn"] = "unfinished"  # so where killed, or at work
 
 
 _EVENTS: Final[Mapping[object, set[str]]] = {
@@ -207,11 +191,7 @@ def write_event(release: str, event: str, facts: Mapping[str, Any]) -> tuple[str
 
 
 def read_event(name: str, content: str) -> dict[str, Any]:
-    """Read the file of an event: its release, and the facts of an :class:`Entry` that it adds.
-
-    Raises:
-        ConfigError: It is damaged, is none, or is of another version.
-    """
+    """Read the file of an event: its release, and the facts of an :class:`Entry` that it adds."""
     event = unsealed(content.encode())
     if event is None:
         raise damaged(name)
@@ -247,11 +227,7 @@ class Ledger:
 
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Self:
-        """Put together what :func:`read_event` gave, in whatever order.
-
-        Raises:
-            ConfigError: A release has no beginning, or facts that are none.
-        """
+        """Put together what :func:`read_event` gave, in whatever order."""
         whole: dict[str, dict[str, Any]] = {}
         for event in events:
             whole.setdefault(event["release"], {}).update(event)
@@ -336,15 +312,8 @@ def cost_of(
 ) -> dict[str, Any]:
     """Give what a release adds to a ledger, as JSON-ready values and in plain words.
 
-    Args:
-        ledger, place: The releases before it, and the ledger's path.
-        terms, rows, exposed: The release; ``exposed`` as :meth:`Ledger.exposed` gives it.
-        costliest: The largest earlier total, within the family, of the rows that get new noise; None where
-            none does.
-        budget: What no row's total may exceed, if anything.
-
-    Raises:
-        ConfigError: A row would have more; a release that adds nothing is never refused.
+    ``costliest`` is the largest earlier total, within the family, of the rows that get new noise, None where
+    none does. A row with more than the ``budget`` is refused, a release that adds nothing never.
     """
     unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
     spent = exact_sum([ledger.total(unit, without=terms.family), costliest or 0])

@@ -38,19 +38,11 @@ class RowBudget:
 
     Two rows of equally many words, of which each is at most ``within`` from the other's in its place, are
     (loss, delta)-indistinguishable: all columns that are sanitized together.
-
-    Attributes:
-        loss: Nats, above 0.
-        within: How far each word moves at most, in the mechanism's metric, above 0.
-        delta: Additional probability; 0 is a pure budget.
-
-    Raises:
-        ConfigError: A number is out of range.
     """
 
-    loss: float
-    within: float
-    delta: float = 0.0
+    loss: float  # nats, above 0
+    within: float  # how far each word moves at most, in the mechanism's metric, above 0
+    delta: float = 0.0  # additional probability; 0 is a pure budget
 
     def __post_init__(self) -> None:
         positive, delta = "a finite number above 0", f"0, or {LEAST_ROW_DELTA:g} to below 1"
@@ -69,25 +61,15 @@ LawAt: TypeAlias = Callable[[float], LossLaw]
 
 @dataclass(frozen=True, kw_only=True)
 class RowEpsilons:
-    """The epsilon of each row, by its number of words.
-
-    Attributes:
-        budget: What no row exceeds.
-        lengths: Numbers of words, ascending; a row has the epsilon of the first that is no less than its own.
-        epsilons: Those of the lengths, descending.
-    """
+    """The epsilon of each row, by its number of words."""
 
     budget: RowBudget
-    lengths: tuple[int, ...]
-    epsilons: tuple[float, ...]
+    lengths: tuple[int, ...]  # ascending; a row has the epsilon of the first that is no less than its own
+    epsilons: tuple[float, ...]  # of the lengths, descending
 
     @classmethod
     def of(cls, budget: RowBudget, law: LawAt, largest: float) -> RowEpsilons:
-        """Compute, in seconds, the epsilons of a mechanism whose rows get ``largest`` at most.
-
-        Raises:
-            ConfigError: The mechanism cannot keep to the budget in long rows.
-        """
+        """Compute, in seconds, the epsilons of a mechanism whose rows get ``largest`` at most."""
         rungs = (math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING)) for k in range(1, _PER_DOUBLING * 64))
         short = [*range(1, _EACH + 1), *takewhile(lambda words: words <= _COMPOSED, rungs)]
         lengths = [*short, *(1 << k for k in range(_COMPOSED.bit_length(), 32))]

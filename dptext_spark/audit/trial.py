@@ -27,36 +27,28 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.vector_sanitizer import VectorSanitizer
 
-FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
-"""Epsilon is multiplied by these to see what would have been caught."""
-
-TOLERANCE: Final = 1e-9
-"""Nats by which rounding may move a loss."""
-
 COLUMN: Final = "tokens"
 """The column that is sanitized."""
 
+FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
+"""Epsilon is multiplied by these to see what would have been caught."""
+
+_TOLERANCE: Final = 1e-9  # nats by which rounding may move a loss
 _NAME: Final = "audit"
 _ROW_WORDS: Final = 200
 _SHOWN_OUTPUTS: Final = 10
-# Fixed, so that the events do not depend on the number of pairs.
-_CHOICE_LEVEL: Final = 1e-6
+_CHOICE_LEVEL: Final = 1e-6  # fixed, so that the events do not depend on the number of pairs
 
 Tally: TypeAlias = Callable[[pa.Table, Release, NoiseKey], pa.Table]
 """Sanitizes rows and counts by ``place`` and output; see :func:`tallied`."""
 
 
 def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally: Tally) -> dict[str, Any]:
-    """Search a world for a violation of its claims.
+    """Search a world for a violation of its claims, which may be found with ``alpha`` where there is none.
 
-    Args:
-        runs: Outputs of each word, an even number; half of them choose events.
-        alpha: Probability with which a violation may be found although there is none.
-
-    Returns:
-        JSON-ready facts of the pair that breaks its claim by most, or else comes nearest to it: its words,
-        ``event``, ``hits``, loss in ``nats`` and ``claim``; ``violations`` in words, the smallest factor of
-        epsilon ``caught``, and the ``command`` that repeats it.
+    Half of the ``runs``, an even number of each word's outputs, choose events. The JSON-ready facts are of
+    the pair that breaks its claim by most, or else comes nearest to it, with the smallest factor of epsilon
+    ``caught`` and the ``command`` that repeats it.
     """
     search, half = options.search_over(world.embedding), runs // 2
     seed = f"dptext audit {options.noise_seed}".encode()  # public: nothing private is perturbed under it
@@ -74,8 +66,8 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
 
     nats, events, hits, strays = draw(options.mechanism)
     excess = nats - world.claims
-    is_broken = bool((excess > TOLERANCE).any())
-    pair = int((excess if is_broken else nats / np.maximum(world.claims, TOLERANCE)).argmax())
+    is_broken = bool((excess > _TOLERANCE).any())
+    pair = int((excess if is_broken else nats / np.maximum(world.claims, _TOLERANCE)).argmax())
     one, other = (world.word(place) for place in world.pairs[pair])
     event = [str(world.embedding.words[int(row)]) for row in events[pair]]
     violations = []
@@ -95,7 +87,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
     caught = None
     for factor in () if violations else FACTORS:
         wrong = options.mechanism.model_copy(update={"epsilon": options.mechanism.epsilon * factor})
-        if not (draw(wrong)[0] > world.claims + TOLERANCE).any():
+        if not (draw(wrong)[0] > world.claims + _TOLERANCE).any():
             break
         caught = factor
     given = {
@@ -141,10 +133,8 @@ def sampled(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
 
-    Returns:
-        Counts of each word's outputs, int64 (k, release_words), and of forbidden outputs, int64 (k + 1,): of
-        each word, words outside the release vocabulary; last, of the unknown word, anything but the
-        placeholder.
+    Gives counts of each word's outputs (k, release_words) and of forbidden outputs (k + 1,): of each word,
+    words outside the release vocabulary; last, of the unknown word, anything but the placeholder.
     """
     if isinstance(mechanism, ProjectedVectors):
         # Each vector is a row of its own; its output is the word of the nearest image.
@@ -182,13 +172,9 @@ def sampled(
 
 
 def tallied(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
-    """Sanitize rows in this process: each has the word ``text`` so many ``times``.
+    """Sanitize rows, each with an ``id`` and the word ``text`` of a ``place`` so many ``times``, here.
 
-    Args:
-        rows: Columns ``id``, ``place`` (of the word), ``text`` and ``times``.
-
-    Returns:
-        Columns of the place, the output and how often it came.
+    Gives columns of the place, the output and how often it came.
     """
     texts, times = rows["text"].to_pylist(), rows["times"].to_numpy()
     lists = pa.array([[text] * n for text, n in zip(texts, times, strict=True)], pa.list_(pa.string()))
@@ -210,15 +196,10 @@ def sampled_losses(
     level: float,
     delta: float,
 ) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Bound losses by two independent samples; see :func:`loss_bound`.
+    """Bound losses of pairs (p, 2) by two samples' counts (k, V), of which the first chooses events.
 
-    Args:
-        pairs: int64 (p, 2), rows of the counts.
-        chosen, tested: int64 (k, V), counts of ``runs`` outputs of each word; the first choose events.
-
-    Returns:
-        Lower bounds of the losses, float64 (p,), in nats; the words of each pair's event, int64 (e,); and how
-        many outputs of both words are in it, int64 (p, 2).
+    Gives lower bounds (p,) in nats, see :func:`loss_bound`; the words of each pair's event, (e,); and how
+    many outputs of both words are in it, (p, 2).
     """
     events = []
     for one, other in (chosen[pair] for pair in pairs):
@@ -235,11 +216,8 @@ def loss_bound(
 ) -> NDArray[np.float64]:
     """Bound ln((p - delta) / q) from below, in nats; 0 where no more is known.
 
-    Args:
-        hits, others: int64 (p,), how many of ``runs`` outputs of the one word lie in an event of probability
-            p, and of the other word in one of probability q.
-        level: Probability with which each of the two bounds may fail.
-        delta: The claim's.
+    Of ``runs`` outputs of the one word ``hits`` (p,) lie in an event of probability p, of the other word
+    ``others`` in one of probability q; each of the two bounds may fail with probability ``level``.
     """
     gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
     return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))

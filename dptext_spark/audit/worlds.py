@@ -35,21 +35,14 @@ _LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Words whose outputs are compared, and what is claimed about them.
+    """Words whose outputs are compared, and what is claimed about them."""
 
-    Attributes:
-        name: As option ``--world`` has it.
-        words: int64 (k,), rows of the words that are perturbed.
-        pairs: int64 (p, 2), places in ``words``: the first is favoured over the second.
-        claims: float64 (p,), the most nats by which it may be.
-    """
-
-    name: str
+    name: str  # as option ``--world`` has it
     embedding: Embedding
     guarantee: Guarantee
-    words: NDArray[np.int64]
-    pairs: NDArray[np.int64]
-    claims: NDArray[np.float64]
+    words: NDArray[np.int64]  # (k,), rows of the words that are perturbed
+    pairs: NDArray[np.int64]  # (p, 2), places in ``words``: the first is favoured over the second
+    claims: NDArray[np.float64]  # (p,), the most nats by which it may be
 
     def word(self, place: int) -> str:
         """Give the word at a place of ``words``."""

@@ -103,7 +103,7 @@ class SampledRows:
     def sums(self, function: Any, *given: Any) -> dict[int, pa.Table]:
         """Add up by third what has the same key: exact in any order, see :class:`ClusterSums`."""
         parts = self.work(function, *given).groupBy("third", "kind", "a", "b")
-        table = parts.agg(F.sum("total").alias("total")).toArrow()
+        table = to_arrow(parts.agg(F.sum("total").alias("total")))
         return {third: table.filter(pc.equal(table["third"], third)) for third in range(3)}
 
 

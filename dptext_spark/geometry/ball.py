@@ -18,6 +18,7 @@ SHARPEST_EPSILON: Final = 1e15
 # From here on ln U, U = exp(-2 r), is its own leading term to the last bit.
 _FAR: Final = -230.0
 
+_gauss_legendre = cache(lambda: scipy.special.roots_legendre(10))  # on the interval from -1 to 1
 _CELLS: Final = 4096
 _NEWTON_STEPS: Final = 5
 # A density this many nats under its peak holds less than 1e-30 of the mass.
@@ -167,13 +168,6 @@ def _mean_density(start: Floats, reach: Floats, dimension: int, epsilon: float, 
     return mean
 
 
-@cache
-def _gauss_legendre() -> tuple[Floats, Floats]:
-    """Nodes and weights (10,) of the rule on the interval from -1 to 1."""
-    nodes, weights = scipy.special.roots_legendre(10)
-    return nodes, weights
-
-
 def translated(points: Floats, radii: Floats, directions: Floats) -> Floats:
     """Move noise around the origin to points of the ball, by the Lorentz boost that takes the origin there.
 
@@ -181,12 +175,8 @@ def translated(points: Floats, radii: Floats, directions: Floats) -> Floats:
     g = ((1 - t)(1 + |p|²) + t |u + p|²) / (1 - |p|²), q0 = g cosh r and w = (t u + (1 + g) p) / g. No
     difference in it cancels, also where p is near the edge, u points back, or r is large.
 
-    Args:
-        points: (t, n), inside the unit ball; or (1, n), the same one for all noise.
-        radii: (t,), hyperbolic distances, 0 or more; directions are unit vectors (t, n).
-
-    Returns:
-        float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.
+    Points are (t, n), or (1, n), the same one for all noise; hyperbolic radii (t,), 0 or more; directions
+    unit vectors (t, n). Gives float64 (t, n + 1): ln q0, then w, the point's Klein coordinates.
     """
     fall = np.exp(-np.minimum(2.0 * radii, _LARGEST_EXPONENT))
     tanh = np.tanh(radii)

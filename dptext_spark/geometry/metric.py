@@ -57,15 +57,10 @@ class Metric(ABC):
         return np.arange(0, self.words, -(-self.words // _SAMPLE))
 
     def nearest(self, words: Ints, ranks: Sequence[int]) -> tuple[Ints, Floats, Floats]:
-        """Find words by how near they are, of equally near ones the lower ids first.
+        """Find the words at r ranks of nearness to words (k,), of equally near ones the lower ids first.
 
-        Args:
-            words: int64 (k,), word ids, from which distances count.
-            ranks: The r places that are looked at; 0 is a word itself, up to the error of :meth:`to_all`.
-
-        Returns:
-            Their word ids, int64 (k, r), and distances, float64 (k, r); and that of the farthest word of all,
-            float64 (k,).
+        Rank 0 is a word itself, up to the error of :meth:`to_all`. Gives word ids and distances, (k, r) each,
+        and the distance of the farthest word of all, (k,).
         """
         kept, start = max(ranks) + 1, 0
         ids, near = np.zeros((len(words), kept), np.int64), np.full((len(words), kept), np.inf)

@@ -139,13 +139,11 @@ def spectral_constant(matrix: Floats) -> float:
 
 
 def vocabulary_constant(vectors: Floats32, projection: RandomProjection) -> float:
-    """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors.
+    """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors (V, n).
 
     All pairs are scored by a single-precision product; those that may exceed the largest ratio so far,
     given a proven bound on that product's rounding error, are computed in double precision from their
     difference. The result, an upper bound about 10^-8 above it, is the same whatever the thread count.
-
-    ``vectors`` (V, n), V of 2 or more, are read block by block: best memory-mapped.
     """
     words, scores = len(vectors), _Scores(vectors, projection)
     bar = progress_bar(desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0)

@@ -267,15 +267,12 @@ class NearByScreening(NearByDifferences):
 class Lists:
     """Near words with their shares of a round, list after list, each in ascending order.
 
-    Attributes:
-        shares: Cumulative shares of a list's words; what its last one lacks to 1 is that of all released
-            words that are not on the list, which are proposed equally often.
-        skips: How many released words before this one are not on its list: word number j of a list is in
-            row j + skips.
+    Shares add up. What the last one of a list lacks to 1 is that of all released words that are not on it,
+    which are proposed equally often. Word number j of a list is in row j + skips.
     """
 
     shares: Floats  # (c,)
-    skips: NDArray[np.int32]  # (c,)
+    skips: NDArray[np.int32]  # (c,), released words before this one that are not on its list
     starts: Ints  # (k,), where each list starts
     lengths: Ints  # (k,), words on each list
     radii: Floats  # (k,), below which words are on the list

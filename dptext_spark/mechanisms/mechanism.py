@@ -82,21 +82,13 @@ class Mechanism(Parameters, ABC):
     """A configured mechanism, free of data: small, picklable, comparable.
 
     Parameters are given by name, as in ``Laplace(epsilon=8)``: a bare number would not say what it counts.
-
-    Attributes:
-        name: As options have it.
-        title: As guarantees have it; the name unless it says otherwise.
-        spaces: The geometries of embeddings that it works on.
-        releases: What comes out of it.
-
-    Raises:
-        ConfigError: Parameters are missing, unknown, out of range or without a name; all faults at once.
+    All that are missing, unknown, out of range or without a name are one ConfigError.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    name: ClassVar[str]  # as options have it
+    title: ClassVar[str]  # as guarantees have it; the name unless it says otherwise
     releases: ClassVar[Literal["words", "vectors"]] = "words"
-    spaces: ClassVar[tuple[type[Space], ...]]
+    spaces: ClassVar[tuple[type[Space], ...]]  # the geometries of embeddings that it works on
     # Noise mechanisms look for released words after the noise; elsewhere their number shapes the law itself.
     release_words_shape_law: ClassVar[bool] = False
 
@@ -134,8 +126,7 @@ class Mechanism(Parameters, ABC):
             if (value := getattr(self, name)) != field.default:
                 yield name, value
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = BaseModel.__repr__
 
     @property
     def spec(self) -> str:
@@ -177,8 +168,7 @@ class Mechanism(Parameters, ABC):
     def law(self, dimension: int) -> Law:
         """Name the noise law in n dimensions and every parameter of it, as the noise's context wants them.
 
-        Two mechanisms with equal laws must turn equal uniforms into equal noise. What only looks at the
-        noisy point afterwards is no part of it.
+        Equal laws must turn equal uniforms into equal noise. What only looks at the noisy point is no part.
         """
 
     def release_noise(
@@ -212,11 +202,7 @@ class Mechanism(Parameters, ABC):
         return self.model_copy(update={"epsilon": epsilon})
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
-        """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own.
-
-        Raises:
-            ConfigError: Long rows need an epsilon that the mechanism does not have.
-        """
+        """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own."""
 
         def law(epsilon: float) -> LossLaw:
             there = self.at(epsilon)
@@ -252,12 +238,7 @@ class Mechanism(Parameters, ABC):
         distances: TypicalDistances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
-        """State the guarantee for a bundle or its folder, with all that it rests on.
-
-        Args:
-            distances: They are measured if not known already.
-            search: How released words are searched; by default exactly.
-        """
+        """State the guarantee for a bundle or its folder; distances are measured if not known already."""
         embedding = Embedding.of(embedding)
         metric, claim = self.metric(embedding), self.claim(embedding)
         if search is not None and not (search.convex_cells or self.release_words_shape_law):
@@ -298,10 +279,6 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
     """Configure one of ``MECHANISMS`` by its :attr:`Mechanism.spec`, and further parameters by option name.
 
     Epsilon is never in the spec: ``mechanism("mahalanobis:lambda=0.5", epsilon=5)``.
-
-    Raises:
-        ConfigError: The name is unknown, or parameters are missing, unknown or out of range; it names all
-            parameters with their ranges.
     """
     name = spec.partition(":")[0]
     if name not in MECHANISMS:

@@ -19,15 +19,10 @@ from dptext_spark.search.nearest import NearestWords
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyNearest(ABC):
-    """A noise mechanism bound to an embedding; see :class:`Perturbation`.
-
-    Attributes:
-        search: Nearest released words of a point.
-        vickrey: The weight t of the first-or-second choice; None takes the nearest word always.
-    """
+    """A noise mechanism bound to an embedding; see :class:`Perturbation`."""
 
     search: NearestWords
-    vickrey: float | None = None
+    vickrey: float | None = None  # weight t of the first-or-second choice; None takes the nearest always
 
     @abstractmethod
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
@@ -49,12 +44,9 @@ class NoisyNearest(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveNoise(NoisyNearest):
-    """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is.
+    """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is."""
 
-    Epsilon, the mechanism's own, has a part in the lengths alone.
-    """
-
-    epsilon: float
+    epsilon: float  # has a part in the lengths alone
 
     @abstractmethod
     def centres(self, words: Ints) -> Floats:

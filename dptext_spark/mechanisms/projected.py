@@ -36,8 +36,7 @@ _BLOCK: Final = 4096
 class ProjectedNoise(AdditiveNoise):
     """Noise on a projected vector, then nearest words among the projected vocabulary.
 
-    The search's matrix is made when the mechanism is bound and belongs to one worker process alone: m / n
-    of the size of the bundle's matrix, which all processes share.
+    The search's matrix, m / n of the size of the bundle's, belongs to one worker process alone.
     """
 
     vectors: Floats32  # (V, n), the input words'
@@ -162,8 +161,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
         )
 
     def _noise(self, embedding: Embedding) -> NoisyProjection:
-        scale = self.constant(embedding) / self.epsilon
-        return NoisyProjection(self.projection(embedding.dimension), scale)
+        return NoisyProjection(self.projection(embedding.dimension), self.constant(embedding) / self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
         space, columns = self.space(embedding, EuclideanSpace), embedding.dimension

@@ -76,11 +76,7 @@ class VectorParameters(ProjectionParameters):
         return value
 
     def rows(self, dimension: int) -> int:
-        """Give the length of released vectors, for input vectors of length ``dimension``.
-
-        Raises:
-            ConfigError: The wanted one does not suit them.
-        """
+        """Give the length of released vectors, which must suit input vectors of length ``dimension``."""
         least, stretch = least_dimension(dimension, self.beta, self.delta), (1.0 + self.beta) ** 2
         # Where vectors are short the paper's dimension can be too small: |Phi z| > (1 + beta) |z| must have
         # a chance of delta at most for any z, and m |Phi z|² / |z|² is chi-square of m degrees of freedom.
@@ -120,20 +116,14 @@ class VectorNoise:
     Every number of w is rounded to a multiple of a public power of two. Floats as they come out of the
     sum would carry low-order bits that betray x (Mironov 2012).
 
-    Attributes:
-        input_dimension: n.
-        dimension: m.
-        stretch: Bound of |Phi z| / |z| over all z.
-        sensitivity: Delta, the bound of |Phi z| / |z| that the noise is scaled by.
-
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """
 
     parameters: VectorParameters
-    input_dimension: int
-    dimension: int
-    stretch: float
-    sensitivity: float
+    input_dimension: int  # n
+    dimension: int  # m
+    stretch: float  # bound of |Phi z| / |z| over all z
+    sensitivity: float  # Delta, the bound of |Phi z| / |z| that the noise is scaled by
 
     @property
     def scale(self) -> float:
@@ -147,10 +137,8 @@ class VectorNoise:
 
     @property
     def longest(self) -> float:
-        """Length of input vectors up to which every released number fits its bits on the grid.
-
-        Half of the room is the noise's: its length at the largest uniform is far below that.
-        """
+        """Length of input vectors up to which every released number fits its bits on the grid."""
+        # Half of the room is the noise's: its length at the largest uniform is far below that.
         return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
 
     @property

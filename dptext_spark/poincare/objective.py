@@ -31,15 +31,9 @@ def loss_and_gradients(
     how much farther v is than the nearest word, by a soft minimum of sharpness s. It is 1/s of the negative
     logarithm of the softmax of -s d; with s = 1 it is the paper's.
 
-    Args:
-        u, v: float64 (b, n), hyponyms and hypernyms within ``LARGEST_RADIUS``.
-        z: float64 (k, n), the same.
-        excluded: bool (b, k), true where a negative is none for this hyponym.
-        sharpness: s, above 0.
-
-    Returns:
-        Losses, float64 (b,), hyperbolic lengths; and the Riemannian gradients of their sum at u, v and z, in
-        the coordinates of the ball.
+    ``excluded`` (b, k) is true where a negative is none for this hyponym; points are (b, n) and (k, n),
+    within ``LARGEST_RADIUS``. Gives losses (b,), hyperbolic lengths, and the Riemannian gradients of their
+    sum at u, v and z, in the coordinates of the ball.
 
     Source: Nickel and Kiela 2017, sections 3 (distance, gradient) and 4.1 (loss).
     """
@@ -90,14 +84,8 @@ def _sinh_and_weight(
 def exponential_map(points: Points, steps: Points, *, longest: float, max_radius: float) -> Points:
     """Follow geodesics from points of the ball: ``x ⊕ tanh(λ|s|/2) s/|s|`` with ``λ = 2/(1-|x|²)``.
 
-    Args:
-        points: float64 (t, n), within ``LARGEST_RADIUS``.
-        steps: float64 (t, n), tangent vectors in the coordinates of the ball.
-        longest: Hyperbolic length at which a step is cut.
-        max_radius: Hyperbolic radius, to which points beyond it go back, towards the centre.
-
-    Returns:
-        float64 (t, n), within ``max_radius``.
+    Steps are tangent vectors (t, n) in the coordinates of the ball, cut at the hyperbolic length ``longest``;
+    points beyond the hyperbolic ``max_radius`` go back to it, towards the centre.
 
     Source: Ganea et al. 2018, "Hyperbolic Neural Networks", lemma 2.
     """

@@ -69,19 +69,12 @@ def filter_pairs(
     min_count: int,
     min_links: int,
 ) -> tuple[list[dict[str, Any]], pa.Table, set[str]]:
-    """Filter is-a pairs, and count what each filter removes.
+    """Filter is-a pairs, whose rows are added up, and count what each filter removes.
 
-    Args:
-        rows: ``hyponym``, ``hypernym``, ``count``; rows of the same pair are added up.
-        vocabulary: Both ends must be among these words; None allows all.
-        excluded: Pairs with these words are removed.
-        min_count: Fewest occurrences of a pair; pairs without any count pass.
-        min_links: Words in this many distinct pairs or fewer are removed, once.
-
-    Returns:
-        The steps, each with the ``name`` of what was ``removed``, and what is ``left``, in rows up to the
-        merging of repeated pairs and in pairs after it; the last pairs: ``hyponym``, ``hypernym``; and the
-        excluded words that some pair of the input has.
+    Both ends must be in the ``vocabulary``, if there is one; pairs without any count pass ``min_count``;
+    words in ``min_links`` distinct pairs or fewer are removed, once. Gives the steps, in rows up to the
+    merging of repeated pairs and in pairs after it; the last pairs; and the excluded words that the input
+    has.
 
     Source: Feyisetan et al. 2019, section V-E.
     """

@@ -21,10 +21,8 @@ _EXAMPLES: Final = 10
 def measure(vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000) -> dict[str, Any]:
     """Measure points of the ball, float64 (V, n), of ``relations.words``; ``words`` are those of the ranks.
 
-    Returns:
-        ``reconstruction``, as :func:`reconstruction` gives it; ``norm_depth_correlation``, Spearman's, None
-        where all norms or depths are equal; ``largest_norm``; ``nearest_distances``, the 5th, 50th and 95th
-        percentile of hyperbolic distances to the nearest word; ``neighbours`` of the examples, nearest first.
+    The correlation is Spearman's, None where all norms or depths are equal; ``nearest_distances`` are the
+    5th, 50th and 95th percentile of hyperbolic distances to the nearest word.
     """
     norms, depths = squared_norms(vectors), relations.depths()
     is_flat = np.ptp(norms) == 0 or np.ptp(depths) == 0
@@ -48,10 +46,8 @@ def measure(vectors: NDArray[np.float64], relations: Relations, *, words: int = 
 def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> dict[str, Any]:
     """Rank the true hypernyms of hyponyms, no more than ``words`` of them, among all words by distance.
 
-    Returns:
-        ``mean_rank`` over pairs, 1 is perfect: other hypernyms of the word do not count, equal distances
-        count against it; ``mean_average_precision`` over words, 1 is perfect; ``words``, the hyponyms looked
-        at, of ``all_words``.
+    The mean rank is over pairs, the mean average precision over words; 1 is perfect. Other hypernyms of the
+    word do not count, and equal distances count against it.
 
     Source: Nickel and Kiela 2017, section 4.1.
     """

@@ -23,15 +23,10 @@ _LARGEST_CLOSURE: Final = 10**9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relations:
-    """A set of is-a pairs; the order in which they were given leaves no trace.
+    """A set of is-a pairs; the order in which they were given leaves no trace."""
 
-    Attributes:
-        words: V distinct words, each in at least one pair.
-        pairs: int64 (m, 2), rows of hyponym and hypernym in ``words``: sorted, distinct, two words each.
-    """
-
-    words: tuple[str, ...]
-    pairs: NDArray[np.int64]
+    words: tuple[str, ...]  # V distinct words, each in at least one pair
+    pairs: NDArray[np.int64]  # (m, 2), hyponym and hypernym, rows of ``words``: sorted, distinct, two words
 
     @classmethod
     def from_words(

@@ -42,24 +42,17 @@ _LAST_RATE: Final = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How an embedding is trained.
-
-    Attributes:
-        epochs: Passes over the pairs, at most.
-        negatives: Words drawn for each batch; training pushes its hyponyms away from them.
-        learning_rate: Hyperbolic length of a step for a gradient of length 1; a tenth of it in the first
-            ``BURN_IN`` epochs, falling in a line to a hundredth of it in the last one.
-        patience: Epochs without a better mean rank after which training ends.
-        max_radius: Hyperbolic, at most ``LARGEST_RADIUS``; None leaves it to the dimension.
-    """
+    """How an embedding is trained."""
 
     dimension: int = 10
-    epochs: int = 200
-    negatives: int = 128
+    epochs: int = 200  # passes over the pairs, at most
+    negatives: int = 128  # words drawn for each batch; training pushes its hyponyms away from them
+    # Hyperbolic length of a step for a gradient of length 1; a tenth of it in the first ``BURN_IN`` epochs,
+    # falling in a line to a hundredth of it in the last one.
     learning_rate: float = 0.3
     batch_size: int = 128
-    patience: int = 50
-    max_radius: float | None = None
+    patience: int = 50  # epochs without a better mean rank after which training ends
+    max_radius: float | None = None  # hyperbolic, at most ``LARGEST_RADIUS``; None leaves it to the dimension
     seed: int = 0
 
     @property
@@ -73,12 +66,8 @@ def train(
 ) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """Train an embedding; a run that is killed and started again ends with the same bits.
 
-    Args:
-        checkpoint: Folder for the state, written after every evaluation; None keeps none.
-
-    Returns:
-        The points with the best mean rank, float64 (V, n); and ``best_epoch``, the number of ``epochs``, and
-        ``history``, for each evaluation its ``epoch``, ``loss`` (hyperbolic length a pair) and ``mean_rank``.
+    The folder ``checkpoint`` has the state, written after every evaluation. Gives the points with the best
+    mean rank, float64 (V, n), and each evaluation's ``loss`` (hyperbolic length a pair) and ``mean_rank``.
 
     Source: Nickel and Kiela 2017, sections 3.1 and 4. Differences: shared negatives, steps along geodesics
     instead of straight lines, the mean of a word's gradients in a batch instead of their sum.

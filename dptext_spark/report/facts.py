@@ -37,17 +37,11 @@ _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The report of a run.
+    """The report of a run."""
 
-    Attributes:
-        facts: JSON-ready values, for programs.
-        text: The same in plain words, lines.
-        failure: With what the command ends when its report was shown and written; None for success.
-    """
-
-    facts: Facts
-    text: str
-    failure: DptextError | None = None
+    facts: Facts  # JSON-ready values, for programs
+    text: str  # the same in plain words, lines
+    failure: DptextError | None = None  # with what the command ends when the report was shown and written
 
     def to_json(self) -> str:
         """Write the facts as JSON text."""
@@ -64,11 +58,7 @@ class Report:
         return self.text
 
     def finish(self, path: Path | None) -> None:
-        """Write the report as JSON, where a path is given, and end with its failure.
-
-        Raises:
-            DptextError: The report cannot be written, or the failure.
-        """
+        """Write the report as JSON, where a path is given, and end with its failure."""
         if path is not None:
             try:
                 path.write_text(self.to_json(), encoding="utf-8")
@@ -120,12 +110,8 @@ def has_arrays(columns: Collection[str]) -> bool:
 def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False) -> list[str]:
     """Say what another release of the same rows tells and costs, a sentence each.
 
-    Args:
-        kept: Whether the key may be used again.
-        what: The content that is released, in words.
-        arrays: Whether any of it stands in arrays.
-        by_position: Whether rows are named by their files and their places there.
-        grows: Whether later runs add what is new.
+    By whether the key is kept, ``what`` is released in words, whether in ``arrays``, whether rows are named
+    by their files and places, and whether later runs add what is new.
     """
     if not kept:
         return [
@@ -160,14 +146,8 @@ def table_facts(
 ) -> Facts:
     """Give what the reports of all released tables have.
 
-    Args:
-        options: The run's options as JSON-ready values.
-        row_id: Where row ids come from, in words.
-        kept, sanitized: Columns that pass raw, and those that do not.
-        about: What becomes of words or vectors, in sentences.
-        remarks: What else the output tells, in sentences.
-        private_remarks: What it lacks, in sentences for those who run the job.
-        keeps_order: Whether rows come in the order of their input file.
+    Sentences are ``about`` words or vectors, ``remarks`` on what else the output tells, and those on what it
+    lacks, for those who run the job; ``row_id`` says where row ids come from.
     """
     raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
     adding = [
@@ -198,13 +178,7 @@ def table_facts(
 
 
 def release_facts(release: Release, guarantee: Guarantee, recall: Facts | None = None, **table: Any) -> Facts:
-    """Give what there is to say of a release of words before it is made.
-
-    Args:
-        release, guarantee: What is released, and what is proven of it.
-        recall: See :func:`~dptext_spark.calibration.recall.recall_of`.
-        table: Arguments of :func:`table_facts`.
-    """
+    """Give what there is to say of a release of words before it is made; for ``table`` see above."""
     if recall is not None:
         table["remarks"] = [recall["said"], *table.get("remarks", ())]
     epsilons, words = release.row_epsilons, release.search.release_words
@@ -239,10 +213,8 @@ def row_lengths(
 ) -> Facts:
     """Give what the table's rows lose, or under a budget their epsilons.
 
-    Args:
-        lengths: Words of the ``median`` row, None where that is not known, of the ``longest``, and in a
-            ``sample`` of how many rows; None for all.
-        guarantee, epsilons: Of the release.
+    Lengths are words of the ``median`` row, None where that is not known, of the ``longest``, and in a
+    ``sample`` of how many rows; None for all.
     """
     sample = lengths["sample"]
     seen = "" if sample is None else f", in a sample of {sample:,} rows"

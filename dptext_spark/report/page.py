@@ -62,13 +62,11 @@ _PANELS: Final = {"p95": "95th percentile", "p50": "Median", "p5": "5th percenti
 def write_page(folder: Path, page: Mapping[str, Any]) -> None:
     """Write a page, one file that needs no other, and its figures as PNG; equal input gives equal bytes.
 
-    Args:
-        folder: Where to.
-        page: The ``title``, and as lists of blocks the ``lead`` and the blocks of each of ``sections``. A
-            block is a text, a list of texts, or has a ``text`` with its ``style``, ``plots``, the ``head``
-            and ``rows`` of a table, of which some are ``marked``, ``facts`` by name, or a ``title`` and
-            ``blocks`` that can be folded. In a table's cell, a mapping is a word with ``small`` remarks; in a
-            list, one has a command as ``code``, and may have a ``text`` before it.
+    It has a ``title``, and as lists of blocks the ``lead`` and the blocks of each of ``sections``. A block is
+    a text, a list of texts, or has a ``text`` with its ``style``, ``plots``, the ``head`` and ``rows`` of a
+    table, of which some are ``marked``, ``facts`` by name, or a ``title`` and ``blocks`` that can be folded.
+    In a table's cell, a mapping is a word with ``small`` remarks; in a list, one has a command as ``code``,
+    and may have a ``text`` before it.
     """
     (folder / PLOTS).mkdir(exist_ok=True)
     drawn = {}
@@ -116,20 +114,13 @@ def _command(line: str) -> Markup:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A quantity that a figure shows.
+    """A quantity that a figure shows."""
 
-    Attributes:
-        name, label: As findings call it, and as the figure does, with its unit.
-        log: Whether the axis is logarithmic.
-        limits: Where the axis ends; None lets the figure decide.
-        digits: Digits after the point in findings; None writes three significant ones.
-    """
-
-    name: str
-    label: str
+    name: str  # as findings call it
+    label: str  # as the figure does, with its unit
     log: bool = False
-    limits: tuple[float, float] | None = None
-    digits: int | None = None
+    limits: tuple[float, float] | None = None  # where the axis ends; None lets the figure decide
+    digits: int | None = None  # after the point in findings; None writes three significant ones
 
     def write(self, value: float) -> str:
         """Write a value as findings do."""

@@ -62,9 +62,7 @@ class Scan:
 class Shortlist:
     """The words that may be among the k nearest of points (t,), of whose scores block after block comes.
 
-    Attributes:
-        best: float32 (t, k), the k largest scores that are certain, in any order.
-        slack: float32 (t,), how much less a score may be.
+    ``slack`` (t,) is how much less a score may be than the k ``best`` (t, k) that are certain, in any order.
     """
 
     def __init__(self, points: int, k: int, slack: Floats32) -> None:
@@ -289,6 +287,5 @@ class ExactSearch(Search):
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
-        return EuclideanNearest(
-            vectors=vectors[: self.release_words], half_norms=half_norms[: self.release_words]
-        )
+        released = slice(self.release_words)
+        return EuclideanNearest(vectors=vectors[released], half_norms=half_norms[released])

@@ -37,19 +37,13 @@ _CELLS: Final = 1 << 19
 
 @dataclass(frozen=True, kw_only=True)
 class IvfNearest(EuclideanWords):
-    """Euclidean nearest-word search in the lists whose centroids are nearest to a point.
-
-    Args:
-        lists: The words in lists.
-        stops: int64 (L,), where each list ends, of the words that may be output.
-        probes: How many lists each point looks at.
-    """
+    """Euclidean nearest-word search in the lists whose centroids are nearest to a point."""
 
     point_block: ClassVar[int] = POINT_BLOCK
 
     lists: InvertedLists
-    stops: Ints
-    probes: int
+    stops: Ints  # (L,), where each list ends, of the words that may be output
+    probes: int  # how many lists each point looks at
 
     def looked_at(self, points: Floats) -> tuple[NDArray[np.bool_], Ints]:
         """Say which lists points (t, n) look at, bool (t, L), and how many words each has, int64 (L,)."""
@@ -92,11 +86,8 @@ class IvfNearest(EuclideanWords):
         chosen, sizes = self.looked_at(points)
         for number in np.flatnonzero(sizes).tolist():
             own = slice(int(index.starts[number]), int(self.stops[number]))
-            vectors, offsets, words = (
-                index.vectors[own],
-                index.half_norms[own],
-                index.rows[own].astype(np.int64),
-            )
+            vectors, offsets = index.vectors[own], index.half_norms[own]
+            words = index.rows[own].astype(np.int64)
             looking, size = np.flatnonzero(chosen[:, number]), max(1, _CELLS // len(words))
             for start in range(0, len(looking), size):
                 part = looking[start : start + size]
@@ -116,12 +107,7 @@ class IvfNearest(EuclideanWords):
 
 @dataclass(frozen=True, kw_only=True)
 class IvfSearch(Search):
-    """Looks at the words of the lists nearest to a point.
-
-    Attributes:
-        lists: How many lists the bundle's index has.
-        probes: How many of them are looked at.
-    """
+    """Looks at the words of the lists nearest to a point."""
 
     name: ClassVar[str] = "ivf"
     convex_cells: ClassVar[bool] = False  # a word is not found where its list is not looked at
@@ -130,8 +116,8 @@ class IvfSearch(Search):
         "recall": ("above 0, at most 1", lambda value: not isinstance(value, str) and 0 < value <= 1),
     }
 
-    lists: int
-    probes: int
+    lists: int  # of the bundle's index
+    probes: int  # how many of them are looked at
 
     @property
     def label(self) -> str:

@@ -26,11 +26,7 @@ class NearestWords(ABC):
 
     @abstractmethod
     def nearest_two(self, points: Floats) -> tuple[Ints, Floats]:
-        """Find the two nearest words of each point likewise.
-
-        Returns:
-            int64 (t, 2), word ids, the nearest first, and float64 (t, 2), their distances, ascending.
-        """
+        """Find the two nearest likewise: word ids (t, 2), the nearest first, and their distances (t, 2)."""
 
 
 SEARCHES: Final[dict[str, type[Search]]] = {}
@@ -71,39 +67,25 @@ class Search(ABC):
 
     @staticmethod
     def named(spec: str) -> tuple[type[Search], dict[str, Any]]:
-        """Read a search as options name it: ``exact``, or ``ivf:probes=12``; give its class and parameters.
-
-        Raises:
-            ConfigError: There is none of this name, or a parameter is unknown or out of range.
-        """
+        """Read a search as options name it, ``exact`` or ``ivf:probes=12``: its class and parameters."""
         name, given = parsed(spec)
         kind = SEARCHES.get(name, Search)
         right = [key in kind.parameters and kind.parameters[key][1](value) for key, value in given.items()]
         if name not in SEARCHES or len(given) > 1 or not all(right):
-            forms = [
-                f"{form} ({range_})" if range_ else form
+            forms = ", ".join(
+                form
                 for known, other in sorted(SEARCHES.items())
-                for form, range_ in (
-                    (known, ""),
-                    *((f"{known}:{key}=", range_) for key, (range_, _) in other.parameters.items()),
-                )
-            ]
-            names = [*SEARCHES, *kind.parameters]
-            what = "The search (--search) cannot be read"
-            raise ConfigError(
-                what, allowed=", ".join(forms), got=repr(spec), do=nearest([name, *given], names)
+                for form in (known, *(f"{known}:{key}= ({r})" for key, (r, _) in other.parameters.items()))
             )
+            do = nearest([name, *given], [*SEARCHES, *kind.parameters])
+            raise ConfigError("The search (--search) cannot be read", allowed=forms, got=repr(spec), do=do)
         return kind, given
 
     @classmethod
     def over(
         cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any
     ) -> Self:
-        """Search the first so many words of a bundle or its folder; by default all that may be released.
-
-        Raises:
-            ConfigError: More words than the bundle allows, or fewer than two.
-        """
+        """Search the first so many words, two or more, of a bundle; by default all that may be released."""
         embedding = Embedding.of(embedding)
         wanted = embedding.releasable if release_words is None else release_words
         if not 2 <= wanted <= embedding.releasable:

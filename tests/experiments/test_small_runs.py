@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from threadpoolctl import threadpool_limits
 
 from dptext_spark import demo
-from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import feyisetan_2019, feyisetan_2020, feyisetan_2021, mechanisms, shared, xu_2020
@@ -40,10 +37,9 @@ def test_an_experiment_is_imported_and_shows_its_help(module: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedding]:
-    """The demo's bundle: 8,000 words in 50 dimensions."""
-    with threadpool_limits(1):
-        yield build_embedding(demo.GLOVE, tmp_path_factory.mktemp("demo") / "glove")
+def large(demo_bundle: Embedding) -> Embedding:
+    """8,000 words in 50 dimensions."""
+    return demo_bundle
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +55,8 @@ def ball(large: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Embeddin
 
 
 @pytest.fixture(scope="module")
-def world(
-    large: Embedding, ball: Embedding, tmp_path_factory: pytest.TempPathFactory
-) -> feyisetan_2019.World:
-    return feyisetan_2019.World.of(ball, large, tmp_path_factory.mktemp("world"))
+def world(large: Embedding, ball: Embedding, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World.of(ball, large, tmp_path_factory.mktemp("world"))
 
 
 def demo_queries(count: int) -> tuple[list[str], list[str]]:

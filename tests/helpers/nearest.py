@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,30 @@ from dptext_spark.search.nearest import NearestWords
 
 decimal.getcontext().prec = 60
 
-Search = Callable[[np.ndarray], np.ndarray]
+Answers = Callable[[np.ndarray], np.ndarray]
+"""Points to words, (t,) or (t, k), nearest first."""
+
+
+def two(search: NearestWords) -> Answers:
+    return lambda points: search.nearest_two(points)[0]
+
+
+def passes_over_a_twin(vectors: np.ndarray, answer: np.ndarray) -> bool:
+    """Say whether an equal vector of a lower row was left out, or came later, or a word came twice."""
+    for place, row in enumerate(answer):
+        twins = np.flatnonzero((vectors[:row] == vectors[row]).all(axis=1))
+        if not set(twins.tolist()) <= set(answer[:place].tolist()):
+            return True
+    return len(set(answer.tolist())) < len(answer)
+
+
+def one_after_another(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """float32 products summed in order: the worst that a BLAS may do."""
+    products = queries[:, None, :] * vectors[None, :, :]
+    return np.cumsum(products, axis=2, dtype=np.float32)[:, :, -1]
+
+
+# Euclidean space
 
 
 def half_norms(vectors: np.ndarray) -> np.ndarray:
@@ -34,16 +59,11 @@ def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:
     return sum(((q - y / 2) * y for q, y in pairs), Fraction(0))
 
 
-def faults(search: Search, vectors: np.ndarray, points: np.ndarray) -> int:
+def faults(search: Answers, vectors: np.ndarray, points: np.ndarray) -> int:
     """Count the points whose answers are not the nearest words, or not the first of equal vectors.
 
     Extended precision proposes the nearest words and rational numbers decide; only what double precision
     cannot tell apart, a billionth of the errors of single precision, may be mixed up.
-
-    Args:
-        search: Answers points with words, (t,) or (t, k), nearest first.
-        vectors: The words.
-        points: What to look for.
     """
     wide = vectors.astype(np.longdouble)
     longest = float(np.sqrt(np.square(wide).sum(axis=1).max()))
@@ -59,27 +79,12 @@ def faults(search: Search, vectors: np.ndarray, points: np.ndarray) -> int:
     return count
 
 
-def passes_over_a_twin(vectors: np.ndarray, answer: np.ndarray) -> bool:
-    """Say whether an equal vector of a lower row was left out, or came later, or a word came twice."""
-    for place, row in enumerate(answer):
-        twins = np.flatnonzero((vectors[:row] == vectors[row]).all(axis=1))
-        if not set(twins.tolist()) <= set(answer[:place].tolist()):
-            return True
-    return len(set(answer.tolist())) < len(answer)
-
-
-def two(search: NearestWords) -> Search:
-    return lambda points: search.nearest_two(points)[0]
-
-
 def near_ties(count: int, n: int, *, seed: int = 0) -> np.ndarray:
     """Words in clusters: twins, words one float32 ulp apart in one coordinate, and strangers between."""
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((count, n)).astype(np.float32)
     quarter = count // 4
-    vectors[quarter : 2 * quarter] = vectors[:quarter]
-    close = slice(2 * quarter, 3 * quarter)
-    vectors[close] = vectors[:quarter]
+    vectors[quarter : 2 * quarter] = vectors[2 * quarter : 3 * quarter] = vectors[:quarter]
     rows, columns = np.arange(2 * quarter, 3 * quarter), rng.integers(0, n, quarter)
     vectors[rows, columns] = np.nextafter(vectors[rows, columns], np.float32(np.inf))
     return vectors[rng.permutation(count)]
@@ -89,13 +94,13 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
     """Words themselves, exact midpoints of two words, and points of many scales around them."""
     rng = np.random.default_rng(seed)
     wide = vectors.astype(np.float64)
-    first, second = rng.integers(0, len(wide), (2, count))
-    kinds = [wide[first], (wide[first] + wide[second]) / 2]
-    kinds += [
-        wide[first] + scale * rng.standard_normal((count, wide.shape[1]))
-        for scale in (1e-6, 0.1, 1.0, 1e6, 1e30)
-    ]
+    first, second = wide[rng.integers(0, len(wide), (2, count))]
+    scales = (1e-6, 0.1, 1.0, 1e6, 1e30)
+    kinds = [first, (first + second) / 2, *(first + s * rng.standard_normal(first.shape) for s in scales)]
     return np.stack(kinds)[np.arange(count) % len(kinds), np.arange(count)]
+
+
+# The ball
 
 
 def ball_search(points: np.ndarray, kind: type[HyperbolicNearest] = HyperbolicNearest) -> HyperbolicNearest:
@@ -114,10 +119,9 @@ def ball_words(count: int, n: int, *, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     gaps = np.array([1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.9, 1.0])
     words = inside(rng.standard_normal((count, n)), gaps[np.arange(count) % len(gaps)])
-    fifth = count // 5
-    words[fifth : 2 * fifth] = words[:fifth]
-    words[2 * fifth : 3 * fifth] = np.nextafter(words[:fifth], 0.0)
-    words[3 * fifth : 4 * fifth] = words[:fifth] * (1 - 1e-6)
+    first = words[: count // 5]
+    beside = np.concatenate([first, np.nextafter(first, 0.0), first * (1 - 1e-6)])
+    words[len(first) : 4 * len(first)] = beside
     return words[rng.permutation(count)]
 
 
@@ -145,8 +149,8 @@ def hard_ball_points(words: np.ndarray, count: int, *, seed: int = 0) -> np.ndar
     middle = np.column_stack([np.log(np.maximum(middle[:, 0], 1)), middle[:, 1:] / middle[:, :1]])
     radii = RADII[rng.integers(0, len(RADII), count)]
     noise = rng.standard_normal(words[first].shape)
-    kinds = [own[first], middle, at(noise, radii), at(words[first], radii)]
-    kinds += [at(words[first] + scale * noise, radii) for scale in (1e-9, 1e-5, 1e-2)]
+    ways = [noise, *(words[first] + scale * noise for scale in (0.0, 1e-9, 1e-5, 1e-2))]
+    kinds = [own[first], middle, *(at(way, radii) for way in ways)]
     return np.stack(kinds)[np.arange(count) % len(kinds), np.arange(count)]
 
 
@@ -159,16 +163,14 @@ def exact_distance(point: np.ndarray, word: np.ndarray) -> Decimal:
     """2 arcsinh(|p - b| / sqrt((1 - |p|²)(1 - |b|²))), b = w q0 / (1 + q0), to some 40 digits."""
     height = Decimal(point[0].item()).exp()
     inward = Fraction(1 / (1 + height))
-    gap = sum(
-        (Fraction(p) - Fraction(w) * (1 - inward)) ** 2
-        for p, w in zip(word.tolist(), point[1:].tolist(), strict=True)
-    )
+    pairs = zip(word.tolist(), point[1:].tolist(), strict=True)
+    gap = sum((Fraction(p) - Fraction(w) * (1 - inward)) ** 2 for p, w in pairs)
     ratio = gap / exact_rim(tuple(word.tolist()))
     root = (Decimal(ratio.numerator) / Decimal(ratio.denominator) * (1 + height) / 2).sqrt()
     return 2 * (root + (root * root + 1).sqrt()).ln()
 
 
-def ball_faults(search: Search, words: np.ndarray, points: np.ndarray) -> int:
+def ball_faults(search: Answers, words: np.ndarray, points: np.ndarray) -> int:
     """Count the points whose answers are not the nearest words in hyperbolic distance; see ``faults``.
 
     Distances may be mixed up that differ by less than float64 resolves, 10^-14 of the larger of 1 and d.
@@ -188,7 +190,31 @@ def ball_faults(search: Search, words: np.ndarray, points: np.ndarray) -> int:
     return count
 
 
-def one_after_another(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """float32 products summed in order: the worst that a BLAS may do."""
-    products = queries[:, None, :] * vectors[None, :, :]
-    return np.cumsum(products, axis=2, dtype=np.float32)[:, :, -1]
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """Its search, hard points of some words, and what counts wrong answers and gives exact distances."""
+
+    name: str
+    search: Callable[..., Any]
+    points: Callable[[np.ndarray, int], np.ndarray]
+    faults: Callable[[Answers, np.ndarray, np.ndarray], int]
+    distances: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a point to words (k, n)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FLAT = Geometry(
+    name="flat",
+    search=search_of,
+    points=hard_points,
+    faults=faults,
+    distances=lambda point, words: np.sqrt(np.square(point.astype(np.longdouble) - words).sum(axis=1)),
+)
+CURVED = Geometry(
+    name="ball",
+    search=ball_search,
+    points=hard_ball_points,
+    faults=ball_faults,
+    distances=lambda point, words: np.array([float(exact_distance(point, word)) for word in words]),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,8 +84,3 @@ def release(
 ) -> ReleaseNoise:
     """Derive the noise of a release as the jobs do, from the fixed key."""
     return mechanism.release_noise(key, salt=salt, embedding=embedding, search=ExactSearch.over(embedding))
-
-
-def near(n: int) -> list[float]:
-    """Epsilons at which ``hyperbolic`` noise exists by ever less in n dimensions."""
-    return [n - 1 + gap for gap in (0.05, 1e-3, 1e-6, 1e-9)] + [math.nextafter(n - 1, math.inf)][: n - 1]

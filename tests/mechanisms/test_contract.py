@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from scipy import special
 from scipy.spatial import distance
 
 from dptext_spark import mechanisms
+from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace, VolumeLaw
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
 from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, HyperbolicIcdm, Mahalanobis, Mechanism, mechanism
+from dptext_spark.mechanisms.projected import ProjectionParameters
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
-from tests.helpers.worlds import among, near
-from tests.statistical.oracles import line_outputs, mixture_root
+from tests.helpers.worlds import among
+from tests.statistical.oracles import mixture_root
 
 T = "select=vickrey,t=0.4"
 PARAMETERS = f"""
@@ -40,18 +43,7 @@ LEAST = {"hyperbolic": 1 + 1e-9}
 # Other values, to see that the law names a parameter.
 CHANGED: dict[str, Any] = {"lambda": 0.77, "truncate": 0.77, "beta": 0.77, "seed": 77, "dimension": 21}
 CHANGED["sensitivity"] = "spectral"
-N = 50
 contract = pytest.mark.parametrize("spec", PARAMETERS)
-
-
-def chosen(configured: Mechanism) -> dict[str, Any]:
-    """The parameters that shape the noise; the others look at the noisy point alone."""
-    given = configured.model_dump(by_alias=True, exclude_unset=True)
-    return {name: value for name, value in given.items() if name not in ("epsilon", "select", "t")}
-
-
-def choice_of(configured: Mechanism) -> float | None:
-    return getattr(configured, "t", None)
 
 
 @pytest.fixture
@@ -70,20 +62,26 @@ def test_every_mechanism_is_under_contract() -> None:
 
 @contract
 def test_outputs_are_released_words_and_a_function_of_their_input(spec: str, world: Embedding) -> None:
-    """Rejects a state that is carried from batch to batch."""
+    """Rejects a state that is carried from batch to batch, and `noise @ root` by BLAS, which follows it."""
     configured, release_words = mechanism(spec, epsilon=2.0), world.releasable // 2
-    perturb = configured.bind(world, among(release_words))
     inputs = np.arange(600) % len(world.words)  # words that may not be released come in, too
     uniforms = uniforms_for(configured, world, len(inputs))
-    outputs = perturb(inputs, uniforms.copy())
+
+    def drawn(bound: Any, size: int) -> tuple[np.ndarray, bytes]:
+        """Outputs, and the noisy points to the last bit where there are any."""
+        cuts = [slice(i, i + size) for i in range(0, len(inputs), size)]
+        points = [bound.points(inputs[c], uniforms[c, :-1].copy()) for c in cuts if hasattr(bound, "points")]
+        outputs = [bound(inputs[cut], uniforms[cut].copy()) for cut in cuts]
+        return np.concatenate(outputs), b"".join(part.tobytes() for part in points)
+
+    first, again = (configured.bind(world, among(release_words)) for _ in range(2))
+    outputs, points = drawn(first, 600)
     assert outputs.dtype == np.int64 and outputs.shape == inputs.shape
     assert outputs.min() >= 0 and outputs.max() < release_words and len(np.unique(outputs)) > 1
-    again = configured.bind(world, among(release_words))
-    for size, bound in ((600, again), (1, perturb), (7, perturb)):
-        cuts = [slice(i, i + size) for i in range(0, len(inputs), size)]
-        parts = [bound(inputs[cut], uniforms[cut].copy()) for cut in cuts]
-        np.testing.assert_array_equal(np.concatenate(parts), outputs)
-    assert perturb(inputs[:0], uniforms[:0]).shape == (0,)
+    for bound, size in ((again, 600), (first, 1), (first, 7)):
+        same, bits = drawn(bound, size)
+        assert same.tolist() == outputs.tolist() and bits == points
+    assert first(inputs[:0], uniforms[:0]).shape == (0,)
 
 
 @contract
@@ -92,26 +90,30 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
 ) -> None:
     """Rejects a law without epsilon, which lets two releases be combined into the input.
 
-    Also equal laws whose noise is used differently, and equal uniforms for two vocabularies where a draw is
-    no post-processing of a noisy point.
+    Also equal laws whose noise is used differently, other noise for another choice between two words, and
+    equal uniforms for two vocabularies where a draw is no post-processing of a noisy point.
     """
     configured = mechanism(spec, epsilon=2.5)
     assert len(pickle.dumps(configured)) < 1000 and pickle.loads(pickle.dumps(configured)) == configured
     with pytest.raises(ValidationError):
         configured.epsilon = 3.0  # type: ignore[misc]
-    law = configured.law(N)
-    assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.law(N)
+    law, width = configured.law(50), configured.uniforms_per_token(50)
+    assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.law(50)
     assert law["epsilon"] == 2.5 and all(type(value) in (str, int, float) for value in law.values())
-    kind, given = type(configured), {"epsilon": 2.5, **chosen(configured)}
-    for change in ({"epsilon": 2.6}, *({key: CHANGED[key]} for key in chosen(configured))):
-        assert kind(**{**given, **change}).law(N) != law
-    if choice_of(configured):
-        assert kind(**given, select="vickrey", t=0.9).law(N) == law
-    everyone = [mechanism(other, epsilon=2.5) for other in PARAMETERS]
-    twins = [m for m in everyone if m.law(N) == law and choice_of(m) == choice_of(configured)]
+    given = configured.model_dump(by_alias=True, exclude_unset=True)
+    is_choice = given.pop("select", None) and given.pop("t")
+    for name in given:
+        assert type(configured)(**{**given, name: CHANGED.get(name, 2.6)}).law(50) != law
+    if is_choice:
+        for other in ({}, {"select": "vickrey", "t": 0.9}):
+            chosen = type(configured)(**given, **other)
+            assert (chosen.law(50), chosen.uniforms_per_token(50)) == (law, width)
+    twins = [
+        m for other in PARAMETERS if T not in other and (m := mechanism(other, epsilon=2.5)).law(50) == law
+    ]
     inputs = np.arange(200) % len(world.words)
     outputs = [twin.bind(world, among(20))(inputs, uniforms_for(twin, world, 200)) for twin in twins]
-    assert configured in twins and all((output == outputs[0]).all() for output in outputs)
+    assert twins and all((output == outputs[0]).all() for output in outputs)
     noises = [
         configured.release_noise(worlds.KEY, salt="", embedding=world, search=among(words))
         for words in (20, 15, 10)
@@ -121,25 +123,14 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
     assert [noises[2] == other for other in noises[:2]] == [not shaped] * 2
 
 
-@pytest.mark.parametrize("spec", [spec for spec in PARAMETERS if T not in spec])
-def test_impossible_epsilons_and_unknown_parameters_are_refused(spec: str) -> None:
-    wrong: list[Any] = [0, -1, 1e-13, math.nan, math.inf, -math.inf, "x", "1", True, None]
-    for given in (*({"epsilon": epsilon} for epsilon in wrong), {}, {"epsilon": 1.0, "unheard_of": 1.0}):
-        with pytest.raises(ConfigError):
-            mechanism(spec, **given)
-
-
 @contract
 def test_a_bundle_of_another_geometry_is_refused(spec: str, small: Embedding, ball: Embedding) -> None:
     """Rejects a guarantee that is stated for a bundle on which the mechanism does not even run."""
     configured = mechanism(spec, epsilon=1.0)
-    for other in (small, ball):
-        if not isinstance(other.space, configured.spaces):
-            for refused in (lambda e: configured.bind(e, among(2)), configured.guarantee):
-                with pytest.raises(
-                    ConfigError, match=f"{configured.name} does not work on this embedding bundle"
-                ):
-                    refused(other)
+    for other in (other for other in (small, ball) if not isinstance(other.space, configured.spaces)):
+        for refused in (lambda e: configured.bind(e, among(2)), configured.guarantee):
+            with pytest.raises(ConfigError, match=f"{configured.name} does not work on this embedding"):
+                refused(other)
 
 
 @contract
@@ -165,60 +156,58 @@ def test_each_word_at_its_own_epsilon(spec: str, world: Embedding) -> None:
     bound, rng, values = configured.bind(world, search), np.random.default_rng(8), (9.0, 4.0, 2.5)
     words, which = rng.integers(0, len(world.words), 900), rng.integers(0, 3, 900)
     uniforms = rng.uniform(1e-12, 1.0, (900, configured.uniforms_per_token(world.dimension)))
-    epsilons = np.array(values)[which]
     if spec.startswith(("hyperbolic", "vectors")):
         with pytest.raises(ConfigError, match="one epsilon for all words"):
-            bound(words, uniforms, epsilons)
+            bound(words, uniforms, np.array(values)[which])
         return
     alone = [configured.at(epsilon).bind(world, search)(words, uniforms.copy()) for epsilon in values]
-    together = bound(words, uniforms.copy(), epsilons)
+    together = bound(words, uniforms.copy(), np.array(values)[which])
     np.testing.assert_array_equal(together, np.choose(which, alone))
     for wrong in (alone[0], np.choose(2 - which, alone), np.choose((which + 1) % 3, alone)):
         assert (together != wrong).mean() > 0.005
-    order = rng.permutation(900)
-    np.testing.assert_array_equal(bound(words[order], uniforms[order], epsilons[order]), together[order])
 
 
 # What is promised
 
 
-@contract
-def test_the_metric_is_one(spec: str, world: Embedding) -> None:
-    """Rejects distances that are not symmetric, or not 0 from a word to itself, or two that disagree."""
-    metric = mechanism(spec, epsilon=2.5).metric(world)
-    assert metric.words == len(world.words)
-    rows, others = np.divmod(np.arange(400), 20)
-    between = metric.between(rows, others)
-    assert (between[rows == others] == 0).all() and (between[rows != others] > 0).all()
-    np.testing.assert_allclose(between.reshape(20, 20), between.reshape(20, 20).T, rtol=1e-12)
-    every = metric.to_all(np.arange(20))
-    assert every.shape == (20, metric.words) and every.max() <= metric.largest() * (1 + 1e-12)
-    np.testing.assert_allclose(every[:, :20], between.reshape(20, 20), atol=1e-6 * every.max())
+LAWS: dict[str, Callable[[int, float, float | None], LossLaw]] = {
+    "hyperbolic": lambda n, epsilon, _: VolumeLaw(dimension=n, epsilon=epsilon),
+    "hyperbolic-icdm": lambda n, epsilon, _: LebesgueLaw(dimension=n, epsilon=epsilon - n),
+    "exponential": lambda _, epsilon, truncate: BoundedRange(epsilon=epsilon, truncation=truncate),
+}
+"""Of losses, by dimension, proven epsilon and truncation; Laplace's in all other mechanisms."""
 
 
 @contract
 def test_guarantees_are_complete(spec: str, world: Embedding) -> None:
-    """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words."""
+    """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words.
+
+    And the paper's epsilon for its noise in the ball, which costs more, and losses of another dimension.
+    """
     configured = mechanism(spec, epsilon=2.5)
     guarantee, title = configured.guarantee(world), configured.title
     assert (guarantee.mechanism, guarantee.configured_epsilon, guarantee.delta) == (title, 2.5, 0.0)
     assert guarantee.epsilon >= 2.5  # a proof may give less than was asked for, never more
     assert guarantee.fingerprint == world.fingerprint
+    n, truncate = world.dimension, getattr(configured, "truncate", None)
+    n = configured.rows(n) if isinstance(configured, ProjectionParameters) else n
+    law = LAWS.get(configured.name, lambda n, e, _: SphericalLaplace(dimension=n, epsilon=e))
+    assert guarantee.law == law(n, guarantee.epsilon, truncate)
     for far in (0.0, 0.3, 1.0, 7.0):
-        counted = min(far, getattr(configured, "truncate", None) or math.inf)
+        counted = min(far, truncate or math.inf)
         assert guarantee.loss(far) == pytest.approx(guarantee.epsilon * counted, rel=1e-15)
         assert guarantee.law.bound(far) == pytest.approx(guarantee.loss(far), rel=1e-12)
-    assert guarantee.delta_num is not None
     assert 0.0 < guarantee.delta_num < 1e-8 and 10 <= guarantee.noise_bits <= 52
     stored, described = json.loads(json.dumps(guarantee.to_json(), allow_nan=False)), guarantee.describe()
-    assert (stored["delta_num"], stored["noise_bits"]) == (guarantee.delta_num, guarantee.noise_bits)
-    assert stored["words"] == described
+    found = [stored[name] for name in ("delta_num", "noise_bits", "words")]
+    assert found == [guarantee.delta_num, guarantee.noise_bits, described]
     bound = f"exp({rounded_up(guarantee.epsilon, 6)} x distance)"
     arithmetic = f"delta_num = {rounded_up(guarantee.delta_num)} of", f"at least {guarantee.noise_bits} bits"
     for part in (title, "epsilon 2.5", bound, guarantee.metric, *arithmetic, *guarantee.assumptions):
         assert part in described
-    if choice_of(configured):
-        other = type(configured)(epsilon=2.5, **chosen(configured)).guarantee(world).delta_num
+    assert ("epsilon + 2" in described) == (configured.name == "hyperbolic-icdm")
+    if T in spec:
+        other = mechanism(spec.replace(T, "").strip(":,"), epsilon=2.5).guarantee(world).delta_num
         assert other is not None and other < guarantee.delta_num
 
 
@@ -239,9 +228,8 @@ def test_mahalanobis_counts_in_its_own_norm(plane: Embedding, small: Embedding, 
         between = distance.squareform(distance.pdist(np.linalg.solve(root, points.T).T))
         ordered = np.sort(between, axis=1)[:: -(-len(points) // 256)]
         assert stated is not None and stated.sample == len(ordered)
-        for rank, given in ((1, stated.nearest), (10, stated.tenth), (100, stated.hundredth)):
-            expected = np.median(ordered[:, min(rank, len(points) - 1)])
-            assert given == pytest.approx(expected, rel=1e-9)
+        medians = np.median(ordered[:, np.minimum([1, 10, 100], len(points) - 1)], axis=0)
+        assert [stated.nearest, stated.tenth, stated.hundredth] == pytest.approx(medians, rel=1e-9)
         assert between.max() <= stated.largest * (1 + 1e-12) <= 2 * between.max()
 
 
@@ -257,45 +245,16 @@ def test_a_singular_covariance_cannot_be_the_whole_noise(flat: Embedding) -> Non
 @pytest.mark.parametrize(("epsilon", "dimensions"), [(1.0, 1), (1e-3, 1), (3.2, 4), (4.0, 4), (48.999, 49)])
 def test_a_small_epsilon_is_refused_in_the_ball(tmp_path: Path, epsilon: float, dimensions: int) -> None:
     """With the dimension that would do."""
-    too_many = worlds.build(tmp_path, np.eye(dimensions + 1) / 2, geometry="poincare")
-    message = f"epsilon {epsilon!r}. .*at most {dimensions} dimensions, or hyperbolic-icdm, which takes any"
+    points = np.vstack([np.eye(dimensions + 1), -np.eye(dimensions + 1)]) / 2
+    too_many = worlds.build(tmp_path, points, geometry="poincare")
+    message = rf"epsilon {epsilon!r}\. .*at most {dimensions} dimensions, or hyperbolic-icdm, which takes any"
     for refused in (Hyperbolic.bind, lambda m, e, _: m.metric(e), lambda m, e, _: m.prepare(e)):
         with pytest.raises(ConfigError, match=message.replace("+", r"\+")):
             refused(Hyperbolic(epsilon=epsilon), too_many, 2)
     HyperbolicIcdm(epsilon=epsilon).bind(too_many, among(2))
     (tmp_path / "fits").mkdir()
-    points = np.vstack([np.eye(dimensions), -np.eye(dimensions)]) / 2
-    fits = worlds.build(tmp_path / "fits", points, geometry="poincare")
+    fits = worlds.build(tmp_path / "fits", points[points[:, -1] == 0, :-1], geometry="poincare")
     Hyperbolic(epsilon=epsilon).bind(fits, among(2))
-
-
-def test_the_paper_s_noise_in_the_ball_costs_more_than_its_epsilon(ball: Embedding) -> None:
-    plain, paper = (kind(epsilon=2.5).guarantee(ball) for kind in (Hyperbolic, HyperbolicIcdm))
-    assert (plain.epsilon, paper.epsilon) == (2.5, 4.5)
-    assert "epsilon + 2" in paper.describe() and plain.remarks == ()
-    assert plain.euclidean_epsilon is None and plain.distances is not None
-
-
-@pytest.mark.parametrize("n", [2, 50])
-@pytest.mark.parametrize("name", ["hyperbolic", "hyperbolic-icdm"])
-def test_noise_in_the_ball_at_every_epsilon(tmp_path: Path, name: str, n: int) -> None:
-    """Rejects NaN, overflow and underflow, from noise that reaches infinity to noise that does not show."""
-    directions = np.random.default_rng(n).standard_normal((6, n))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    points = directions * np.array([0.0, 0.3, 0.8, 0.99, 1 - 1e-5, 1 - 1e-6])[:, None]
-    edge = worlds.build(tmp_path, points, geometry="poincare")
-    words, uniforms = np.arange(300) % 6, np.random.default_rng(7).uniform(2.0**-53, 1, (300, n + 2))
-    uniforms[0], uniforms[1] = 2.0**-53, 1 - 2.0**-53
-    uniforms[2:20, 0], uniforms[20:40, 0] = 2.0**-53, 1 - 2.0**-53
-    for epsilon in [*near(n), 2.0 * n, 1e6, 1e300]:
-        bound: Any = mechanism(name, epsilon=epsilon).bind(edge, ExactSearch.over(edge))
-        with np.errstate(all="raise"):
-            noisy, outputs = bound.points(words, uniforms[:, :-1].copy()), bound(words, uniforms.copy())
-        assert np.isfinite(noisy).all() and (noisy[:, 0] >= 0).all()
-        assert ((outputs >= 0) & (outputs < 6)).all() and (epsilon < 1e6 or (outputs == words).all())
-
-
-# Row budgets
 
 
 def test_the_row_epsilons_of_a_mechanism(small: Embedding, ball: Embedding) -> None:
@@ -317,7 +276,7 @@ def test_the_row_epsilons_of_a_mechanism(small: Embedding, ball: Embedding) -> N
     assert mechanism("exponential", epsilon=9.0).row_epsilons(budget, ball).epsilon(5) == 1.0
 
 
-# Against 64 bits, and exactly on a line, where noise is the Laplace law and a word's cell is an interval
+# Against 64 bits
 
 
 @pytest.fixture(scope="module")
@@ -334,38 +293,20 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 @pytest.mark.parametrize(("weight", "epsilon"), [(0.0, 10.0), (0.5, 1e9), (1.0, 10.0)])
 def test_noise_keeps_the_bits_that_are_stated(thin: Embedding, weight: float, epsilon: float) -> None:
     """Rejects "at least 30" where an eigenvalue is 10^-9, and where noise is short."""
-    n, words, rng = 300, np.arange(400), np.random.default_rng(3)
+    n, words, space = 300, np.arange(400), thin.space
     configured = Mahalanobis(epsilon=epsilon, **{"lambda": weight})
-    uniforms = rng.random((400, n + 1))
+    uniforms = np.random.default_rng(3).random((400, n + 1))
     uniforms[:, 0] = 0.5
     points = configured.bind(thin, ExactSearch.over(thin)).points(words, uniforms.copy())
     # The same noise in the axes of the covariance, over its deviations there, in extended precision.
     normals = special.ndtri(uniforms[:, 1:]).astype(np.longdouble)
     normals /= np.sqrt(np.square(normals).sum(axis=1))[:, None]
-    basis, deviations = np.eye(n, dtype=np.longdouble), np.ones(n, dtype=np.longdouble)
-    if weight:
-        assert isinstance(thin.space, EuclideanSpace)
-        basis = np.asarray(thin.space.covariance_vectors).astype(np.longdouble)
-        values = np.asarray(thin.space.covariance_values).astype(np.longdouble)
-        deviations = np.sqrt(weight * values + (1 - np.longdouble(weight)))
+    basis = np.asarray(space.covariance_vectors).astype(np.longdouble) if weight else np.eye(n)
+    values = np.asarray(space.covariance_values).astype(np.longdouble)
+    deviations = np.sqrt(weight * values + (1 - np.longdouble(weight)))
     length = np.longdouble(special.gammaincinv(n, 0.5)) / np.longdouble(epsilon)
     noise = (points.astype(np.longdouble) - thin.vectors[words].astype(np.longdouble)) @ basis / deviations
     errors = np.sqrt(np.square(noise / length - normals @ basis).sum(axis=1)).astype(np.float64)
     bits, stated = -math.log2(errors.max() * math.sqrt(n)), configured.claim(thin).noise_bits
     assert stated <= bits <= stated + 10
     assert (bits < 30) == (weight > 0)
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("spec", ["laplace", "mahalanobis:lambda=0.6"])
-def test_the_loss_on_a_line_is_exactly_the_promised_one(line: Embedding, spec: str, epsilon: float) -> None:
-    """Rejects a promise below the truth and, the bound being reached, one above it."""
-    guarantee = mechanism(spec, epsilon=epsilon).guarantee(line)
-    assert guarantee.euclidean_epsilon == pytest.approx(epsilon)  # on a line A = 1
-    positions = line.vectors[:, 0].astype(np.float64)
-    losses = np.log(line_outputs(positions, 1 / epsilon))
-    worst = (losses[:, None, :] - losses[None, :, :]).max(axis=2)
-    allowed = np.vectorize(guarantee.loss)(np.abs(positions[:, None] - positions[None, :]))
-    assert (worst <= allowed + 1e-12).all()
-    inner = slice(1, -1)  # words that have another one behind them, whose cell is beyond both words of a pair
-    np.testing.assert_allclose(worst[inner], allowed[inner], atol=1e-12)

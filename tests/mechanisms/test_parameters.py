@@ -11,7 +11,7 @@ import pytest
 
 from dptext_spark import Embedding, Laplace, Mahalanobis, Projection, TextPolicy
 from dptext_spark.errors import BundleError, ConfigError
-from dptext_spark.mechanisms import MECHANISMS, mechanism
+from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
@@ -33,7 +33,7 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         (lambda: Projection(epsilon=1, sensitivity="all"), r".*paper, vocabulary or spectral\. Got: 'all'\."),
         (
             lambda: ProjectedVectors(epsilon=1, sensitivity="vocabulary"),
-            r".*differences of averages of words.*",
+            ".*differences of averages of words.*",
         ),
         (lambda: ProjectedVectors(epsilon=1e30), r"Parameter epsilon .* or less\. Got: 1e\+30\."),
         (
@@ -41,27 +41,36 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
             r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
         ),
         (lambda: TextPolicy(oov=3), r"The out-of-vocabulary policy .* Got: 3\."),
+        (
+            lambda: Laplace(eps=3, select="both"),
+            "Parameters of Laplace are wrong:\n"
+            r"  Parameter epsilon of Laplace is missing\.\n"
+            r"  Parameter select of Laplace has a wrong value\. Allowed: nearest or vickrey\. Got: 'both'\.\n"
+            r"  Parameter eps of Laplace is unknown\. Allowed: epsilon, select, t\. Perhaps .* epsilon\.",
+        ),
     ],
 )
-def test_wrong_parameters_are_one_line(make: Callable[[], object], message: str) -> None:
+def test_wrong_parameters_are_said_all_at_once(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert re.fullmatch(message, str(caught.value))
 
 
+EPSILONS = [0, -1, 1e-13, math.nan, math.inf, -math.inf, "x", "1", True, None]
 IMPOSSIBLE: dict[str, dict[str, list[Any]]] = {
+    **{spec: {"epsilon": EPSILONS, "unheard_of": [1.0]} for spec in MECHANISMS if spec != "mahalanobis"},
+    "mahalanobis:lambda=0.5": {"epsilon": EPSILONS, "unheard_of": [1.0]},
     "mahalanobis": {"lambda": [-1e-9, 1 + 1e-9, math.nan, math.inf, "0.5", True, None]},
-    "exponential": {"truncate": [0, -1.0, math.nan, math.inf, "1", True]},
-    "laplace": {"select": ["vickrey"], "t": [0.5]},
+    "exponential:": {"truncate": [0, -1.0, math.nan, math.inf, "1", True]},
+    "laplace:": {"select": ["vickrey"], "t": [0.5]},
     "laplace:select=nearest": {"t": [0.5]},
-    "projection": {
+    "projection:": {
         "beta": [0.0, 1.0, -0.1, math.nan, "0.5", True],
         "delta": [0.0, 1.0, math.nan, None],
         "dimension": [0, -3, 5.0, "5", True],
         "seed": [-1, 1.0, 2**63, None],
         "sensitivity": ["exact"],
     },
-    "vectors": {"sensitivity": ["vocabulary"]},
     "gauss": {"epsilon": [1.0]},
 }
 
@@ -71,18 +80,7 @@ def test_impossible_parameters_are_refused(spec: str) -> None:
     for parameter, values in IMPOSSIBLE[spec].items():
         for value in values:
             with pytest.raises(ConfigError):
-                mechanism(spec, **{"epsilon": 1.0, parameter: value})
-
-
-def test_all_faults_are_said_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        Laplace(eps=3, select="both")  # type: ignore[call-arg, arg-type]
-    assert str(caught.value).splitlines() == [
-        "Parameters of Laplace are wrong:",
-        "  Parameter epsilon of Laplace is missing.",
-        "  Parameter select of Laplace has a wrong value. Allowed: nearest or vickrey. Got: 'both'.",
-        "  Parameter eps of Laplace is unknown. Allowed: epsilon, select, t. Perhaps you meant epsilon.",
-    ]
+                mechanism(spec.rstrip(":"), **{"epsilon": 1.0, parameter: value})
 
 
 # An embedding is a bundle or its folder
@@ -104,6 +102,7 @@ def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
         ({"embedding": None}, ConfigError, "the path of its folder. Got: NoneType"),
         ({"mechanism": "laplace"}, ConfigError, r"such as Laplace\(epsilon=8\). Got: str"),
         ({"mechanism": Laplace}, ConfigError, r"such as Laplace\(epsilon=8\)"),
+        ({"mechanism": Hyperbolic(epsilon=99.0)}, ConfigError, "does not work on this embedding bundle"),
     ],
 )
 def test_what_is_no_part_is_refused(

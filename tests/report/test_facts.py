@@ -69,33 +69,30 @@ def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> No
     assert all(name not in text for name in ("600", "300", "110", "4321", "partitioned", "zebra"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "policy", "said"),
-    [
-        # An epsilon without a word on it would not do: one that follows from rows reveals something of them.
-        ({}, {}, "Assumed: epsilon and all other options were chosen without a look at these rows."),
-        (
-            {"options": {"epsilon-from-private-rows": True}},
-            {},
-            "Epsilon was chosen after a look at private rows.",
-        ),
-        ({}, {}, "Columns released as they are, without protection: id."),
-        ({}, {}, "Privacy loss adds up across duplicate rows and rows about the same person."),
-        ({"sanitized": ["a", "b"]}, {}, "across the 2 sanitized columns of a row, duplicate rows"),
-        ({"sanitized": ["a[].x"]}, {}, "across the elements of its arrays, duplicate rows"),
-        ({"sanitized": ["a[].x", "b"]}, {}, "the 2 sanitized columns of a row, the elements of its arrays,"),
-        ({}, {}, "Row order within an input file is preserved"),
-        ({"keeps_order": False}, {}, "Row order is lost: rows were ordered by chance"),
-        ({}, {"oov": "keep-unprotected"}, "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION"),
-        ({}, {"oov": "random"}, "uniformly random word"),
-        ({}, {"protect": "content"}, "Stop words are released as they are"),
-        ({}, {"protect": "slots:marks"}, "slots of column marks"),
-        ({}, {"layout": "keep"}, "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED"),
-    ],
-)
-def test_the_scope_says_what_is_not_covered(
-    line: Embedding, changes: dict[str, Any], policy: dict[str, str], said: str
-) -> None:
+ASSUMED = "Assumed: epsilon and all other options were chosen without a look at these rows."
+LOOKED = {"epsilon-from-private-rows": True}
+SCOPE: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    # An epsilon without a word on it would not do: one that follows from rows reveals something of them.
+    ASSUMED: ({}, {}),
+    "Epsilon was chosen after a look at private rows.": ({"options": LOOKED}, {}),
+    "Columns released as they are, without protection: id.": ({}, {}),
+    "Privacy loss adds up across duplicate rows and rows about the same person.": ({}, {}),
+    "across the 2 sanitized columns of a row, duplicate rows": ({"sanitized": ["a", "b"]}, {}),
+    "across the elements of its arrays, duplicate rows": ({"sanitized": ["a[].x"]}, {}),
+    "the 2 sanitized columns of a row, the elements of its arrays,": ({"sanitized": ["a[].x", "b"]}, {}),
+    "Row order within an input file is preserved": ({}, {}),
+    "Row order is lost: rows were ordered by chance": ({"keeps_order": False}, {}),
+    "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION": ({}, {"oov": "keep-unprotected"}),
+    "uniformly random word": ({}, {"oov": "random"}),
+    "Stop words are released as they are": ({}, {"protect": "content"}),
+    "slots of column marks": ({}, {"protect": "slots:marks"}),
+    "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED": ({}, {"layout": "keep"}),
+}
+
+
+@pytest.mark.parametrize("said", SCOPE)
+def test_the_scope_says_what_is_not_covered(line: Embedding, said: str) -> None:
+    changes, policy = SCOPE[said]
     report = report_of(line, TextPolicy(**policy), **changes)
     public = json.loads(report.to_publish(["epsilon"]))["scope"]
     assert len([sentence for sentence in public if said in sentence]) == 1 and said in report.describe()
@@ -121,15 +118,9 @@ def test_the_scope_says_what_another_release_tells() -> None:
 def test_the_words_say_counts_and_shares(line: Embedding) -> None:
     report, summary = report_of(line), MECHANISM.guarantee(line).summary()
     for part in (
-        summary,
-        "Rows: 1,234",
-        "naïve text: 1,100 words",
-        "600 replaced (54.5%)",
-        "300 unchanged by the noise (27.3%)",
-        "110 out of vocabulary (mask) (10.0%)",
-        "50 unprotected (4.5%)",
-        "40 blank (3.6%)",
-        "Rows are named by column id.",
+        *(summary, "Rows: 1,234", "naïve text: 1,100 words", "600 replaced (54.5%)"),
+        *("300 unchanged by the noise (27.3%)", "110 out of vocabulary (mask) (10.0%)"),
+        *("50 unprotected (4.5%)", "40 blank (3.6%)", "Rows are named by column id."),
     ):
         assert part in report.describe()
     before = describe({**report.facts, "rows": None, "columns": {}})
@@ -164,11 +155,9 @@ def test_rows(line: Embedding) -> None:
     """Rejects numbers of one word, and those of the other length."""
     lengths = {"median": 2, "longest": 31, "sample": None}
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
-    assert guarantee.distances is not None
     near, found = guarantee.distances.nearest, facts.row_lengths(lengths, guarantee, None)
-    for loss, said, name, words in zip(
-        found["losses"], found["said"], ("median", "longest"), (2, 31), strict=True
-    ):
+    named = zip(found["losses"], found["said"], ("median", "longest"), (2, 31), strict=True)
+    for loss, said, name, words in named:
         assert (loss["row"], loss["words"], loss["pure"]) == (name, words, pytest.approx(2 * words * near))
         assert loss["1e-09"] == guarantee.loss_beyond(1e-9, near, words)
         start = f"A row of the table's {name} length ({words} words), each word compared with its nearest: "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ from dptext_spark.calibration.page import page as calibration_page
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.page import page as evaluation_page
+from dptext_spark.report import drawing
 from dptext_spark.report.page import _drawn, _look
 from tests.helpers import calibrations, evaluations
+from tests.helpers.drawing import without_drawing
 from tests.helpers.page import Page, drawn
+from tests.helpers.tables import ROOT
 
 HOSTILE = "$\\frac{<b>$"
 FIGURES = {
@@ -41,14 +46,15 @@ def pages(small: Embedding, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {name: (page, folder / name, drawn(folder / name, page)) for name, page in data.items()}
 
 
-@pytest.fixture(params=FIGURES)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.mark.parametrize("kind", FIGURES)
+def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(
+    pages: dict[str, Drawn], kind: str
+) -> None:
+    """Rejects markup, mathematics and our own marks in words, mechanisms, options and commands.
 
-
-def test_a_page_is_self_contained_and_escapes_what_it_shows(pages: dict[str, Drawn], kind: str) -> None:
-    """Rejects markup, mathematics and our own marks in words, mechanisms, options and commands."""
-    _, _, page = pages[kind]
+    And a wide table that a phone cuts off without a word, and one that a keyboard cannot scroll.
+    """
+    data, _, page = pages[kind]
     assert not re.search(r"https?:|//cdn|@import|url\(", page.source)
     assert not {"script", "link", "iframe", "object", "b"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
@@ -62,11 +68,6 @@ def test_a_page_is_self_contained_and_escapes_what_it_shows(pages: dict[str, Dra
     else:
         assert evaluations.SCRIPT in page.text
         assert "The release: dptext privatize --where '`id`' --epsilon 5" in page.text
-
-
-def test_a_page_has_titled_sections_and_tables_that_scroll(pages: dict[str, Drawn], kind: str) -> None:
-    """Rejects a wide table that a phone cuts off without a word, and one that a keyboard cannot scroll."""
-    data, _, page = pages[kind]
     ids = [section["id"] for section in data["sections"]]
     assert ids == [a["id"] for a in page.attributes("h2")]
     assert ids == [a["aria-labelledby"] for a in page.attributes("section")]
@@ -80,22 +81,20 @@ def test_a_page_has_titled_sections_and_tables_that_scroll(pages: dict[str, Draw
     assert 'content: "Scroll sideways' in page.source
 
 
-def test_the_images_beside_a_page_are_those_in_it(pages: dict[str, Drawn], kind: str) -> None:
-    _, folder, page = pages[kind]
-    files = sorted((folder / "plots").iterdir())
+@pytest.mark.parametrize("kind", FIGURES)
+def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_bytes(
+    pages: dict[str, Drawn], kind: str, tmp_path: Path
+) -> None:
+    """Also under a user's own style of figures."""
+    data, folder, page = pages[kind]
+    files, images = sorted((folder / "plots").iterdir()), page.attributes("img")
     assert [f.stem for f in files] == FIGURES[kind]
-    images = page.attributes("img")
     assert len(images) == len(files) and all(re.search(r"\d", a["alt"]) for a in images)
     for file in files:
         content = file.read_bytes()
         width, height = struct.unpack(">II", content[16:24])
         assert width == 960 and (str(width), str(height)) in {(a["width"], a["height"]) for a in images}
         assert b"tEXtSoftware" not in content and b"tIME" not in content
-
-
-def test_equal_input_gives_equal_bytes(pages: dict[str, Drawn], kind: str, tmp_path: Path) -> None:
-    """Also under a user's own style of figures."""
-    data, folder, _ = pages[kind]
     with matplotlib.rc_context({"lines.linewidth": 9.0, "font.size": 30.0, "axes.facecolor": "red"}):
         drawn(tmp_path / "other", data)
         assert matplotlib.rcParams["lines.linewidth"] == 9.0
@@ -107,61 +106,64 @@ def test_equal_input_gives_equal_bytes(pages: dict[str, Drawn], kind: str, tmp_p
 def test_the_page_of_an_evaluation_has_its_answer_first(
     small: Embedding, target: str | None, tmp_path: Path
 ) -> None:
-    page = drawn(
-        tmp_path / "out", evaluation_page(evaluations.facts(evaluations.thirds(small), target=target))
-    )
+    data = evaluation_page(evaluations.facts(evaluations.thirds(small), target=target))
+    page, met = drawn(tmp_path / "out", data), target == evaluations.MET
     lead, answer = page.text.split("The answer", 1)
     assert "Private. These numbers were measured on private rows" in lead and STRONGER in lead
     assert [a["id"] for a in page.attributes("h2")] == ["answer", "front", "settings", "run"]
     answer, rest = answer.split("What is kept for what is given away")
-    assert ("take --mechanism laplace --epsilon 5" in answer) == (target == evaluations.MET)
-    assert ("Add the filter --where" in answer) == (target == evaluations.MET)
-    assert ("no setting here meets it" in answer) == (target == evaluations.UNMET)
-    assert ("No target was given" in answer) == (target is None)
-    assert "No other setting beats these" in answer and "--mechanism laplace --epsilon 1000000" in answer
-    assert ("(recommended)" in rest) == (target == evaluations.MET)
-    assert [a["class"] for a in page.attributes("tr") if "class" in a] == ["marked"] * (
-        target == evaluations.MET
-    )
-    for text in ("Attackers, laplace", "Words by rank, laplace", "What is kept, laplace"):
-        assert any(a.get("aria-label", "").startswith(text) for a in page.attributes("div"))
-    for text in (
-        "in-context",
-        "Nothing released, or random words",
-        "The original",
-        "Words that stay",
-        "Proven.",
+    for said, where, when in (
+        ("take --mechanism laplace --epsilon 5", answer, met),
+        ("Add the filter --where", answer, met),
+        ("no setting here meets it", answer, target == evaluations.UNMET),
+        ("No target was given", answer, target is None),
+        ("No other setting beats these", answer, True),
+        ("--mechanism laplace --epsilon 1000000", answer, True),
+        ("(recommended)", rest, met),
+        *((text, rest, True) for text in ("in-context", "Nothing released, or random words", "The original")),
+        *((text, rest, True) for text in ("Words that stay", "Proven.")),
     ):
-        assert text in rest
+        assert (said in where) == when, said
+    assert [a["class"] for a in page.attributes("tr") if "class" in a] == ["marked"] * met
+    labels = " ".join(a.get("aria-label", "") for a in page.attributes("div"))
+    for text in ("Attackers, laplace", "Words by rank, laplace", "What is kept, laplace"):
+        assert text in labels
 
 
-def test_the_finding_of_a_curve_says_where_it_stays() -> None:
+def test_figures_say_where_a_curve_stays_differ_without_colour_and_grow_with_their_legend() -> None:
+    """Rejects lines told apart by their colours alone, and curves that vanish where many are compared."""
     flat = {"x": [1.0, 2.0], "p5": [0.0, 0.0], "p50": [0.001, 0.002], "p95": [1.0, 1.0]}
     axes = {"x": {"name": "epsilon", "label": "Epsilon"}, "y": {"name": "N_w", "label": "N_w", "digits": 2}}
     (said,) = _drawn({"kind": "percentiles", "curves": {"": flat}, "caption": "", **axes})["findings"]
     assert said.startswith("Median N_w stays 0.00 from epsilon 1 to epsilon 2, where")
-
-
-def test_figures_differ_without_colour() -> None:
-    """Rejects lines told apart by their colours alone."""
     looks = [(str(look["color"]), str(look["ls"])) for look in map(_look, range(35))]
-    assert len(set(looks)) == 35
-    assert len({dash for _, dash in looks[:5]}) == 5
-
-
-def test_a_long_legend_takes_no_room_from_the_figure() -> None:
-    """Rejects a figure of one height, whose curves vanish where many settings are compared."""
+    assert len(set(looks)) == 35 and len({dash for _, dash in looks[:5]}) == 5
     line = {"marks": ["1", "2"], "x": [0.1, 0.5], "low": [0.1, 0.4], "high": [0.2, 0.6], "y": [0.2, 0.4]}
-    rest = {"x": {"name": "x", "label": "X"}, "y": {"name": "y", "label": "Y"}, "floor": (0, 0), "chosen": []}
+    rest = {**axes, "kind": "trade_off", "caption": "", "floor": (0, 0), "chosen": []}
     few, many = (
-        _drawn(
-            {
-                "kind": "trade_off",
-                "caption": "",
-                "lines": {f"a mechanism, number {i}": line for i in range(n)},
-            }
-            | rest
-        )
-        for n in (1, 13)
+        _drawn({**rest, "lines": {f"a mechanism, number {i}": line for i in range(n)}}) for n in (1, 13)
     )
     assert many["height"] - few["height"] > 12 * 0.09 * 200 and many["width"] == few["width"]
+
+
+# Without the extra ``[report]``; tests of jobs say that the rest is written
+
+BLOCKED = """
+import sys
+sys.modules |= dict.fromkeys(("jinja2", "markupsafe", "matplotlib"))
+from dptext_spark.report import drawing
+from dptext_spark.jobs import calibrate, evaluate, poincare
+print(*map(drawing.missing_library, (drawing.PAGE, drawing.PICTURE)))
+"""
+
+
+def test_what_is_missing_is_named_and_jobs_load_without_it() -> None:
+    """Rejects a check of one library alone, one that takes its own fault for one, and an early import."""
+    both = (drawing.PAGE, drawing.PICTURE)
+    assert [*map(drawing.missing_library, both)] == ["", ""]
+    with without_drawing("matplotlib.figure"):
+        assert [*map(drawing.missing_library, both)] == ["matplotlib", "matplotlib"]
+    with pytest.raises(ModuleNotFoundError, match="dptext_spark"):
+        drawing.missing_library(drawing.PAGE + "s")
+    printed = subprocess.check_output([sys.executable, "-c", BLOCKED], cwd=ROOT, text=True)
+    assert printed.split() == ["jinja2", "matplotlib"]

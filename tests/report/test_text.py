@@ -12,15 +12,10 @@ from dptext_spark.bars import hidden_progress, stage
 from dptext_spark.report.text import rendered, table
 
 
-def test_a_table_aligns_its_first_column_left_and_numbers_right() -> None:
-    assert table([["epsilon", "n_w"], ["better:", "lower"], ["2", "0.5"]]) == [
-        "epsilon    n_w",
-        "better:  lower",
-        "2          0.5",
-    ]
-
-
-def test_blocks_are_parted_by_an_empty_line() -> None:
+def test_tables_align_and_blocks_are_parted_by_an_empty_line() -> None:
+    """The first column to the left, numbers to the right."""
+    rows = [["epsilon", "n_w"], ["better:", "lower"], ["2", "0.5"]]
+    assert table(rows) == ["epsilon    n_w", "better:  lower", "2          0.5"]
     blocks = ["One.", {"title": "laplace", "table": [["a", "b"]]}, ["x", "y"]]
     assert rendered(blocks) == "One.\n\nlaplace\na  b\n\nx\ny"
 

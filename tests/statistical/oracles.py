@@ -179,17 +179,14 @@ MIDPOINTS = (np.arange(600) + 0.5) / 600
 ANGLES = 2 * np.pi * (np.arange(500) + 0.5) / 500
 
 
-def flat_outputs(points: np.ndarray, scale: float, root: np.ndarray, t: float | None) -> np.ndarray:
-    """P[M(x) = y] (x, y) on a line or plane, by midpoints of the length's quantile and of the angle.
+def plane_outputs(points: np.ndarray, scale: float, root: np.ndarray, t: float | None) -> np.ndarray:
+    """P[M(x) = y] (x, y) on a plane, by midpoints of the length's quantile and of the angle.
 
-    The length is Gamma(n) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
-    and hardly on average over rays; on a line, where there are two, lengths are finer.
+    The length is Gamma(2) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
+    and hardly on average over rays.
     """
-    n = points.shape[1]
-    rays = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) if n == 2 else np.array([[1.0], [-1.0]])
-    quantiles = MIDPOINTS if n == 2 else (np.arange(2**17) + 0.5) / 2**17
-    lengths = stats.gamma(n, scale=scale).ppf(quantiles)
-    steps = lengths[:, None, None] * (rays @ root)
+    rays = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) @ root
+    steps = stats.gamma(2, scale=scale).ppf(MIDPOINTS)[:, None, None] * rays
     return np.array(
         [ranked(np.linalg.norm((x + steps)[:, :, None] - points, axis=3), t, len(points)) for x in points]
     )
@@ -218,10 +215,6 @@ def exponential_law(gaps: np.ndarray, epsilon: float, truncate: float) -> np.nda
     return normalised(np.exp(-epsilon * np.minimum(gaps, truncate) / 2))
 
 
-def _squares(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
-    return normalised(np.exp(-epsilon * np.minimum(gaps**2, truncate**2) / 2))
-
-
 def _nearest_only(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
     kept = gaps < gaps.max(axis=1, keepdims=True)
     return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
@@ -241,9 +234,7 @@ def _far_as_one(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray
 
 Law = Callable[[np.ndarray, float, float], np.ndarray]
 WRONG_LAWS: Mapping[str, Law] = {
-    "epsilon doubled": lambda gaps, epsilon, truncate: exponential_law(gaps, 2 * epsilon, truncate),
     "epsilon 5 % too large": lambda gaps, epsilon, truncate: exponential_law(gaps, 1.05 * epsilon, truncate),
-    "squared distances": _squares,
     "candidate lists": _nearest_only,
     "far words left out": _far_left_out,
     "far words as one": _far_as_one,

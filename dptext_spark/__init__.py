@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dptext_spark.evaluation.comparison import Comparison, Risk, evaluate
     from dptext_spark.evaluation.target import Target
     from dptext_spark.guarantee import Guarantee
+    from dptext_spark.jobs.privatize import privatize_table
     from dptext_spark.mechanisms import (
         Exponential,
         Hyperbolic,
@@ -59,6 +60,7 @@ __all__ = [
     "ensure_java",
     "evaluate",
     "privatize",
+    "privatize_table",
     "privatize_udf",
     "register_udf",
 ]
@@ -71,6 +73,7 @@ _HOMES: Final = {
     "evaluation.comparison": "Comparison Risk evaluate",
     "evaluation.target": "Target",
     "guarantee": "Guarantee",
+    "jobs.privatize": "privatize_table",
     "noise": "NoiseKey",
     "release": "Release",
     "sanitizer": "Sanitizer",

@@ -133,6 +133,9 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
     if model.on_spark:
         text = "of the session, as spark.driver.memory=4g; repeatable"
         yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
+    if model.on_connect:
+        text = "a server of Spark Connect, sc://HOST:PORT; input and output are catalog tables"
+        yield click.Option(["--remote"], default="", metavar="URL", help=text)
     flag |= {"is_eager": True, "expose_value": False, "callback": _show_all}
     yield click.Option(["--help-all"], **flag, help="show all options")
 
@@ -208,7 +211,13 @@ class Job(_Command):
                 formatter.write_dl(records, col_max=32)
 
     def _run(
-        self, config: Path | None, quiet: bool, as_json: bool, spark_conf: Sequence[str] = (), **values: Any
+        self,
+        config: Path | None,
+        quiet: bool,
+        as_json: bool,
+        spark_conf: Sequence[str] = (),
+        remote: str = "",
+        **values: Any,
     ) -> None:
         names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
         file = {} if config is None else read_config(config, {*names.values()})
@@ -216,7 +225,7 @@ class Job(_Command):
         options = self.model.of(file | given)
         run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
-        with interrupts.handled(), hidden_progress(quiet), session_settings(_pairs(spark_conf)):
+        with interrupts.handled(), hidden_progress(quiet), session_settings(_pairs(spark_conf), remote):
             report = run(options)
         if as_json:
             click.echo(report.to_json(), nl=False)

@@ -34,11 +34,12 @@ def progress(spark: SparkSession, doing: str) -> Iterator[None]:
                     bar.refresh()
 
         watcher = Thread(target=watch, daemon=True)
-        if not bar.disable:
+        watched = hasattr(spark, "sparkContext") and not bar.disable  # Spark Connect has no tracker
+        if watched:
             watcher.start()
         try:
             yield
         finally:
             ended.set()
-            if not bar.disable:  # a JVM that has died or hangs answers no question
+            if watched:  # a JVM that has died or hangs answers no question
                 watcher.join(timeout=2 * _SECONDS)

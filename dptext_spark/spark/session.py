@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
@@ -38,9 +40,21 @@ _LOCAL_SETTINGS: Final = {
 }
 
 
-def session(app: str) -> SparkSession:
-    """Get the session of spark-submit, or start one on this machine's cores."""
+def is_connect(spark: SparkSession) -> bool:
+    """Say whether a session is a client of Spark Connect: it has no JVM, no context and no RDD."""
+    return not hasattr(spark, "sparkContext")
+
+
+def session(app: str, *, on_connect: bool = False) -> SparkSession:
+    """Get the session of spark-submit or of Spark Connect, or start one on this machine's cores.
+
+    ``on_connect`` says whether one of Spark Connect will do.
+    """
     wanted, running = WANTED.get(), java.is_running()
+    if wanted.remote or (is_remote() and not running):
+        if not on_connect:
+            raise ConfigError(f"{app} does not run on Spark Connect", do="Start it without a remote session")
+        return _connected(wanted)
     if not running:
         settings = {} if java.is_submitted() else local_settings(wanted)
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
@@ -62,6 +76,28 @@ def session(app: str) -> SparkSession:
         for name, value in wanted.given.items():
             spark.conf.set(name, value)
     return spark
+
+
+def _connected(wanted: Wanted) -> SparkSession:
+    """Open a session at the server of Spark Connect, or give the one that this process has."""
+    try:
+        spark: Any = None if wanted.remote else SparkSession.getActiveSession()
+        if spark is None:
+            builder = SparkSession.builder
+            spark = builder.remote(wanted.remote).create() if wanted.remote else builder.getOrCreate()
+        _ = spark.version  # asks the server
+        for name, value in wanted.given.items():
+            spark.conf.set(name, value)
+    except (PySparkException, ImportError, OSError) as error:
+        do = "See whether it runs; for the client's libraries: pip install 'pyspark[connect]'"
+        raise JobError("The server of Spark Connect cannot be used", got=condition(error), do=do) from None
+
+    def leave(_: int) -> None:
+        with suppress(PySparkException, OSError):
+            spark.interruptAll()
+
+    interrupts.ends_first(leave)
+    return cast(SparkSession, spark)
 
 
 def local_settings(wanted: Wanted) -> dict[str, str]:

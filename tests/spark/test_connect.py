@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import psutil
@@ -94,10 +95,10 @@ class Server:
     folder: Path
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """It listens on loopback alone, where by default it would listen on every address."""
-    folder = tmp_path / "server"
+    folder = tmp_path_factory.mktemp("connect") / "server"
     for name in ("events", "host"):
         (folder / name).mkdir(parents=True)
     settings = {
@@ -129,6 +130,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
         url = f"sc://127.0.0.1:{wait_for(port, 'the server did not start')}"
         yield Server(url=url, process=process, folder=folder)
     finally:
+        end(process)
+
+
+def end(process: psutil.Process) -> None:
+    if process.is_running():
         for member in [*process.children(recursive=True), process]:
             member.kill()
         process.wait()
@@ -198,3 +204,80 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     }
     places = [server.folder / name for name in ("events", "log", "printed")]
     assert [*traces(places, forms)] == []
+
+
+TABLES = """
+import json, sys
+from dptext_spark import privatize_table
+from pyspark.sql import SparkSession
+
+url, source, bundle, reports = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+spark.sql("CREATE DATABASE IF NOT EXISTS lake")
+spark.read.parquet(source).write.saveAsTable("lake.queries")
+spark.sql("CREATE VIEW lake.some AS SELECT * FROM lake.queries WHERE id < 3")
+zone = spark.conf.get("spark.sql.parquet.outputTimestampType")
+report = privatize_table(
+    input="lake.queries", output="lake.shown", format="table", reports=reports, embedding=bundle,
+    mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"],
+)
+print(json.dumps([
+    report.facts["rows"], spark.table("lake.shown").count(),
+    zone == spark.conf.get("spark.sql.parquet.outputTimestampType"),
+]))
+"""
+
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+print(json.dumps([list(row) for row in spark.table(sys.argv[2]).orderBy("id").collect()]))
+"""
+
+
+def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
+    server: Server, ring: Embedding, tmp_path: Path
+) -> None:
+    """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
+    ids = list(range(6))
+    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6)})
+    path = {"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
+
+    def python(*arguments: object) -> CompletedProcess[str]:
+        return command(sys.executable, *arguments, cwd=tmp_path, env=path)
+
+    made = python("-c", TABLES, server.url, source, ring.path, tmp_path / "shown")
+    assert (made.returncode, made.stdout) == (0, "[6, 6, true]\n"), made.stderr
+    (tmp_path / "key").write_text(bytes(range(32)).hex())
+    (tmp_path / "key").chmod(0o600)
+    table = ["--format", "table", "--embedding", ring.path, "--mechanism", "laplace", "--epsilon", "1"]
+    table += ["--id", "id", "--text", "text", "--keep", "id", "--key-file", "key", "--name", "tests"]
+
+    def privatize(name: str, output: str, *more: object, url: str = server.url) -> tuple[int, str]:
+        arguments = [*table, "--input", name, "--output", output, "--reports", tmp_path / output, *more]
+        done = python("-m", "dptext_spark", "privatize", "--remote", url, *arguments)
+        return done.returncode, done.stdout if done.returncode == 0 else done.stderr
+
+    code, printed = privatize("lake.queries", "lake.released")
+    assert code == 0 and "Output: lake.released" in printed and "on Spark Connect" in printed, printed
+    report = json.loads((tmp_path / "lake.released/private/report.json").read_text())
+    assert report["rows"] == 6 and (tmp_path / "lake.released/release.json").exists()
+    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
+    words = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
+    released = python("-c", READ, server.url, "lake.released")
+    assert json.loads(released.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
+
+    for name, output, more, said in (
+        ("lake.queries", "lake.released", (), "The output table lake.released exists"),
+        ("lake.some", "lake.other", (), "The view lake.some can give other rows each time"),
+        ("lake.absent", "lake.other", (), "The input table lake.absent cannot be read"),
+        ("lake.queries", "lake.other", ("--where", "id < 3"), "Got: --where"),
+        ("lake.queries", "other", ("--output-format", "parquet"), "Got: --output-format parquet"),
+        ("lake.queries", "lake.other", ("--ledger", "ledger"), "Got: --ledger"),
+    ):
+        code, printed = privatize(name, output, *more)
+        assert code == 2 and said in printed and "Traceback" not in printed, printed
+    end(server.process)
+    code, printed = privatize("lake.queries", "lake.late")
+    assert code == 1 and printed.count("\n") < 6 and "Spark Connect cannot be used" in printed, printed
+    assert not (tmp_path / "lake.late").exists()

@@ -19,6 +19,7 @@ from dptext_spark.spark import java
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.settings import WANTED, Wanted
 
+_TRIES: Final = 4
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGED: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
 _LOCAL_SETTINGS: Final = {
@@ -85,7 +86,11 @@ def _connected(wanted: Wanted) -> SparkSession:
         if spark is None:
             builder = SparkSession.builder
             spark = builder.remote(wanted.remote).create() if wanted.remote else builder.getOrCreate()
+        policies = spark.client.get_retry_policies()
+        # Of a server that is not there users hear after seconds; one that is lost later gets ten minutes.
+        spark.client.set_retry_policies([type(policies[0])(max_retries=_TRIES)])
         _ = spark.version  # asks the server
+        spark.client.set_retry_policies(policies)
         for name, value in wanted.given.items():
             spark.conf.set(name, value)
     except (PySparkException, ImportError, OSError) as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess
+from typing import Any
 
 import numpy as np
 import psutil
@@ -208,7 +208,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
 
 TABLES = """
 import json, sys
-from dptext_spark import privatize_table
+from dptext_spark import DptextError, privatize_table
 from pyspark.sql import SparkSession
 
 url, source, bundle, reports = sys.argv[1:]
@@ -216,15 +216,28 @@ spark = SparkSession.builder.remote(url).getOrCreate()
 spark.sql("CREATE DATABASE IF NOT EXISTS lake")
 spark.read.parquet(source).write.saveAsTable("lake.queries")
 spark.sql("CREATE VIEW lake.some AS SELECT * FROM lake.queries WHERE id < 3")
-zone = spark.conf.get("spark.sql.parquet.outputTimestampType")
-report = privatize_table(
-    input="lake.queries", output="lake.shown", format="table", reports=reports, embedding=bundle,
-    mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"],
-)
-print(json.dumps([
-    report.facts["rows"], spark.table("lake.shown").count(),
-    zone == spark.conf.get("spark.sql.parquet.outputTimestampType"),
-]))
+
+def release(**others):
+    given = dict(
+        input="lake.queries", output="lake.shown", format="table", reports=reports, embedding=bundle,
+        mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"],
+    )
+    try:
+        return privatize_table(**given | others).facts["rows"]
+    except DptextError as error:
+        return str(error)
+
+setting = "spark.sql.parquet.outputTimestampType"
+before = spark.conf.get(setting)
+found = [release(), spark.table("lake.shown").count(), spark.conf.get(setting) == before]
+others = dict(output="lake.other", reports=f"{reports}-other")
+found += [
+    release(reports=f"{reports}-other"), release(**others, input="lake.some"),
+    release(**others, input="lake.absent"), release(**others, where="id < 3"),
+    release(**others, output_format="parquet"), release(**others, ledger="ledger"),
+    release(**others, mode="append"),
+]
+print(json.dumps([*found, spark.catalog.tableExists("lake.other")]))
 """
 
 READ = """
@@ -243,41 +256,44 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6)})
     path = {"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
 
-    def python(*arguments: object) -> CompletedProcess[str]:
+    def python(*arguments: str | Path) -> Any:
         return command(sys.executable, *arguments, cwd=tmp_path, env=path)
 
     made = python("-c", TABLES, server.url, source, ring.path, tmp_path / "shown")
-    assert (made.returncode, made.stdout) == (0, "[6, 6, true]\n"), made.stderr
+    assert made.returncode == 0, made.stderr
+    rows, written, is_restored, *refusals, exists = json.loads(made.stdout)
+    assert (rows, written, is_restored, exists) == (6, 6, True, False)
+    for refusal, said in zip(
+        refusals,
+        (
+            "The output table lake.shown exists",
+            "The view lake.some can give other rows each time",
+            "The input table lake.absent cannot be read",
+            *(
+                f"Got: {each}."
+                for each in ("--where", "--output-format parquet", "--ledger", "--mode append")
+            ),
+        ),
+        strict=True,
+    ):
+        assert said in refusal
+
     (tmp_path / "key").write_text(bytes(range(32)).hex())
     (tmp_path / "key").chmod(0o600)
-    table = ["--format", "table", "--embedding", ring.path, "--mechanism", "laplace", "--epsilon", "1"]
-    table += ["--id", "id", "--text", "text", "--keep", "id", "--key-file", "key", "--name", "tests"]
-
-    def privatize(name: str, output: str, *more: object, url: str = server.url) -> tuple[int, str]:
-        arguments = [*table, "--input", name, "--output", output, "--reports", tmp_path / output, *more]
-        done = python("-m", "dptext_spark", "privatize", "--remote", url, *arguments)
-        return done.returncode, done.stdout if done.returncode == 0 else done.stderr
-
-    code, printed = privatize("lake.queries", "lake.released")
-    assert code == 0 and "Output: lake.released" in printed and "on Spark Connect" in printed, printed
-    report = json.loads((tmp_path / "lake.released/private/report.json").read_text())
-    assert report["rows"] == 6 and (tmp_path / "lake.released/release.json").exists()
+    options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
+    options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
+    options += ["--key-file", "key", "--name", "tests", "--remote", server.url]
+    run = ("-m", "dptext_spark", "privatize", *options)
+    done = python(*run, "--output", "lake.released", "--reports", tmp_path / "released")
+    assert done.returncode == 0 and "on Spark Connect" in done.stdout, done.stderr
+    assert json.loads((tmp_path / "released/private/report.json").read_text())["rows"] == 6
+    assert (tmp_path / "released/private").stat().st_mode & 0o777 == 0o700
     privatizer = sanitizer(ring, MECHANISM, name=LABEL)
     words = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
     released = python("-c", READ, server.url, "lake.released")
     assert json.loads(released.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
 
-    for name, output, more, said in (
-        ("lake.queries", "lake.released", (), "The output table lake.released exists"),
-        ("lake.some", "lake.other", (), "The view lake.some can give other rows each time"),
-        ("lake.absent", "lake.other", (), "The input table lake.absent cannot be read"),
-        ("lake.queries", "lake.other", ("--where", "id < 3"), "Got: --where"),
-        ("lake.queries", "other", ("--output-format", "parquet"), "Got: --output-format parquet"),
-        ("lake.queries", "lake.other", ("--ledger", "ledger"), "Got: --ledger"),
-    ):
-        code, printed = privatize(name, output, *more)
-        assert code == 2 and said in printed and "Traceback" not in printed, printed
     end(server.process)
-    code, printed = privatize("lake.queries", "lake.late")
-    assert code == 1 and printed.count("\n") < 6 and "Spark Connect cannot be used" in printed, printed
-    assert not (tmp_path / "lake.late").exists()
+    done = python(*run, "--output", "lake.late", "--reports", tmp_path / "late")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "Spark Connect cannot be used" in done.stderr and not (tmp_path / "late").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -89,7 +90,8 @@ def _connected(wanted: Wanted) -> SparkSession:
         policies = spark.client.get_retry_policies()
         # Of a server that is not there users hear after seconds; one that is lost later gets ten minutes.
         spark.client.set_retry_policies([type(policies[0])(max_retries=_TRIES)])
-        _ = spark.version  # asks the server
+        with warnings.catch_warnings(action="ignore"):  # of tries that failed: the message says it
+            _ = spark.version  # asks the server
         spark.client.set_retry_policies(policies)
         for name, value in wanted.given.items():
             spark.conf.set(name, value)

@@ -82,8 +82,10 @@ def session(app: str, *, on_connect: bool = False) -> SparkSession:
 
 def _connected(wanted: Wanted) -> SparkSession:
     """Open a session at the server of Spark Connect, or give the one that this process has."""
+    spark: Any = None
+    policies: list[Any] = []
     try:
-        spark: Any = None if wanted.remote else SparkSession.getActiveSession()
+        spark = None if wanted.remote else SparkSession.getActiveSession()
         if spark is None:
             builder = SparkSession.builder
             spark = builder.remote(wanted.remote).create() if wanted.remote else builder.getOrCreate()
@@ -96,6 +98,9 @@ def _connected(wanted: Wanted) -> SparkSession:
         for name, value in wanted.given.items():
             spark.conf.set(name, value)
     except (PySparkException, ImportError, OSError) as error:
+        if spark is not None:  # as the process ends it closes what was never open
+            warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+            spark.client.set_retry_policies([type(each)(max_retries=0) for each in policies])
         do = "See whether it runs; for the client's libraries: pip install 'pyspark[connect]'"
         raise JobError("The server of Spark Connect cannot be used", got=condition(error), do=do) from None
 

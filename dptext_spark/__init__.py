@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dptext_spark.evaluation.measures import Risk
     from dptext_spark.evaluation.target import Target
     from dptext_spark.guarantee import Guarantee
+    from dptext_spark.jobs.privatize import privatize_table
     from dptext_spark.mechanisms import (
         Exponential,
         Hyperbolic,
@@ -60,6 +61,7 @@ __all__ = [
     "ensure_java",
     "evaluate",
     "privatize",
+    "privatize_table",
     "privatize_udf",
     "register_udf",
 ]
@@ -73,6 +75,7 @@ _HOMES: Final = {
     "evaluation.measures": "Risk",
     "evaluation.target": "Target",
     "guarantee": "Guarantee",
+    "jobs.privatize": "privatize_table",
     "noise": "NoiseKey",
     "release": "Release",
     "sanitizer": "Sanitizer",

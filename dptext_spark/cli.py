@@ -133,6 +133,9 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
     if model.on_spark:
         text = "of the session, as spark.driver.memory=4g; repeatable"
         yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
+    if model.on_connect:
+        text = "a server of Spark Connect, sc://HOST:PORT; input and output are catalog tables"
+        yield click.Option(["--remote"], default="", metavar="URL", help=text)
     flag |= {"is_eager": True, "expose_value": False, "callback": _show_all}
     yield click.Option(["--help-all"], **flag, help="show all options")
 
@@ -219,13 +222,20 @@ class Job(_Command):
                 formatter.write_dl(records, col_max=32)
 
     def _run(
-        self, config: Path | None, quiet: bool, as_json: bool, spark_conf: Sequence[str] = (), **values: Any
+        self,
+        config: Path | None,
+        quiet: bool,
+        as_json: bool,
+        spark_conf: Sequence[str] = (),
+        remote: str = "",
+        **values: Any,
     ) -> None:
         names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
         file = {} if config is None else read_config(config, {*names.values()})
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
         settings, loading = _pairs(spark_conf), hidden_progress(quiet or not self.model.on_spark)
+        settings |= {"spark.remote": remote} if remote else {}
         with loading, stage("Loading libraries"):
             # Not above: it may refuse this Spark, as too old.
             from dptext_spark.spark.settings import session_settings

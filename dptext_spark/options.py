@@ -199,6 +199,7 @@ class Options(BaseModel):
         first: Options that the short help has besides what must be given.
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
+        on_connect: Whether that may be one of Spark Connect.
 
     Raises:
         ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value may
@@ -220,6 +221,7 @@ class Options(BaseModel):
     first: ClassVar[str] = ""
     runner: ClassVar[str] = "dptext_spark.jobs.{command}"
     on_spark: ClassVar[bool] = True
+    on_connect: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -763,6 +765,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         "      --name 'queries 2026-03-01'"
     )
     first = "text id keep oov key-file name dry-run"
+    on_connect = True
     published = TableOptions.published | {
         *("layout", "mechanism", "oov", "protect", "release-words", "tokens"),
         "row-budget",

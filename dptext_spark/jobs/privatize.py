@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 from dptext_spark.bars import stage
 from dptext_spark.calibration.recall import recall_of
@@ -30,6 +31,7 @@ from dptext_spark.tables.ledger import LedgerRun
 from dptext_spark.tables.local import check_names
 from dptext_spark.tables.look import Sample, count_persons
 from dptext_spark.tables.partitioning import POSITION, Partitioning
+from dptext_spark.tables.source import restored
 from dptext_spark.tables.table import Table
 
 
@@ -104,6 +106,20 @@ def run(options: PrivatizeOptions) -> Report:
     report = table.report(facts, found)
     table.write_reports(report)
     return report
+
+
+def privatize_table(**options: Any) -> Report:
+    """Run ``dptext privatize`` in the session that runs, also one of Spark Connect, and print nothing.
+
+    Args:
+        options: The command's options by name, with ``_`` for ``-``, as ``input="sales.queries"``,
+            ``format="table"`` and ``epsilon=10``.
+
+    Raises:
+        DptextError: Options or the table are wrong, or Spark failed.
+    """
+    with restored():
+        return run(PrivatizeOptions.of(options))
 
 
 def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:

@@ -24,4 +24,4 @@ def progress(spark: SparkSession, doing: str) -> AbstractContextManager[None]:
         bar.total = sum(info.numTasks for info in stages.values())
         bar.n = sum(info.numCompletedTasks for info in stages.values())
 
-    return stage(doing, look)
+    return stage(doing, look if hasattr(spark, "sparkContext") else None)  # Spark Connect has no tracker

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
@@ -19,6 +22,8 @@ from dptext_spark.spark import java
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.settings import WANTED
 
+_REMOTE: Final = "spark.remote"
+_TRIES: Final = 4
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGED: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
 _LOCAL_SETTINGS: Final = {
@@ -40,9 +45,21 @@ _LOCAL_SETTINGS: Final = {
 }
 
 
-def session(app: str) -> SparkSession:
-    """Get the session of spark-submit, or start one on this machine's cores."""
+def is_connect(spark: SparkSession) -> bool:
+    """Say whether a session is a client of Spark Connect: it has no JVM, no context and no RDD."""
+    return not hasattr(spark, "sparkContext")
+
+
+def session(app: str, *, on_connect: bool = False) -> SparkSession:
+    """Get the session of spark-submit or of Spark Connect, or start one on this machine's cores.
+
+    ``on_connect`` says whether one of Spark Connect will do.
+    """
     wanted, running = WANTED.get(), java.is_running()
+    if _REMOTE in wanted or (is_remote() and not running):
+        if not on_connect:
+            raise ConfigError(f"{app} does not run on Spark Connect", do="Start it without a remote session")
+        return _connected(wanted)
     if not running:
         settings = {} if java.is_submitted() else local_settings(wanted)
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
@@ -64,6 +81,40 @@ def session(app: str) -> SparkSession:
         for name, value in wanted.items():
             spark.conf.set(name, value)
     return spark
+
+
+def _connected(wanted: Mapping[str, str]) -> SparkSession:
+    """Open a session at the server of Spark Connect, or give the one that this process has."""
+    spark: Any = None
+    policies: list[Any] = []
+    try:
+        url = wanted.get(_REMOTE)
+        spark = None if url else SparkSession.getActiveSession()
+        if spark is None:
+            builder = SparkSession.builder
+            spark = builder.remote(url).create() if url else builder.getOrCreate()
+        policies = spark.client.get_retry_policies()
+        # Of a server that is not there users hear after seconds; one that is lost later gets ten minutes.
+        spark.client.set_retry_policies([type(policies[0])(max_retries=_TRIES)])
+        with warnings.catch_warnings(action="ignore"):  # of tries that failed: the message says it
+            _ = spark.version  # asks the server
+        spark.client.set_retry_policies(policies)
+        for name, value in wanted.items():
+            if name != _REMOTE:
+                spark.conf.set(name, value)
+    except (PySparkException, ImportError, OSError) as error:
+        if spark is not None:  # as the process ends it closes what was never open
+            warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+            spark.client.set_retry_policies([type(each)(max_retries=0) for each in policies])
+        do = "See whether it runs; for the client's libraries: pip install 'pyspark[connect]'"
+        raise JobError("The server of Spark Connect cannot be used", got=condition(error), do=do) from None
+
+    def leave(_: int) -> None:
+        with suppress(PySparkException, OSError):
+            spark.interruptAll()
+
+    interrupts.ends_first(leave)
+    return cast(SparkSession, spark)
 
 
 def local_settings(wanted: Mapping[str, str]) -> dict[str, str]:

@@ -119,6 +119,18 @@ class LocalFiles(Places):
             got = NO_FILE if isinstance(error, FileNotFoundError) else type(error).__name__
             raise ConfigError(f"The file {path} cannot be read", got=got) from None
 
+    def write(self, path: str, text: str) -> None:
+        """Write a text file, replacing what is there."""
+        place = Path(local_path(path) or path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+
+    def make_private_folder(self, path: str) -> None:
+        """Make a folder for its owner alone, unless it is there."""
+        place = Path(local_path(path) or path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+
     def rename(self, source: str, target: str) -> None:
         """Rename on this machine; the target must not exist."""
         os.rename(str(local_path(source)), str(local_path(target)))

@@ -146,7 +146,9 @@ class Sample:
         slots = [SLOTS] if columns.slots else []
         narrow = selected.select(row.alias(ROW), F.lit("").alias(ID), *slots)
         # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
-        selected.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", SAMPLE_TASKS)
+        conf, setting = selected.sparkSession.conf, "spark.sql.limit.initialNumPartitions"
+        if conf.isModifiable(setting):  # some servers let nobody change it
+            conf.set(setting, SAMPLE_TASKS)
         work = partial(_sample, self.reader, columns.ways(self.table))
         counted = narrow.mapInArrow(work, from_arrow_schema(_SAMPLE))
         with progress(selected.sparkSession, "Looking at a sample"):

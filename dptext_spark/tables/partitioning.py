@@ -70,6 +70,9 @@ class Partitioning:
             partitions: Columns that name the output's folders: each folder gets few files.
         """
         position = [name for name in POSITION if name in rows.columns]
+        if not hasattr(rows.sparkSession, "sparkContext"):
+            self.private_remarks = [_ON_CONNECT]
+            return rows.drop(*position)
         words, counts = self.words(), self.counted() if self.counted else None
         if counts is None:
             # Of text formats Spark refuses to read no column at all.
@@ -119,4 +122,7 @@ _NOT_ENCRYPTED: Final = (
     "Tasks are those of Spark's own partitions, which are few or long: this session does not encrypt what it "
     "shuffles. Start it with spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true "
     "and spark.network.crypto.enabled=true, to spread rows over all cores."
+)
+_ON_CONNECT: Final = (
+    "Tasks are those of Spark's own partitions: on Spark Connect rows are not spread over more."
 )

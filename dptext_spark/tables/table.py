@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.session import session
+from dptext_spark.spark.session import is_connect, session
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import ID, ROW
 from dptext_spark.tables.columns import TableColumns, Worker, check_left_out
@@ -80,14 +80,17 @@ class Table:
         Raises:
             DptextError: Options or input are wrong.
         """
-        spark = own_session(session(app))
+        spark = own_session(session(app, on_connect=options.on_connect))
         with stage("Opening the table"):
             return cls._open(spark, options, columns)
 
     @classmethod
     def _open(cls, spark: SparkSession, options: TableOptions, columns: TableColumns) -> Self:
         read, written = chosen_formats(options, grows=cls.grows)
-        storage = Storage(spark)
+        if is_connect(spark):
+            _check_connect(options, read, written)
+        # Of Spark Connect's tables only the reports are files, of this machine or of a volume that it mounts.
+        storage = cast(Storage, LocalFiles()) if is_connect(spark) else Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
             check_places(storage, _places(options, read, written))
             cls.check_output(storage, options, written, spark)
@@ -268,6 +271,23 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
             do="Name a folder for the reports",
         )
     return read, written
+
+
+def _check_connect(options: TableOptions, read: Format, written: Format) -> None:
+    """Refuse what needs files, a plan or a scheduler, none of which a client of Spark Connect sees."""
+    given = {
+        f"--format {read.name}": read.has_path,
+        f"--output-format {written.name}": written.has_path,
+        f"--mode {options.mode}": options.mode != "error",
+        **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental", "ledger")},
+    }
+    if refused := [name for name, is_given in given.items() if is_given]:
+        raise ConfigError(
+            "Spark Connect sanitizes a catalog's table into a new one",
+            allowed="--format table, without --where, --incremental, --ledger and --mode",
+            got=", ".join(refused),
+            do="Make a table of the wanted rows first, or start a session that is not remote",
+        )
 
 
 def check_input(read: Format, path: str) -> None:

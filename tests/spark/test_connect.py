@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -94,10 +95,10 @@ class Server:
     folder: Path
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """It listens on loopback alone, where by default it would listen on every address."""
-    folder = tmp_path / "server"
+    folder = tmp_path_factory.mktemp("connect") / "server"
     for name in ("events", "host"):
         (folder / name).mkdir(parents=True)
     settings = {
@@ -129,6 +130,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
         url = f"sc://127.0.0.1:{wait_for(port, 'the server did not start')}"
         yield Server(url=url, process=process, folder=folder)
     finally:
+        end(process)
+
+
+def end(process: psutil.Process) -> None:
+    if process.is_running():
         for member in [*process.children(recursive=True), process]:
             member.kill()
         process.wait()
@@ -198,3 +204,96 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     }
     places = [server.folder / name for name in ("events", "log", "printed")]
     assert [*traces(places, forms)] == []
+
+
+TABLES = """
+import json, sys
+from dptext_spark import DptextError, privatize_table
+from pyspark.sql import SparkSession
+
+url, source, bundle, reports = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+spark.sql("CREATE DATABASE IF NOT EXISTS lake")
+spark.read.parquet(source).write.saveAsTable("lake.queries")
+spark.sql("CREATE VIEW lake.some AS SELECT * FROM lake.queries WHERE id < 3")
+
+def release(**others):
+    given = dict(
+        input="lake.queries", output="lake.shown", format="table", reports=reports, embedding=bundle,
+        mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"],
+    )
+    try:
+        return privatize_table(**given | others).facts["rows"]
+    except DptextError as error:
+        return str(error)
+
+setting = "spark.sql.parquet.outputTimestampType"
+before = spark.conf.get(setting)
+found = [release(), spark.table("lake.shown").count(), spark.conf.get(setting) == before]
+others = dict(output="lake.other", reports=f"{reports}-other")
+found += [
+    release(reports=f"{reports}-other"), release(**others, input="lake.some"),
+    release(**others, input="lake.absent"), release(**others, where="id < 3"),
+    release(**others, output_format="parquet"), release(**others, ledger="ledger"),
+    release(**others, mode="append"),
+]
+print(json.dumps([*found, spark.catalog.tableExists("lake.other")]))
+"""
+
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+print(json.dumps([list(row) for row in spark.table(sys.argv[2]).orderBy("id").collect()]))
+"""
+
+
+def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
+    server: Server, ring: Embedding, tmp_path: Path
+) -> None:
+    """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
+    ids = list(range(6))
+    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6)})
+    path = {"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
+
+    def python(*arguments: str | Path) -> Any:
+        return command(sys.executable, *arguments, cwd=tmp_path, env=path)
+
+    made = python("-c", TABLES, server.url, source, ring.path, tmp_path / "shown")
+    assert made.returncode == 0, made.stderr
+    rows, written, is_restored, *refusals, exists = json.loads(made.stdout)
+    assert (rows, written, is_restored, exists) == (6, 6, True, False)
+    for refusal, said in zip(
+        refusals,
+        (
+            "The output table lake.shown exists",
+            "The view lake.some can give other rows each time",
+            "The input table lake.absent cannot be read",
+            *(
+                f"Got: {each}."
+                for each in ("--where", "--output-format parquet", "--ledger", "--mode append")
+            ),
+        ),
+        strict=True,
+    ):
+        assert said in refusal
+
+    (tmp_path / "key").write_text(bytes(range(32)).hex())
+    (tmp_path / "key").chmod(0o600)
+    options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
+    options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
+    options += ["--key-file", "key", "--name", "tests", "--remote", server.url]
+    run = ("-m", "dptext_spark", "privatize", *options)
+    done = python(*run, "--output", "lake.released", "--reports", tmp_path / "released")
+    assert done.returncode == 0 and "on Spark Connect" in done.stdout, done.stderr
+    assert json.loads((tmp_path / "released/private/report.json").read_text())["rows"] == 6
+    assert (tmp_path / "released/private").stat().st_mode & 0o777 == 0o700
+    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
+    words = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
+    released = python("-c", READ, server.url, "lake.released")
+    assert json.loads(released.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
+
+    end(server.process)
+    done = python(*run, "--output", "lake.late", "--reports", tmp_path / "late")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "Spark Connect cannot be used" in done.stderr and not (tmp_path / "late").exists()

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition
+from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Format, Output
 from dptext_spark.tables.source import Source
@@ -39,7 +40,7 @@ class CatalogTable(Format):
                 got=condition(error),
                 do=_CATALOGS,
             ) from None
-        if not is_settled(df):
+        if not _is_settled(spark, df, place):
             raise InputError(
                 f"The view {place} can give other rows each time", do="Write it as a table, and give that"
             )
@@ -81,3 +82,10 @@ class CatalogTable(Format):
             )
         ordered = result.select(*map(quoted, there.columns))
         ordered.write.options(**self.options).insertInto(output.place)
+
+
+def _is_settled(spark: SparkSession, df: DataFrame, place: str) -> bool:
+    """Say whether a table has the same rows at every evaluation; on Spark Connect no view is known to."""
+    if is_connect(spark):
+        return "VIEW" not in spark.catalog.getTable(place).tableType
+    return is_settled(df)

@@ -418,12 +418,12 @@ class Csv(RecordFormat):
         "ignoreTrailingWhiteSpace": "false",
     }
 
-    def look(self, spark: SparkSession, storage: Storage, path: str) -> tuple[DataFrame, Prepare]:
-        read, prepare = super().look(spark, storage, path)
+    def look(self, spark: SparkSession, storage: Storage, path: str) -> Look:
+        read, prepare, refused = super().look(spark, storage, path)
         names = [n for n in read.schema.names if n not in (_MALFORMED, *partition_columns(read))]
         own = self.option("enforceSchema").lower() == "true" or self.option("singleVariantColumn")
         if own or self.option("header", "true").lower() != "true" or not names:
-            return read, prepare
+            return read, prepare, refused
         given = {n: v for n, v in self.options.items() if n.lower() not in ("header", "inferschema", "mode")}
         strings = StructType([StructField(f"c{i}", StringType()) for i in range(len(names) + 1)])
         reader = spark.read.schema(strings).option("recursiveFileLookup", "true")
@@ -431,7 +431,7 @@ class Csv(RecordFormat):
             # Spark's own check, of files that come later too, takes no name that Spark made.
             checked = Csv({**self.options, "enforceSchema": "true"})
             read = checked.load(spark.read.schema(read.schema), path)
-        return read, prepare
+        return read, prepare, refused
 
     def names_remedy(self, names: Sequence[str], wrong: str) -> str:
         wanted = {name.strip().lower(): name for name in wrong.split(", ")}

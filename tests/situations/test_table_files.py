@@ -17,8 +17,12 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from click.testing import Result
 from pyarrow import orc
+from pyspark.sql import SparkSession
 
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.jobs import privatize
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.tables import dataframes
 from tests.helpers.tables import refused, rows_of, write_table
 
 # The shared session is the one that the jobs find.
@@ -213,6 +217,14 @@ def test_a_text_column_without_values_is_of_null_texts(
     assert result.exit_code == 0, result.output
     found = [row["text"] for row in rows_of(tmp_path / "out")]
     assert (found.count(None), len(found)) == (ROWS * sum(text is NULLS for text in texts), 2 * ROWS)
+
+
+def test_a_frame_s_column_without_values_is_of_null_texts(spark: SparkSession, ring: Embedding) -> None:
+    """Rejects the type void, which no text column has and no worker takes."""
+    frame = spark.createDataFrame([(1, None, None)], "id int, text void, n void")
+    options: Any = {"embedding": ring, "mechanism": Laplace(epsilon=1.0), "id": "id", "show": False}
+    found = dataframes.privatize(frame, text="text", keep=["id", "n"], **options)
+    assert [tuple(row) for row in found.collect()] == [(1, None, None)]
 
 
 @pytest.mark.parametrize(

@@ -348,10 +348,16 @@ class _TextSource(Source):
             raise self._fault(row - 1, what, allowed=allowed, got=f"{row} rows")
 
     def _lines(self, stream: io.BufferedReader) -> Iterator[bytes]:
+        empty: list[bytes] = []  # at the file's end they are no rows
         while line := stream.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
                 raise self._fault(self._at, "the line is too long", allowed=f"{_LONGEST_LINE} bytes")
             self._at += 1
+            if line in (b"\n", b"\r\n"):
+                empty.append(line)
+                continue
+            yield from empty
+            empty.clear()
             yield line
 
     def _check_end(self, lines: list[bytes], n: int, row: int) -> None:

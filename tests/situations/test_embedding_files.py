@@ -153,6 +153,7 @@ READ = [
     case("a zip of one file", "g.zip", zipped(**{"__MACOSX/._g": b"-", "g.txt": text(among("x"))}), {"x": 11},
          {}),
     case("no last line break", "g.txt", text(among("x"), header=True)[:-1], {"x": 11}, {}),
+    case("empty lines at the end", "g.txt", text(among("x")) + b"\n\r\n", {"x": 11}, {}),
     case("a shorter last number in a container, which says where it ends", "g.gz",
          gzip.compress(text(among("x"))[:-2]), {"x": 11}, {}),
 ]  # fmt: skip

@@ -219,7 +219,7 @@ def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_p
     arguments = ("--vector", "narrow", "--id", "id", "--dimension", 5)
     done(dptext(table, *arguments))
     first = hashes(tmp_path)
-    assert refused(dptext(table, *arguments), "The projection .* exists.*--mode overwrite")
+    assert refused(dptext(table, *arguments), "The output .* exists.*--mode overwrite")
     assert hashes(tmp_path) == first
     done(dptext(table, *arguments, "--mode", "overwrite", "--seed", 1))
     assert hashes(tmp_path)["out.projection.json"] != first["out.projection.json"]

@@ -103,7 +103,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
     assert public["options"] == about_words | about_noise | others
     private_words = ("phone", "secret plan", "private place", "key_file", "mergeSchema")
     assert [word for word in private_words if word in text] == []
-    assert refused(dptext(source), "The public report .*out.release.json exists")
+    assert refused(dptext(source), "The output .*out exists")
 
 
 def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_ids_of_any_width(
 
     Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
     """
-    ids = pa.array([1, 2] if values is None else values).cast(kind)
+    ids = pa.array([1, 2]).cast(kind) if values is None else pa.array(values, kind)
     write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": ["w01", "w02"]})
     table, columns = opened(tmp_path / "in", "parquet").df, TableColumns(text=("text",), keep=(), id="id")
     if values is None:

@@ -78,7 +78,7 @@ def test_both_kinds_of_files_list_folders_alike(tmp_path: Path, spark: SparkSess
         assert found == sorted(local.below(folder, pattern)) and len(found) == count, pattern
     assert {Path(path).name for path in storage.children(folder)} == names(Path(folder))
     assert storage.qualified("./a:[1]/events").endswith("/a:[1]/events")
-    with pytest.raises(ConfigError, match=r"a:\[1\] cannot be used.*needs \./ before it"):
+    with pytest.raises(ConfigError, match=r"a:\[1\]/events cannot be used.*needs \./ before it"):
         storage.qualified("a:[1]/events")
 
 

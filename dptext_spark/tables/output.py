@@ -92,9 +92,9 @@ def write_whole(
 def _unfinished(storage: Places, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
-    paths = storage.below(parent, f".*{_ENDING}")
     # No dots in the run's name: NAME.v2 is another output.
     own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
+    paths = storage.children(parent)
     return [path for path in paths if path != but and own.fullmatch(path.rpartition("/")[2])]
 
 

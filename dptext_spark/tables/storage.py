@@ -47,8 +47,7 @@ _CHECKED: Final = "org.apache.hadoop.fs.ChecksumFileSystem"
 _CAUSES: Final = {
     "PATH_NOT_FOUND": NO_FILE,
     "UNABLE_TO_INFER_SCHEMA": "no files",
-    "COLUMN_ALREADY_EXISTS": "columns whose names are equal, or differ in capitals only, which needs "
-    "--spark-conf spark.sql.caseSensitive=true",
+    "COLUMN_ALREADY_EXISTS": "equal names, or in capitals only: --spark-conf spark.sql.caseSensitive=true",
 }
 
 
@@ -113,10 +112,7 @@ class Places(Protocol):
         """Give the full paths of what lies in a folder; none where there is no such folder."""
 
     def below(self, folder: str, pattern: str) -> list[str]:
-        """Give the paths that a pattern, in which ``*`` stands for letters, has below a folder.
-
-        Hadoop's own patterns fail at names with a colon, and take brackets in the folder's name for letters.
-        """
+        """Give the paths below a folder of any name, as Hadoop does not, that a pattern with ``*`` means."""
         found = [folder]
         for part in pattern.split("/"):
             inside = [p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])]

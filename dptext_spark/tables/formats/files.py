@@ -439,14 +439,10 @@ class Csv(RecordFormat):
             if any(part.strip(' "').lower() in wanted for n in names if sep in n for part in n.split(sep)):
                 return f"Its columns have another separator: give --read-option 'sep={shown}'"
         if near := [n for n in names if wanted.get(n.strip().lower(), n) != n]:  # the user's own words
-            spaces = near != [n.strip() for n in near]
-            return f"Perhaps you meant {', '.join(map(repr, near))}" + spaces * (
-                ", or --read-option ignoreLeadingWhiteSpace=true"
-            )
+            return f"Perhaps you meant {', '.join(map(repr, near))}"
         return (
-            "Its first line names its columns: one without a name is _c and its number from 0, and one of "
-            "several with the same name has its number behind it, as note2; where it names none, give "
-            "--read-option header=false and name them _c0, _c1 and so on"
+            "Its first line names columns: _c0 is one without a name, note2 and note3 are two of one name; "
+            "where it names none, give --read-option header=false and name them _c0, _c1 and so on"
         )
 
 

@@ -98,12 +98,12 @@ def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Tabl
     from dptext_spark.spark.failures import plain_errors
     from dptext_spark.spark.progress import progress
     from dptext_spark.spark.session import session
-    from dptext_spark.spark.versions import to_arrow
+    from dptext_spark.spark.versions import from_arrow, to_arrow
     from dptext_spark.tables.dataframes import privatize
 
     spark = session("dptext audit")
     tokens = F.array_repeat("text", F.col("times").cast("int")).alias(COLUMN)
-    table = spark.createDataFrame(rows).repartition(4 * spark.sparkContext.defaultParallelism)
+    table = from_arrow(spark, rows).repartition(4 * spark.sparkContext.defaultParallelism)
     with plain_errors("The Spark job of the audit failed"), progress(spark, "Sampling"):
         released = privatize(
             table.select("id", "place", tokens),

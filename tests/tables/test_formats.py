@@ -435,7 +435,8 @@ def test_types_that_a_format_lacks_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kept: str, message: str
 ) -> None:
     """Rejects ORC files whose times other readers than Spark take for integers."""
-    place = {"iceberg": IcebergLake(tmp_path, monkeypatch).place("out")}.get(name, str(tmp_path / "out"))
+    is_iceberg = name == "iceberg"
+    place = IcebergLake(tmp_path, monkeypatch).place("out") if is_iceberg else str(tmp_path / "out")
     if "time(" in kept and not hasattr(types, "TimeType"):
         pytest.skip("needs the type time of Spark 4.1")
     schema = spark.createDataFrame([], f"id bigint, {kept}").schema

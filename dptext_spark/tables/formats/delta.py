@@ -51,6 +51,7 @@ _WRITABLE: Final = (_READABLE - {"vacuumProtocolCheck"}) | {
     *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"),
 }
 _FILE: Final = "__dptext_file"
+_URL: Final = "__dptext_url"
 
 
 class Delta(LakehouseFormat):
@@ -152,7 +153,8 @@ def _live_rows(
     columns = {_FILE: [urls[path] for path in inside], **{f.name: values.field(f.name) for f in named}}
     known = from_arrow(spark, pa.table(columns), StructType([StructField(_FILE, StringType()), *named]))
     url = F.regexp_replace(metadata(df)["file_path"], *LOCAL_URL)
-    joined = df.join(F.broadcast(known), url == known[_FILE], "left")
+    # Spark 3.5 fails where a join's condition has a column of metadata itself.
+    joined = df.withColumn(_URL, url).join(F.broadcast(known), F.col(_URL) == known[_FILE], "left")
     unknown = failing(InputError(f"Spark read a file that the log of {place} does not name"))
     is_known, value = known[_FILE].isNotNull(), {name: quoted(name) for name in schema.names}
     for f in named:

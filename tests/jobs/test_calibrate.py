@@ -161,7 +161,7 @@ TABLES = {"calibration.json", "outputs", "summary", "words"}
 
 def test_mechanisms_are_measured_apart(tmp_path: Path) -> None:
     """Each by the estimator that serves it; 64 words, spread ten times wider along one axis than across."""
-    plane = worlds.build(tmp_path / "plane", worlds.uneven(64, 2))
+    plane = worlds.build(tmp_path, worlds.uneven(64, 2))
     several = [mechanism("mahalanobis", epsilon=e, **{"lambda": w}) for w in WEIGHTS for e in EPSILONS]
     several += [mechanism("exponential", epsilon=e) for e in EPSILONS]
     given = [*(f"mahalanobis:lambda={w:g}" for w in WEIGHTS), "exponential"]

@@ -126,7 +126,7 @@ def test_the_page_of_an_evaluation_has_its_answer_first(
         assert (said in where) == when, said
     assert [a["class"] for a in page.attributes("tr") if "class" in a] == ["marked"] * met
     labels = " ".join(a.get("aria-label", "") for a in page.attributes("div"))
-    for text in ("Attackers, laplace", "Words by rank, laplace", "What is kept, laplace"):
+    for text in ("What attackers recover, laplace", "What is kept, laplace"):
         assert text in labels
 
 

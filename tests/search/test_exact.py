@@ -51,7 +51,7 @@ def random_ball(count: int, n: int) -> np.ndarray:
         *((CURVED, kind, *shape) for kind in (random_ball, ball_words) for shape in ((2, 2), (20, 100))),
         (CURVED, ball_words, WORD_BLOCK + 1, 3),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_the_nearest_words_and_their_distances_are_exact(
     geometry: Geometry, words_of: Callable[[int, int], np.ndarray], count: int, n: int

@@ -244,6 +244,8 @@ class Job(_Command):
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
         with interrupts.handled(), hidden_progress(quiet), session_settings(settings):
             report = run(options)
+        if java := sys.modules.get("dptext_spark.spark.java"):
+            java.remove_logs()
         if as_json:
             click.echo(report.to_json(), nl=False)
         elif not quiet:

@@ -46,7 +46,7 @@ class SparkStartedError(Exception):
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(app: str) -> None:
+    def refuse(app: str, **_: object) -> None:
         raise SparkStartedError(app)
 
     monkeypatch.setattr(tables, "session", refuse)
@@ -122,7 +122,7 @@ def test_a_key_file_that_others_can_read(dptext: Dptext, tmp_path: Path) -> None
 
 
 def test_a_failed_job_has_exit_code_1(dptext: Dptext, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(app: str) -> None:
+    def fail(app: str, **_: object) -> None:
         raise JobError("The cluster is gone")
 
     monkeypatch.setattr(tables, "session", fail)

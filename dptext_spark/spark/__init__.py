@@ -1,6 +1,7 @@
 """Spark around the work: sessions, Java, the bundle on executors, failures and progress."""
 
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 
 from dptext_spark.errors import ConfigError
@@ -10,7 +11,9 @@ _OLDEST = (3, 5)
 
 def _check_version() -> None:
     """Refuse a Spark that is too old, from its text alone: to import it takes a while, or fails."""
-    spec = find_spec("pyspark")
+    spec = None
+    with suppress(ModuleNotFoundError):
+        spec = find_spec("pyspark")
     read = getattr(spec and spec.loader, "get_data", None)  # from a folder, or the zip that a cluster has
     text = read(re.sub(r"__init__\.py$", "version.py", str(spec.origin))).decode() if spec and read else ""
     found = re.search(r"__version__\D+(\d+)\.(\d+)[\w.]*", text)

@@ -48,7 +48,7 @@ done
 exec {java} "$@"
 """
 _LOG: Final = "dptext-spark-"
-_KEPT_SECONDS: Final = 7 * 24 * 3600.0
+_FAILED: Final = ".failed.log"
 _shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
 """JAVA_HOMEs of this process, which go with it."""
 
@@ -210,14 +210,9 @@ def await_end_of_jvm() -> None:
 def _open_log() -> int:
     """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
 
-    It is removed at the end, unless :func:`see_log` named it: then the first run of its owner that starts a
-    week later removes it. The JVM writes to the descriptor and knows no path: what it says when the file is
-    gone is lost, not left.
+    It is removed at the end, unless :func:`see_log` named it. The JVM writes to the descriptor and knows no
+    path: what it says when the file is gone is lost, not left.
     """
-    for old in Path(tempfile.gettempdir()).glob(f"{_LOG}*.log"):
-        with suppress(OSError):
-            if (file := old.lstat()).st_uid == os.getuid() and file.st_mtime < time.time() - _KEPT_SECONDS:
-                old.unlink()
     descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
     _logs[:] = [Path(name)]
     atexit.register(_logs[0].unlink, missing_ok=True)
@@ -231,7 +226,18 @@ def see_log() -> str:
     if not _logs:
         return "See Spark's log"
     atexit.unregister(_logs[0].unlink)
+    if not _logs[0].name.endswith(_FAILED):
+        with suppress(OSError):
+            _logs[0] = _logs[0].rename(_logs[0].with_suffix(_FAILED))
     return f"See Spark's log {_logs[0]}"
+
+
+def remove_logs() -> None:
+    """Remove this user's logs of runs that failed: a later one went well."""
+    for log in Path(tempfile.gettempdir()).glob(f"{_LOG}*{_FAILED}"):
+        with suppress(OSError):
+            if log.lstat().st_uid == os.getuid():
+                log.unlink()
 
 
 def start_failure() -> str:

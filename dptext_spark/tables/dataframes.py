@@ -158,8 +158,8 @@ def privatize(
         do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
         raise ConfigError("A streaming frame cannot be sanitized: ids are checked over all rows", do=do)
     check_release_name(key, name)
-    void = [field.name for field in df.schema if isinstance(field.dataType, NullType)]
-    df = df.withColumns({each: quoted(each).cast("string") for each in void})  # null texts
+    void = [f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)]
+    df = df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df  # null texts
     policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect

@@ -203,10 +203,10 @@ def test_what_exists_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path
     assert (tmp_path / "bundle.png").exists()
     with without_drawing():
         said = made(*run, "--overwrite", "--seed", 3)
-    assert said.startswith(
-        "Warning: the picture will not be drawn, as matplotlib is not installed. "
+    assert (
+        "\nWarning: the picture will not be drawn, as matplotlib is not installed. "
         "Run: pip install 'dptext-spark[report]'\n"
-    )
+    ) in said
     assert names(tmp_path) == {"bundle", "bundle.report.json", "bundle.vec", "p.tsv"}
     assert json.loads((tmp_path / "bundle.report.json").read_text())["picture"] is None
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,22 +94,20 @@ def test_a_jvm_is_told_to_end_and_then_made_to(
 
 
 @pytest.mark.parametrize(
-    ("name", "days", "stays"),
+    ("name", "stays"),
     [
-        pytest.param("dptext-spark-a.log", 8, False, id="of a run that failed a week ago"),
-        pytest.param("dptext-spark-a.log", 6, True, id="of one that failed this week"),
-        pytest.param("dptext-spark-a.txt", 8, True, id="no log of ours"),
+        pytest.param("dptext-spark-a.failed.log", False, id="of a run that failed"),
+        pytest.param("dptext-spark-a.log", True, id="of a run at work"),
+        pytest.param("dptext-spark-a.txt", True, id="no log of ours"),
     ],
 )
-def test_a_log_that_a_message_named_goes_after_a_week(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, days: int, stays: bool
+def test_a_log_that_a_message_named_goes_when_a_run_went_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, stays: bool
 ) -> None:
-    """Rejects logs that fill the disk, and one that goes before it is read."""
+    """Rejects logs that fill the disk, and one that goes while its run writes it."""
     monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(java, "_logs", [])
     (tmp_path / name).touch()
-    os.utime(tmp_path / name, (then := time.time() - days * 24 * 3600, then))
-    os.close(java._open_log())
+    java.remove_logs()
     assert (tmp_path / name).exists() == stays
 
 
@@ -128,6 +124,7 @@ def test_a_log_is_its_owners_and_says_why_spark_did_not_start(
     (log,) = tmp_path.iterdir()
     assert log.stat().st_mode & 0o777 == 0o600
     assert java.start_failure() == "Error: too little memory"
-    assert java.see_log() == f"See Spark's log {log}"
+    assert {java.see_log(), java.see_log()} == {f"See Spark's log {log.with_suffix('.failed.log')}"}
+    assert log.with_suffix(".failed.log").exists()
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert "spark-submit" in java.see_log()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from zipfile import ZipFile
 
 import pytest
 
@@ -123,15 +126,18 @@ def test_a_lock_has_what_is_declared(lock: str, needed: set[str]) -> None:
         assert not names & (EXTRAS["local"] - ALWAYS)
 
 
-def test_files_that_the_code_reads_are_installed_with_it() -> None:
-    """Rejects a package without its logging file: Spark prints two errors then whenever it starts."""
-    tool = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    data = tool["setuptools"]["package-data"]
-    installed = {
-        file
-        for name, globs in data.items()
-        for glob in globs
-        for file in (PACKAGE.parent / name.replace(".", "/")).glob(glob)
-    }
-    there = {file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
-    assert not {file for file in there - installed if file.suffix != ".py"}
+def test_wheel_and_sdist_have_what_the_code_reads_and_come_out_the_same(tmp_path: Path) -> None:
+    """Rejects a package without its logging file, of which Spark prints errors, and bytes that show when."""
+    copy = tmp_path / "copy"  # elsewhere, and of another time
+    shutil.copytree(PACKAGE, copy / PACKAGE.name, copy_function=shutil.copyfile)
+    for name in ("CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "pyproject.toml", ".gitignore"):
+        shutil.copyfile(PACKAGE.parent / name, copy / name)
+    for place, target in ((PACKAGE.parent, tmp_path / "a"), (copy, tmp_path / "b")):
+        build = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
+        subprocess.run(build, cwd=place, check=True, capture_output=True)
+    one, other = ({file.name: file.read_bytes() for file in (tmp_path / f).iterdir()} for f in ("a", "b"))
+    assert len(one) == 2 and one == other
+    (wheel,) = (tmp_path / "a").glob("*.whl")
+    there = {str(f.relative_to(PACKAGE.parent)) for f in PACKAGE.rglob("*") if f.is_file()}
+    there = {file for file in there if "__pycache__" not in file}
+    assert {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name} == there

@@ -78,15 +78,21 @@ def plain_errors(what: str = FAILED) -> Iterator[None]:
         raise plain(error, what) from None
 
 
-def failing(error: DptextError) -> Column:
-    """Give a column that fails the run with this error, which :func:`plain_errors` finds in Spark's own."""
-    return F.raise_error(F.lit(f"\n{errors.__name__}.{type(error).__name__}: {error}\n"))
+def failing(error: DptextError, file: Column | None = None) -> Column:
+    """Give a column that fails the run with this error, which :func:`plain_errors` finds in Spark's own.
+
+    Its sentence goes on after the URL of a ``file``, if there is one.
+    """
+    begin = [] if file is None else [F.lit("The file "), file, F.lit(" ")]
+    kind = F.lit(f"\n{errors.__name__}.{type(error).__name__}: ")
+    return F.raise_error(F.concat(kind, *begin, F.lit(f"{error}\n")))
 
 
 def plain(error: Exception, what: str = FAILED) -> DptextError:
     """Turn an exception of Spark's into this package's."""
     if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", _text(error), re.MULTILINE):
-        return getattr(errors, found[1], JobError)(found[2].rstrip("."))
+        said = re.sub(r"(?<=^The file )file:/\S+", lambda url: plain_path(url[0]), found[2])
+        return getattr(errors, found[1], JobError)(said.rstrip("."))
     return file_fault(error) or JobError(what, got=condition(error), do=see_log())
 
 

@@ -162,7 +162,7 @@ def test_a_malformed_record_fails_the_run_and_is_not_quoted(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text(BAD[name])
     before = hashes(tmp_path)
-    with pytest.raises(InputError, match="The input has records that are not") as caught:
+    with pytest.raises(InputError, match=f"The file {tmp_path}/in/{name} has records that are not") as caught:
         run_table(**options | {"keep": []}, format=name.partition(".")[2])
     assert hashes(tmp_path) == before and names(tmp_path) == {"in"}
     shown = "".join([str(caught.value), *capfd.readouterr()])

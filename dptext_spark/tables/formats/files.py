@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 from dptext_spark.errors import ConfigError, InputError, nearest
 from dptext_spark.spark import failures
 from dptext_spark.spark.failures import condition, failing
-from dptext_spark.spark.versions import NAMES_FILES
+from dptext_spark.spark.versions import NAMES_FILES, metadata
 from dptext_spark.tables import parquet_types
-from dptext_spark.tables.fields import Field
+from dptext_spark.tables.fields import Field, quoted
 from dptext_spark.tables.formats.format import FORMATS, PARQUET_CODECS, Format, Output
 from dptext_spark.tables.output import check_unfinished, write_whole
 from dptext_spark.tables.source import Prepare, Source
@@ -334,17 +334,25 @@ class RecordFormat(FileFormat):
         self.check_texts(spark, path)
         if self.option("mode"):
             return super().look(spark, storage, path)
-        malformed = InputError(
-            f"The input has records that are not {self.title}, or not of its schema",
-            do="Correct them, or see which --read-option the files need; with --read-option "
-            "mode=DROPMALFORMED such records are left out",
-        )
+        do = "Correct them, or see which --read-option the files need; with --read-option mode=DROPMALFORMED "
+        do += "such records are left out; a file that is no part of the table, by pathGlobFilter=PATTERN"
+        malformed = InputError(f"has records that are not {self.title}, or not of its schema", do=do)
         schema = self.load(spark.read, path).schema
         if _MALFORMED in schema.names:
-            raise malformed
+            read = self.load(spark.read.schema(schema), path)
+            file = F.when(F.col(_MALFORMED).isNotNull(), metadata(read)["file_path"])
+            # Spark finds no malformed record where it is asked for nothing else.
+            others = [F.count(quoted(name)) for name in schema.names if name != _MALFORMED]
+            if others and (found := read.agg(F.min(file), *others).collect()[0][0]):
+                raise InputError(f"The file {failures.plain_path(found)} {malformed.what}", do=do)
+            raise InputError(f"The input {path} {malformed.what}", do=do)
         marked = StructType([*schema.fields, StructField(_MALFORMED, StringType())])
-        sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failing(malformed).cast("boolean"))
-        return self.load(spark.read.schema(marked), path), lambda df: df.where(sound).drop(_MALFORMED), {}
+
+        def sound(df: DataFrame) -> DataFrame:
+            fails = failing(malformed, metadata(df)["file_path"]).cast("boolean")
+            return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(_MALFORMED)
+
+        return self.load(spark.read.schema(marked), path), sound, {}
 
 
 class Json(RecordFormat):

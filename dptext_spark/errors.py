@@ -6,7 +6,6 @@ Messages never hold row text, tokens of a table or key material.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -62,8 +61,8 @@ def printable(line: str) -> str:
 
 
 def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
-    """Refuse bytes that are not UTF-8, as what decodes or encodes them does; the message has one of them."""
-    got = f"{os.fsencode(error.object[error.start : error.start + 1])!r} at place {error.start + 1}"
+    """Refuse bytes that are not UTF-8, as what decodes or encodes them does; the message has none of them."""
+    got = f"another byte at place {error.start + 1}"
     return ConfigError(f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it")
 
 

@@ -6,6 +6,7 @@ Workers count: numbers reach the driver, no row and no word does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Self
@@ -23,6 +24,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
+from dptext_spark.tables.parquet_types import setting
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.segmentation import WordRuns, unspaced_share
 
@@ -146,12 +148,12 @@ class Sample:
         slots = [SLOTS] if columns.slots else []
         narrow = selected.select(row.alias(ROW), F.lit("").alias(ID), *slots)
         # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
-        conf, setting = selected.sparkSession.conf, "spark.sql.limit.initialNumPartitions"
-        if conf.isModifiable(setting):  # some servers let nobody change it
-            conf.set(setting, SAMPLE_TASKS)
+        spark, name = selected.sparkSession, "spark.sql.limit.initialNumPartitions"
+        changes = spark.conf.isModifiable(name)  # some servers let nobody change it
         work = partial(_sample, self.reader, columns.ways(self.table))
         counted = narrow.mapInArrow(work, from_arrow_schema(_SAMPLE))
-        with progress(selected.sparkSession, "Looking at a sample"):
+        more = setting(spark, name, str(SAMPLE_TASKS)) if changes else nullcontext()
+        with progress(spark, "Looking at a sample"), more:
             tasks = counted.limit(SAMPLE_TASKS).collect()
         if tasks:
             by_column = zip(*(task["coverage"] for task in tasks), strict=True)

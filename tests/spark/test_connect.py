@@ -227,9 +227,9 @@ def release(**others):
     except DptextError as error:
         return str(error)
 
-setting = "spark.sql.parquet.outputTimestampType"
-before = spark.conf.get(setting)
-found = [release(), spark.table("lake.shown").count(), spark.conf.get(setting) == before]
+settings = "spark.sql.parquet.outputTimestampType", "spark.sql.limit.initialNumPartitions"
+before = [spark.conf.get(name) for name in settings]
+found = [release(), spark.table("lake.shown").count(), [spark.conf.get(name) for name in settings] == before]
 others = dict(output="lake.other", reports=f"{reports}-other")
 found += [
     release(reports=f"{reports}-other"), release(**others, input="lake.some"),

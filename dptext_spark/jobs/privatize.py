@@ -24,6 +24,7 @@ from dptext_spark.report.facts import (
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.progress import progress
+from dptext_spark.spark.session import leased
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.tables.dataframes import sent
 from dptext_spark.tables.incremental import CUT_OFF, GrowingTable
@@ -31,10 +32,10 @@ from dptext_spark.tables.ledger import LedgerRun
 from dptext_spark.tables.local import check_names
 from dptext_spark.tables.look import Sample, count_persons
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.source import restored
 from dptext_spark.tables.table import Table
 
 
+@leased()
 def run(options: PrivatizeOptions) -> Report:
     """Run ``dptext privatize``: check, read once, write once, report.
 
@@ -118,8 +119,7 @@ def privatize_table(**options: Any) -> Report:
     Raises:
         DptextError: Options or the table are wrong, or Spark failed.
     """
-    with restored():
-        return run(PrivatizeOptions.of(options))
+    return run(PrivatizeOptions.of(options))
 
 
 def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:

@@ -52,6 +52,27 @@ _FAULTS: Final = {
 }
 """What is wrong with a file, and what to do, by the class of an exception below Spark's."""
 
+_AGAIN: Final = "run the same command again: with a key file it costs nothing more"
+_KNOWN: Final = {
+    "SparkConnectGrpcException": (
+        "The server of Spark Connect was lost",
+        f"See whether it runs, and whether the output is there, as a server that lives may finish it; if not, {_AGAIN}",
+    ),
+    "INVALID_HANDLE": (
+        "The session at the server of Spark Connect was ended",
+        f"Begin another one, and {_AGAIN}",
+    ),
+    "OPERATION_CANCELED": (
+        "The run was cancelled at the server of Spark Connect",
+        f"If you want it, {_AGAIN}",
+    ),
+    "LOCATION_ALREADY_EXISTS": (
+        "The folder of the output table has files already",
+        "Remove them if a run that was killed left them, or choose another --output",
+    ),
+}
+"""What happened, and what to do, by the beginning of an error's name."""
+
 with suppress(ImportError):  # of Spark 4: earlier ones log no queries
     from pyspark.logger import PySparkLogger
 
@@ -93,7 +114,12 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
     if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", _text(error), re.MULTILINE):
         said = re.sub(r"(?<=^The file )file:/\S+", lambda url: plain_path(url[0]), found[2])
         return getattr(errors, found[1], JobError)(said.rstrip("."))
-    return file_fault(error) or JobError(what, got=condition(error), do=see_log())
+    if fault := file_fault(error):
+        return fault
+    got = condition(error)
+    known = (told for name, told in _KNOWN.items() if got.startswith(name))
+    what, do = next(known, (what, None))
+    return JobError(what, got=got, do=do or see_log())
 
 
 def file_fault(error: Exception) -> InputError | None:

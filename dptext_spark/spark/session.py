@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from copy import copy
 from pathlib import Path
+from threading import RLock
 from typing import Any, Final, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -23,7 +26,10 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.settings import WANTED
 
 _REMOTE: Final = "spark.remote"
+# How often a call is tried again: of a server that is not there users hear after seconds, of one that is lost
+# later after a minute. By itself the client goes on for ten.
 _TRIES: Final = 4
+_LATER: Final = 6
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGED: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
 _LOCAL_SETTINGS: Final = {
@@ -50,17 +56,80 @@ def is_connect(spark: SparkSession) -> bool:
     return not hasattr(spark, "sparkContext")
 
 
+class Lease(ExitStack):
+    """What is undone when a run gives a session of Spark Connect back; ``changed`` names its settings."""
+
+    changed: tuple[str, ...] = ()
+
+
+_TURN: Final = RLock()
+LEASE: Final[ContextVar[Lease]] = ContextVar("lease")
+"""That of the run at work, by :func:`leased`."""
+
+
+@contextmanager
+def leased() -> Iterator[Lease]:
+    """Put back, however the block ends, what is changed meanwhile in a session of Spark Connect."""
+    with Lease() as lease:
+        token = LEASE.set(lease)
+        try:
+            yield lease
+        finally:
+            LEASE.reset(token)
+
+
+@contextmanager
+def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
+    """Have a client of Spark Connect try each call again so often."""
+    before = spark.client.get_retry_policies()
+    meanwhile = [copy(policy) for policy in before]
+    for policy in meanwhile:
+        policy.max_retries = most
+    spark.client.set_retry_policies(meanwhile)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the message says it
+            yield
+    finally:
+        for policy in meanwhile:  # another thread of the client may be at it still
+            policy.max_retries = 0
+        spark.client.set_retry_policies(before)
+
+
+def change(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Change settings of a session of Spark Connect for the run at work alone.
+
+    Runs in one session take turns: none may find the settings that another one puts back.
+    """
+    lease, known = LEASE.get(), [name for name in settings if spark.conf.isModifiable(name)]
+    lease.enter_context(_TURN)
+    given = {name: spark.conf.get(name, None) for name in known}
+    changed = tuple(name for name, value in given.items() if value != settings[name])
+    lease.changed += changed
+
+    def put_back() -> None:
+        with suppress(PySparkException, OSError), retries(spark):  # a session that was ended has none
+            for name in changed:
+                value = given[name]
+                spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+    lease.callback(put_back)
+    for name in changed:
+        spark.conf.set(name, settings[name])
+
+
 def session(app: str, *, on_connect: bool = False) -> SparkSession:
     """Get the session of spark-submit or of Spark Connect, or start one on this machine's cores.
 
     ``on_connect`` says whether one of Spark Connect will do.
     """
-    wanted, running = WANTED.get(), java.is_running()
-    if _REMOTE in wanted or (is_remote() and not running):
+    wanted, running = dict(WANTED.get()), java.is_running()
+    remote = _REMOTE in wanted or (is_remote() and not running)
+    if remote:
         if not on_connect:
             raise ConfigError(f"{app} does not run on Spark Connect", do="Start it without a remote session")
-        return _connected(wanted)
-    if not running:
+        spark = _connected(wanted.pop(_REMOTE, None))
+    elif not running:
         settings = {} if java.is_submitted() else local_settings(wanted)
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
         try:
@@ -69,52 +138,50 @@ def session(app: str, *, on_connect: bool = False) -> SparkSession:
         except (PySparkException, Py4JError, OSError) as error:
             why = condition(error) if isinstance(error, Py4JJavaError) else java.start_failure()
             raise JobError("Spark could not be started", got=why, do=java.see_log()) from None
-    spark = SparkSession.builder.appName(app).getOrCreate()
-    if running or java.is_submitted():
+    if not remote:
+        spark = SparkSession.builder.appName(app).getOrCreate()
+    if remote or running or java.is_submitted():
         if fixed := [name for name in wanted if not spark.conf.isModifiable(name)]:
             raise ConfigError(
                 "A Spark session that runs already cannot take settings",
                 allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
                 got=", ".join(fixed),
-                do="Give them to spark-submit, with --conf",
+                do="Set them where it is started: by spark-submit --conf, or at the server of Spark Connect",
             )
         for name, value in wanted.items():
             spark.conf.set(name, value)
     return spark
 
 
-def _connected(wanted: Mapping[str, str]) -> SparkSession:
+def _connected(url: str | None) -> SparkSession:
     """Open a session at the server of Spark Connect, or give the one that this process has."""
-    spark: Any = None
-    policies: list[Any] = []
+    lease, spark, opened = LEASE.get(), cast(Any, None), url is not None
     try:
-        url = wanted.get(_REMOTE)
-        spark = None if url else SparkSession.getActiveSession()
+        with suppress(PySparkException):  # there is none
+            spark = None if opened else SparkSession.active()
         if spark is None:
-            builder = SparkSession.builder
-            spark = builder.remote(url).create() if url else builder.getOrCreate()
-        policies = spark.client.get_retry_policies()
-        # Of a server that is not there users hear after seconds; one that is lost later gets ten minutes.
-        spark.client.set_retry_policies([type(policies[0])(max_retries=_TRIES)])
-        with warnings.catch_warnings(action="ignore"):  # of tries that failed: the message says it
+            opened, builder = True, SparkSession.builder
+            spark = (builder.remote(url) if url else builder).create()
+        lease.enter_context(retries(spark, _LATER))
+        if opened:
+            lease.callback(_stop, spark)
+        with retries(spark):
             _ = spark.version  # asks the server
-        spark.client.set_retry_policies(policies)
-        for name, value in wanted.items():
-            if name != _REMOTE:
-                spark.conf.set(name, value)
     except (PySparkException, ImportError, OSError) as error:
-        if spark is not None:  # as the process ends it closes what was never open
-            warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
-            spark.client.set_retry_policies([type(each)(max_retries=0) for each in policies])
         do = "See whether it runs; for the client's libraries: pip install 'pyspark[connect]'"
         raise JobError("The server of Spark Connect cannot be used", got=condition(error), do=do) from None
 
     def leave(_: int) -> None:
-        with suppress(PySparkException, OSError):
+        with suppress(PySparkException, OSError), retries(spark):
             spark.interruptAll()
 
     interrupts.ends_first(leave)
     return cast(SparkSession, spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    with retries(spark, 0):
+        spark.stop()
 
 
 def local_settings(wanted: Mapping[str, str]) -> dict[str, str]:

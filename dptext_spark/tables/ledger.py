@@ -97,7 +97,7 @@ class LedgerFolder:
             ConfigError: It is damaged, or is a folder of other things.
         """
         # In this order: another run may begin the ledger meanwhile.
-        others = self.storage.children(self.path)
+        others = [path for path in self.storage.children(self.path) if "/." not in path[len(self.path) :]]
         if not self.storage.exists(self.events):
             if not others:
                 return Ledger()

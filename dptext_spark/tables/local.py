@@ -5,10 +5,12 @@ Spark finds all other faults, and these too where it runs already or is configur
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -17,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark import java
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables.columns import TableColumns, absent_columns
@@ -124,6 +126,26 @@ class LocalFiles(Places):
         place = Path(local_path(path) or path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, and those above it, unless it is there."""
+        os.makedirs(local_path(path) or path, exist_ok=True)
+
+    @contextmanager
+    def locked(self, path: str, taken: str) -> Iterator[None]:
+        """Hold a lock as :meth:`Storage.locked` does, where the file system has locks.
+
+        Raises:
+            JobError: Another process has it; the message is ``taken``.
+        """
+        with open(local_path(path) or path, "a") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java does
+            except (BlockingIOError, PermissionError):
+                raise JobError(taken, got=path, do="Wait until it has ended") from None
+            except OSError:
+                pass  # a volume without locks
+            yield
 
     def make_private_folder(self, path: str) -> None:
         """Make a folder for its owner alone, unless it is there."""

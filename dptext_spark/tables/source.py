@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -16,7 +15,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import plain_path, quiet
-from dptext_spark.spark.session import is_connect
+from dptext_spark.spark.session import change, is_connect
 from dptext_spark.spark.versions import condition_of, metadata, settings
 from dptext_spark.tables import parquet_types, text_files
 from dptext_spark.tables.fields import quoted
@@ -58,28 +57,14 @@ def own_session(spark: SparkSession) -> SparkSession:
 
     Spark reads settings when it looks at files and again when it plans a job, so they must last.
     """
-    # Clients of Spark Connect have no second session, or one that hangs as the process ends (4.3): there
-    # :func:`restored` puts settings back.
-    session, given = (spark, {}) if is_connect(spark) else (spark.newSession(), settings(spark))
-    for name, value in {**_DEFAULTS, **given, **_SETTINGS}.items():
+    if is_connect(spark):  # it has no second session, or one that hangs as the process ends (4.3)
+        change(spark, {**_DEFAULTS, **_SETTINGS})
+        return spark
+    session = spark.newSession()
+    for name, value in {**_DEFAULTS, **settings(spark), **_SETTINGS}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session
-
-
-@contextmanager
-def restored() -> Iterator[None]:
-    """Put back, in a running session, the settings that :func:`own_session` may have changed in it."""
-    spark = SparkSession.getActiveSession()
-    changed = {**_DEFAULTS, **_SETTINGS}
-    names = [] if spark is None else [name for name in changed if spark.conf.isModifiable(name)]
-    before = {name: spark.conf.get(name, None) for name in names if spark is not None}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if spark is not None and spark.conf.get(name, None) != value:
-                spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 @dataclass(frozen=True, kw_only=True)

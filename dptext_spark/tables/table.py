@@ -18,10 +18,11 @@ from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.session import is_connect, session
+from dptext_spark.spark.session import LEASE, is_connect, session
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import ID, ROW
 from dptext_spark.tables.columns import TableColumns, Worker, check_left_out
+from dptext_spark.tables.formats.catalog import CatalogTable
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import FORMATS, Format, Output
 from dptext_spark.tables.local import LocalFiles, is_absent, is_plain, local_path
@@ -209,6 +210,8 @@ class Table:
                 f"The input is partitioned by {', '.join(lost)}, the output is not: pass these columns "
                 "through with --keep to keep the folders.",
             )
+        if (lease := LEASE.get(None)) and lease.changed:
+            private_remarks.append(f"Changed in the session, and put back: {', '.join(lease.changed)}.")
         return {
             "options": options.to_json(),
             "row_id": (
@@ -276,15 +279,20 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
 def _check_connect(options: TableOptions, read: Format, written: Format) -> None:
     """Refuse what needs files, a plan or a scheduler, none of which a client of Spark Connect sees."""
     given = {
-        f"--format {read.name}": read.has_path,
-        f"--output-format {written.name}": written.has_path,
+        f"--format {read.name}": read.name != CatalogTable.name,
+        f"--output-format {written.name}": written.name != CatalogTable.name,
         f"--mode {options.mode}": options.mode != "error",
-        **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental", "ledger")},
+        **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental")},
+        **{
+            f"{option} {path}": local_path(path) is None
+            for _, option, path in _places(options, read, written)
+        },
     }
     if refused := [name for name, is_given in given.items() if is_given]:
         raise ConfigError(
             "Spark Connect sanitizes a catalog's table into a new one",
-            allowed="--format table, without --where, --incremental, --ledger and --mode",
+            allowed="--format table, without --where, --incremental and --mode; --reports and --ledger in folders "
+            "of this machine, such as a volume",
             got=", ".join(refused),
             do="Make a table of the wanted rows first, or start a session that is not remote",
         )

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from pyspark.sql.utils import is_remote
+
 from dptext_spark.accounting.composition import joint_loss_beyond
 from dptext_spark.accounting.ledger import Ledger, Unit, law_of, plainly
 from dptext_spark.errors import ConfigError
@@ -18,7 +20,7 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.ledger import LedgerFolder
 from dptext_spark.tables.local import LocalFiles, is_plain, local_path
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 
 
 def run(options: LedgerOptions) -> Report:
@@ -29,8 +31,8 @@ def run(options: LedgerOptions) -> Report:
         JobError: Its file system failed.
     """
     with plain_errors("The ledger could not be read"):
-        local = is_plain() and local_path(options.path) is not None
-        storage: Places = LocalFiles() if local else Storage(session("dptext ledger"))
+        local = (is_plain() or is_remote()) and local_path(options.path) is not None
+        storage: Storage | LocalFiles = LocalFiles() if local else Storage(session("dptext ledger"))
         folder = LedgerFolder(options.path, storage)
         if not storage.exists(folder.events):
             raise ConfigError(

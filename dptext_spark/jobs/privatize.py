@@ -62,12 +62,12 @@ def run(options: PrivatizeOptions) -> Report:
     with plain_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
-        with progress(spark, "Checking ids"):
-            check_ids(table.df, table.checked_id)
         worker = sent(spark, Sanitizer.open(release, key))
         ledger = None
         if options.ledger is not None:
             ledger = LedgerRun(table, options, guarantee, key, worker)
+        with progress(spark, "Checking ids"):
+            check_ids(table.df, table.checked_id)
         found: Facts = {}
         oov, reader = release.policy.oov, worker.release.reader
         if options.person is not None:

@@ -20,8 +20,9 @@ from dptext_spark.spark.java import has_ended, see_log
 from dptext_spark.spark.versions import condition_of
 
 FAILED: Final = "The Spark job failed and no output was written"
-# A JVM that has ended refuses connections, or breaks off those that it has.
-FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
+# A JVM that has ended refuses connections, or breaks off those that it has: errors of the system, as those of
+# files that this process reads itself.
+FAILURES: Final = (PySparkException, Py4JError, OSError)
 _NO_SPACE: Final = "No space left on device"
 _ENDED: Final = "the end of Spark's Java process"
 _QUIET: Final = ContextVar("quiet", default=False)
@@ -56,7 +57,7 @@ _AGAIN: Final = "run the same command again: with a key file it costs nothing mo
 _KNOWN: Final = {
     "SparkConnectGrpcException": (
         "The server of Spark Connect was lost",
-        f"See whether it runs, and whether the output is there, as a server that lives may finish it; if not, {_AGAIN}",
+        f"See whether it runs, and whether it finishes the output all the same; if not, {_AGAIN}",
     ),
     "INVALID_HANDLE": (
         "The session at the server of Spark Connect was ended",
@@ -64,7 +65,7 @@ _KNOWN: Final = {
     ),
     "OPERATION_CANCELED": (
         "The run was cancelled at the server of Spark Connect",
-        f"If you want it, {_AGAIN}",
+        f"To go on, {_AGAIN}",
     ),
     "LOCATION_ALREADY_EXISTS": (
         "The folder of the output table has files already",
@@ -116,10 +117,17 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
         return getattr(errors, found[1], JobError)(said.rstrip("."))
     if fault := file_fault(error):
         return fault
+    what, do = known(error) or (
+        what,
+        "" if isinstance(error, FileNotFoundError | PermissionError) else see_log(),
+    )
+    return JobError(what, got=condition(error), do=do)
+
+
+def known(error: Exception) -> tuple[str, str] | None:
+    """Say what happened at the server, and what to do, where an error's name alone says so."""
     got = condition(error)
-    known = (told for name, told in _KNOWN.items() if got.startswith(name))
-    what, do = next(known, (what, None))
-    return JobError(what, got=got, do=do or see_log())
+    return next((told for name, told in _KNOWN.items() if got.startswith(name)), None)
 
 
 def file_fault(error: Exception) -> InputError | None:
@@ -193,7 +201,8 @@ def condition(error: Exception) -> str:
             return found[1]
         if isinstance(error, Py4JJavaError):
             return str(error.java_exception.getClass().getName())
-    return _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
+    named = _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
+    return f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else named
 
 
 def _text(error: Exception) -> str:

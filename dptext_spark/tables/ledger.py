@@ -14,6 +14,7 @@ more than which contents of one row are equal.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,7 +27,7 @@ from uuid import uuid4
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType
 
@@ -50,12 +51,13 @@ from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.release import in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.spark.failures import FAILURES, condition
+from dptext_spark.spark.failures import FAILURES, condition, known
 from dptext_spark.spark.progress import progress
-from dptext_spark.spark.versions import metadata
+from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
-from dptext_spark.tables.storage import Places, literal
+from dptext_spark.tables.local import LocalFiles, local_path
+from dptext_spark.tables.storage import Storage, literal
 from dptext_spark.text.columns import id_bytes
 from dptext_spark.version import __version__
 
@@ -85,7 +87,7 @@ _SUM: Final = DecimalType(38, 0)
 class LedgerFolder:
     """A ledger that is read."""
 
-    def __init__(self, path: str, storage: Places) -> None:
+    def __init__(self, path: str, storage: Storage | LocalFiles) -> None:
         self.path, self.storage = path.rstrip("/"), storage
         self.events = f"{self.path}/events"
         self._read: dict[str, dict[str, Any]] = {}
@@ -97,7 +99,7 @@ class LedgerFolder:
             ConfigError: It is damaged, or is a folder of other things.
         """
         # In this order: another run may begin the ledger meanwhile.
-        others = [path for path in self.storage.children(self.path) if "/." not in path[len(self.path) :]]
+        others = [p for p in self.storage.children(self.path) if not p.rpartition("/")[2].startswith(".")]
         if not self.storage.exists(self.events):
             if not others:
                 return Ledger()
@@ -114,6 +116,37 @@ class LedgerFolder:
         if gone := sorted(self._read.keys() - whole.keys()):
             raise damaged(gone[0])
         return Ledger.from_events(self._read.values())
+
+    def check_seen(self, spark: SparkSession) -> None:
+        """Show that a server of Spark Connect sees the folder as this machine does, and leave nothing there.
+
+        A task copies a file that this machine wrote, and this machine reads the copy.
+
+        Raises:
+            ConfigError: They see different folders, or one of them may not write there.
+        """
+        token, got = uuid4().hex, "a folder of this machine alone"
+        place = f"{self.path}/.{token}"
+        try:
+            self.storage.write(f"{place}/here", token)
+            spark.read.text(literal(f"{place}/here")).write.text(f"{place}/there")
+            names = [path for path in self.storage.children(f"{place}/there") if "/part-" in path]
+            if token in "".join(map(self.storage.read, names)):
+                return
+        except FAILURES as error:
+            if known(error):
+                raise
+            got = condition(error)
+        finally:
+            self.storage.delete(place)
+            with suppress(OSError):  # where there is a ledger
+                os.rmdir(str(local_path(self.path)))
+        raise ConfigError(
+            f"The server of Spark Connect does not see the ledger {self.path} as this machine does",
+            allowed="a folder that both reach under one path and may write to, such as a volume",
+            got=got,
+            do="Choose such a folder for --ledger; file:/PATH means no other file system of the server's",
+        )
 
 
 # Fingerprints
@@ -278,7 +311,9 @@ class LedgerRun:
         names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
         policies = {name: str(policy) for name, policy in vars(release.policy).items()}
         self.job, self.options = job, options
-        self.folder = LedgerFolder(str(options.ledger), storage)
+        path, spark = str(options.ledger), job.df.sparkSession
+        shared_path = is_connect(spark) and not path.startswith("file:")
+        self.folder = LedgerFolder(os.path.abspath(path) if shared_path else path, storage)
         self.terms = Terms(
             version=__version__,
             label=options.name,
@@ -304,6 +339,8 @@ class LedgerRun:
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
         self.costs: list[dict[str, Any]] = []
         self._check(self.folder.read())
+        if is_connect(spark):
+            self.folder.check_seen(spark)
 
     def _check(self, ledger: Ledger) -> None:
         """Refuse, whatever the rows are, what does not go with a ledger."""
@@ -442,8 +479,7 @@ class LedgerRun:
         try:
             files = [literal(self._rows(name)) for name in wanted]
             read = mine.sparkSession.read.schema(LINES).parquet(*files)
-            path = metadata(read)["file_path"]
-            earlier = read.withColumn("release", F.regexp_extract(path, _RELEASE, 1))
+            earlier = read.withColumn("release", F.regexp_extract("_metadata.file_path", _RELEASE, 1))
             found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release
         except (PySparkException, Py4JJavaError) as error:
             if not (got := condition(error)).startswith(_UNREADABLE):

@@ -138,7 +138,7 @@ class LocalFiles(Places):
         Raises:
             JobError: Another process has it; the message is ``taken``.
         """
-        with open(local_path(path) or path, "a") as file:
+        with open(local_path(path) or path, "w") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java does
             except (BlockingIOError, PermissionError):

@@ -278,21 +278,18 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
 
 def _check_connect(options: TableOptions, read: Format, written: Format) -> None:
     """Refuse what needs files, a plan or a scheduler, none of which a client of Spark Connect sees."""
+    formats, files = {"--format": read, "--output-format": written}, _places(options, read, written)
     given = {
-        f"--format {read.name}": read.name != CatalogTable.name,
-        f"--output-format {written.name}": written.name != CatalogTable.name,
-        f"--mode {options.mode}": options.mode != "error",
+        **{f"{name} {chosen.name}": chosen.name != CatalogTable.name for name, chosen in formats.items()},
         **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental")},
-        **{
-            f"{option} {path}": local_path(path) is None
-            for _, option, path in _places(options, read, written)
-        },
+        f"--mode {options.mode}": options.mode != "error",
+        **{f"{name} {path}": not local_path(path) for what, name, path in files if what != "Input"},
     }
     if refused := [name for name, is_given in given.items() if is_given]:
         raise ConfigError(
             "Spark Connect sanitizes a catalog's table into a new one",
-            allowed="--format table, without --where, --incremental and --mode; --reports and --ledger in folders "
-            "of this machine, such as a volume",
+            allowed="--format table, without --where, --incremental and --mode; --reports and --ledger in "
+            "folders of this machine, such as a volume",
             got=", ".join(refused),
             do="Make a table of the wanted rows first, or start a session that is not remote",
         )

@@ -65,7 +65,7 @@ def run(options: PrivatizeOptions) -> Report:
         worker = sent(spark, Sanitizer.open(release, key))
         ledger = None
         if options.ledger is not None:
-            ledger = LedgerRun(table, options, guarantee, key, worker)
+            ledger = LedgerRun(table, options, release, guarantee, key, worker)
         with progress(spark, "Checking ids"):
             check_ids(table.df, table.checked_id)
         found: Facts = {}

@@ -103,14 +103,13 @@ def change(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """
     lease, known = LEASE.get(), [name for name in settings if spark.conf.isModifiable(name)]
     lease.enter_context(_TURN)
-    given = {name: spark.conf.get(name, None) for name in known}
-    changed = tuple(name for name, value in given.items() if value != settings[name])
-    lease.changed += changed
+    changed = [name for name in known if spark.conf.get(name) != settings[name]]
+    given = {name: spark.conf.get(name, None) for name in changed}  # None where it has Spark's default
+    lease.changed += (*changed,)
 
     def put_back() -> None:
         with suppress(PySparkException, OSError), retries(spark):  # a session that was ended has none
-            for name in changed:
-                value = given[name]
+            for name, value in given.items():
                 spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
     lease.callback(put_back)

@@ -49,7 +49,7 @@ from dptext_spark.accounting.ledger import (
 )
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.noise import NoiseKey
-from dptext_spark.release import in_euclidean_distance
+from dptext_spark.release import Release, in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition, known
 from dptext_spark.spark.progress import progress
@@ -299,9 +299,15 @@ class LedgerRun:
     """
 
     def __init__(
-        self, job: Table, options: PrivatizeOptions, guarantee: Guarantee, key: NoiseKey, sanitizer: Sanitizer
+        self,
+        job: Table,
+        options: PrivatizeOptions,
+        release: Release,
+        guarantee: Guarantee,
+        key: NoiseKey,
+        sanitizer: Sanitizer,
     ) -> None:
-        release, storage, columns = sanitizer.release, job.storage, job.columns
+        storage, columns = job.storage, job.columns
         guarantee = in_euclidean_distance(guarantee, release.embedding)
         if guarantee.epsilon > LARGEST_EPSILON:
             raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")

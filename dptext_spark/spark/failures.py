@@ -55,7 +55,7 @@ _FAULTS: Final = {
 
 _AGAIN: Final = "run the same command again: with a key file it costs nothing more"
 _KNOWN: Final = {
-    "SparkConnectGrpcException": (
+    "UNAVAILABLE": (
         "The server of Spark Connect was lost",
         f"See whether it runs, and whether it finishes the output all the same; if not, {_AGAIN}",
     ),

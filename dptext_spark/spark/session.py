@@ -86,10 +86,9 @@ def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
     for policy in meanwhile:
         policy.max_retries = most
     spark.client.set_retry_policies(meanwhile)
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # also of other threads: the error says it
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the message says it
-            yield
+        yield
     finally:
         for policy in meanwhile:  # another thread of the client may be at it still
             policy.max_retries = 0

@@ -52,4 +52,7 @@ def metadata(df: DataFrame) -> Column:
 def condition_of(error: PySparkException) -> str | None:
     """Give the name that Spark has for an error, if any."""
     named: Any = getattr(error, "getCondition", None) or error.getErrorClass
+    if named() is None and type(error).__name__ == "SparkConnectGrpcException":  # of no query
+        status: Any = getattr(error, "getGrpcStatusCode", None)
+        return str(status().name) if status else "UNAVAILABLE"
     return None if named() is None else str(named())

@@ -278,12 +278,13 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
 
 def _check_connect(options: TableOptions, read: Format, written: Format) -> None:
     """Refuse what needs files, a plan or a scheduler, none of which a client of Spark Connect sees."""
-    formats, files = {"--format": read, "--output-format": written}, _places(options, read, written)
+    formats = {"--format": read, "--output-format": written}
+    folders = {name: getattr(options, name, None) for name in ("reports", "ledger")}
     given = {
         **{f"{name} {chosen.name}": chosen.name != CatalogTable.name for name, chosen in formats.items()},
         **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental")},
         f"--mode {options.mode}": options.mode != "error",
-        **{f"{name} {path}": not local_path(path) for what, name, path in files if what != "Input"},
+        **{f"--{name} {path}": path and not local_path(path) for name, path in folders.items()},
     }
     if refused := [name for name, is_given in given.items() if is_given]:
         raise ConfigError(

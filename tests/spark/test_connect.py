@@ -19,6 +19,8 @@ import pytest
 
 from dptext_spark import Embedding, Laplace
 from dptext_spark.spark.java import ensure_java
+from dptext_spark.tables.ledger import LedgerFolder
+from dptext_spark.tables.local import LocalFiles
 from tests.helpers.canaries import found as traces
 from tests.helpers.canaries import key_forms
 from tests.helpers.cluster import spark_home, wait_for
@@ -36,6 +38,7 @@ pytestmark = [
 ]
 
 MECHANISM = Laplace(epsilon=1.0)
+CLIENT_PATH = {"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
 
 CLIENT = """
 import json, shutil, sys
@@ -157,7 +160,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     done = command(
         *[sys.executable, "-c", CLIENT, server.url, source, bundle],
         cwd=tmp_path,
-        env={"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))},
+        env=CLIENT_PATH,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -234,8 +237,8 @@ others = dict(output="lake.other", reports=f"{reports}-other")
 found += [
     release(reports=f"{reports}-other"), release(**others, input="lake.some"),
     release(**others, input="lake.absent"), release(**others, where="id < 3"),
-    release(**others, output_format="parquet"), release(**others, ledger="ledger"),
-    release(**others, mode="append"),
+    release(**others, output_format="parquet"), release(**others, mode="overwrite"),
+    release(output="lake.other", reports="dbfs:/reports"),
 ]
 print(json.dumps([*found, spark.catalog.tableExists("lake.other")]))
 """
@@ -254,10 +257,9 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
     """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
     ids = list(range(6))
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6)})
-    path = {"PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sys.path]))}
 
     def python(*arguments: str | Path) -> Any:
-        return command(sys.executable, *arguments, cwd=tmp_path, env=path)
+        return command(sys.executable, *arguments, cwd=tmp_path, env=CLIENT_PATH)
 
     made = python("-c", TABLES, server.url, source, ring.path, tmp_path / "shown")
     assert made.returncode == 0, made.stderr
@@ -269,10 +271,10 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
             "The output table lake.shown exists",
             "The view lake.some can give other rows each time",
             "The input table lake.absent cannot be read",
-            *(
-                f"Got: {each}."
-                for each in ("--where", "--output-format parquet", "--ledger", "--mode append")
-            ),
+            "Got: --where.",
+            "Got: --output-format parquet.",
+            "Got: --mode overwrite.",
+            "Got: --reports dbfs:/reports.",
         ),
         strict=True,
     ):
@@ -293,7 +295,159 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
     released = python("-c", READ, server.url, "lake.released")
     assert json.loads(released.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
 
-    end(server.process)
-    done = python(*run, "--output", "lake.late", "--reports", tmp_path / "late")
+
+LEDGER = """
+import json, os, sys
+from dptext_spark import DptextError, privatize_table
+from dptext_spark.jobs import privatize
+from pyspark.sql import SparkSession
+
+url, source, bundle, key, folder = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+spark.sql("CREATE DATABASE IF NOT EXISTS lake")
+spark.read.parquet(source).write.saveAsTable("lake.counted")
+names = "spark.sql.ansi.enabled", "spark.sql.parquet.outputTimestampType", "spark.sql.runSQLOnFiles"
+spark.conf.set("spark.sql.ansi.enabled", "false")
+
+def state():
+    return [*(spark.conf.get(name) for name in names), *map(id, spark.client.get_retry_policies())]
+
+before, number, changed = state(), iter(range(99)), []
+
+def release(**others):
+    output = f"out{next(number)}"
+    given = dict(
+        input="lake.counted", output=f"lake.{output}", format="table", reports=f"{folder}/{output}",
+        embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", key_file=key,
+        name="counted", ledger=f"{folder}/ledger", budget=1.5,
+    )
+    try:
+        return privatize_table(**given | others).facts["ledger"][0]
+    except (DptextError, KeyboardInterrupt) as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        changed.append(state() != before)
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+found = [release(dry_run=True), os.path.exists(f"{folder}/ledger")]
+found += [release(), release(), release(epsilon=1.2), release(epsilon=0.25, oov="fail")]
+found += [release(ledger="/proc/self/cwd/other"), release(ledger="/proc/other")]  # each side's own; nobody's
+check, privatize.check_ids = privatize.check_ids, interrupted
+found += [release()]
+print(json.dumps([*found, changed]))
+"""
+
+
+def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(
+    server: Server, ring: Embedding, tmp_path: Path, key_file: Path
+) -> None:
+    """Rejects a ledger at the client or the server alone, and a session that keeps what a run changed in it.
+
+    Whatever ends the run: its end, a refusal, a failure at the server, Ctrl-C.
+    """
+    ids = list(range(6))
+    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": [*texts(5), "Unheardof"]})
+    arguments = (server.url, source, ring.path, key_file, tmp_path)
+    done = command(sys.executable, "-c", LEDGER, *arguments, cwd=tmp_path, env=CLIENT_PATH)
+    assert done.returncode == 0, done.stderr
+    dry, is_begun, first, again, over, failed, other, denied, interrupted, changed = json.loads(done.stdout)
+    assert changed == [False] * 8
+    assert dry["rows"]["new"] == first["rows"]["new"] == 6 and not is_begun
+    assert (first["total"], again["requested"], again["rows"]["free"]) == (1.0, 0.0, 6)
+    assert "has spent 1 and has 0.5 left" in over and "Got: 1.2 requested" in over
+    assert failed.startswith("InputError: ") and interrupted == "KeyboardInterrupt: "
+    for said, got in ((other, "PATH_NOT_FOUND"), (denied, "No such file or directory (/proc/other)")):
+        assert "does not see the ledger /proc/" in said and f"Got: {got}." in said
+    assert not (tmp_path / "other").exists() and not (server.folder / "other").exists()
+    entries = LedgerFolder(str(tmp_path / "ledger"), LocalFiles()).read().entries
+    assert [e.state for e in entries] == ["committed", "committed", "withdrawn", "unfinished"]
+    assert [None if e.total is None else float(e.total) for e in entries] == [1.0, 1.0, None, 1.25]
+    assert not [*tmp_path.glob("ledger/.*")]  # what showed that both see it
+    scope = json.loads((tmp_path / "out1/private/report.json").read_text())["private_scope"]
+    (said,) = (each for each in scope if each.startswith("Changed in the session, and put back: "))
+    assert "spark.sql.ansi.enabled" in said and "spark.sql.files.ignoreMissingFiles" not in said
+    public = (tmp_path / "out1/release.json").read_text()
+    assert "put back" not in public and "spark.sql" not in public
+
+
+FAULTS = """
+import json, os, sys, threading, time
+import psutil
+from dptext_spark import DptextError, privatize_table
+from dptext_spark.spark import session
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import SparkConnectClient
+
+url, source, bundle, key, folder, warehouse, pid = sys.argv[1:]
+session._LATER = 2  # a minute else
+spark = SparkSession.builder.remote(url).getOrCreate()
+spark.read.parquet(source).write.saveAsTable("lake.long")
+
+def kill():
+    server = psutil.Process(int(pid))
+    for process in [*server.children(recursive=True), server]:
+        process.kill()
+
+def other(act):
+    return lambda: act(SparkConnectClient(f"{url}/;session_id={spark.session_id}"))
+
+found = []
+for fault in (other(SparkConnectClient.interrupt_all), other(SparkConnectClient.release_session), kill):
+    output = f"fault{len(found)}"
+
+    def watch(act=fault, place=f"{warehouse}/{output}/_temporary"):
+        while not os.path.exists(place):
+            time.sleep(0.005)
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
+    policies = spark.client.get_retry_policies()
+    try:
+        said = privatize_table(
+            input="lake.long", output=f"lake.{output}", format="table", reports=f"{folder}/{output}",
+            embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", key_file=key,
+            name="long", **(dict(ledger=f"{folder}/faults") if fault is kill else {}),
+        )
+    except DptextError as error:
+        said = f"{type(error).__name__}: {error}"
+    found += [str(said), spark.client.get_retry_policies() == policies]
+    if fault is not kill:
+        spark = SparkSession.builder.remote(url).create()
+        found.append(spark.catalog.tableExists(f"lake.{output}"))
+print(json.dumps(found), flush=True)
+os._exit(0)  # a user's own session would look for the server for ten minutes
+"""
+
+
+def test_faults_of_a_server_are_one_sentence(
+    server: Server, ring: Embedding, tmp_path: Path, key_file: Path
+) -> None:
+    """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run.
+
+    The last test of this server: it is killed while it writes.
+    """
+    rows = 20_000
+    source = write_table(tmp_path / "in.parquet", {"id": [*range(rows)], "text": texts(rows, 20)})
+    warehouse = server.folder / "spark-warehouse" / "lake.db"
+    arguments = (server.url, source, ring.path, key_file, tmp_path, warehouse, str(server.process.pid))
+    done = command(sys.executable, "-c", FAULTS, *arguments, cwd=tmp_path, env=CLIENT_PATH)
+    assert done.returncode == 0, done.stderr
+    cancelled, kept, is_there, ended, kept_2, is_there_2, lost, kept_3 = json.loads(done.stdout)
+    assert "The run was cancelled at the server of Spark Connect. Got: OPERATION_CANCELED" in cancelled
+    assert "The session at the server of Spark Connect was ended. Got: INVALID_HANDLE.SESSION_CLOSED" in ended
+    assert "The server of Spark Connect was lost. Got: UNAVAILABLE" in lost and "run the same command" in lost
+    assert (kept, kept_2, kept_3, is_there, is_there_2) == (True, True, True, False, False)
+    (entry,) = LedgerFolder(str(tmp_path / "faults"), LocalFiles()).read().counted
+    assert (entry.state, entry.total) == ("unfinished", 1)
+    assert not [*tmp_path.glob("fault*/private")]  # no report of what is not there
+
+    options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--id", "id"]
+    options += ["--text", "text", "--mechanism", "laplace", "--epsilon", "1", "--remote", server.url]
+    run = [sys.executable, "-m", "dptext_spark", "privatize", *options]
+    done = command(
+        *run, "--output", "lake.late", "--reports", tmp_path / "late", cwd=tmp_path, env=CLIENT_PATH
+    )
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "Spark Connect cannot be used" in done.stderr and not (tmp_path / "late").exists()

@@ -55,22 +55,12 @@ _FAULTS: Final = {
 
 _AGAIN: Final = "run the same command again: with a key file it costs nothing more"
 _KNOWN: Final = {
-    "UNAVAILABLE": (
-        "The server of Spark Connect was lost",
-        f"See whether it runs, and whether it finishes the output all the same; if not, {_AGAIN}",
-    ),
-    "INVALID_HANDLE": (
-        "The session at the server of Spark Connect was ended",
-        f"Begin another one, and {_AGAIN}",
-    ),
-    "OPERATION_CANCELED": (
-        "The run was cancelled at the server of Spark Connect",
-        f"To go on, {_AGAIN}",
-    ),
-    "LOCATION_ALREADY_EXISTS": (
-        "The folder of the output table has files already",
-        "Remove them if a run that was killed left them, or choose another --output",
-    ),
+    "UNAVAILABLE": "The server of Spark Connect was lost. See whether it runs, and whether it finishes the "
+    f"output all the same; if not, {_AGAIN}",
+    "INVALID_HANDLE": f"The session at the server of Spark Connect was ended. Begin another, and {_AGAIN}",
+    "OPERATION_CANCELED": f"The run was cancelled at the server of Spark Connect. To go on, {_AGAIN}",
+    "LOCATION_ALREADY_EXISTS": "The folder of the output table has files already. Remove them if a run that "
+    "was killed left them, or choose another --output",
 }
 """What happened, and what to do, by the beginning of an error's name."""
 
@@ -117,17 +107,10 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
         return getattr(errors, found[1], JobError)(said.rstrip("."))
     if fault := file_fault(error):
         return fault
-    what, do = known(error) or (
-        what,
-        "" if isinstance(error, FileNotFoundError | PermissionError) else see_log(),
-    )
-    return JobError(what, got=condition(error), do=do)
-
-
-def known(error: Exception) -> tuple[str, str] | None:
-    """Say what happened at the server, and what to do, where an error's name alone says so."""
-    got = condition(error)
-    return next((told for name, told in _KNOWN.items() if got.startswith(name)), None)
+    got, see = condition(error), "" if getattr(error, "filename", None) else see_log()
+    known = next((told for name, told in _KNOWN.items() if got.startswith(name)), f"{what}. {see}")
+    what, _, do = known.partition(". ")
+    return JobError(what, got=got, do=do)
 
 
 def file_fault(error: Exception) -> InputError | None:

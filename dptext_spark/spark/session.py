@@ -83,11 +83,11 @@ def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
     """Have a client of Spark Connect try each call again so often."""
     before = spark.client.get_retry_policies()
     meanwhile = [copy(policy) for policy in before]
-    for policy in meanwhile:
-        policy.max_retries = most
     spark.client.set_retry_policies(meanwhile)
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # also of other threads: the error says it
     try:
+        for policy in meanwhile:
+            policy.max_retries = most
         yield
     finally:
         for policy in meanwhile:  # another thread of the client may be at it still

@@ -51,7 +51,7 @@ from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.release import Release, in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.spark.failures import FAILURES, condition, known
+from dptext_spark.spark.failures import FAILURES, condition
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.batch import Batch, Fields
@@ -118,24 +118,19 @@ class LedgerFolder:
         return Ledger.from_events(self._read.values())
 
     def check_seen(self, spark: SparkSession) -> None:
-        """Show that a server of Spark Connect sees the folder as this machine does, and leave nothing there.
+        """Refuse a folder that a server of Spark Connect does not see as this machine does.
 
-        A task copies a file that this machine wrote, and this machine reads the copy.
-
-        Raises:
-            ConfigError: They see different folders, or one of them may not write there.
+        A task copies a file that this machine wrote, and this machine reads the copy; both go again.
         """
         token, got = uuid4().hex, "a folder of this machine alone"
         place = f"{self.path}/.{token}"
         try:
             self.storage.write(f"{place}/here", token)
             spark.read.text(literal(f"{place}/here")).write.text(f"{place}/there")
-            names = [path for path in self.storage.children(f"{place}/there") if "/part-" in path]
-            if token in "".join(map(self.storage.read, names)):
+            copies = [path for path in self.storage.children(f"{place}/there") if "/part-" in path]
+            if token in "".join(map(self.storage.read, copies)):
                 return
         except FAILURES as error:
-            if known(error):
-                raise
             got = condition(error)
         finally:
             self.storage.delete(place)

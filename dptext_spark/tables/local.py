@@ -133,11 +133,7 @@ class LocalFiles(Places):
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:
-        """Hold a lock as :meth:`Storage.locked` does, where the file system has locks.
-
-        Raises:
-            JobError: Another process has it; the message is ``taken``.
-        """
+        """Hold a lock as :meth:`Storage.locked` does, where the file system has locks."""
         with open(local_path(path) or path, "w") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java does

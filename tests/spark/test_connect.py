@@ -383,6 +383,7 @@ from pyspark.sql.connect.client import SparkConnectClient
 url, source, bundle, key, folder, warehouse, pid = sys.argv[1:]
 session._LATER = 2  # a minute else
 spark = SparkSession.builder.remote(url).getOrCreate()
+spark.sql("CREATE DATABASE IF NOT EXISTS lake")
 spark.read.parquet(source).write.saveAsTable("lake.long")
 
 def kill():

@@ -56,24 +56,18 @@ def is_connect(spark: SparkSession) -> bool:
     return not hasattr(spark, "sparkContext")
 
 
-class Lease(ExitStack):
-    """What is undone when a run gives a session of Spark Connect back; ``changed`` names its settings."""
-
-    changed: tuple[str, ...] = ()
-
-
 _TURN: Final = RLock()
-LEASE: Final[ContextVar[Lease]] = ContextVar("lease")
-"""That of the run at work, by :func:`leased`."""
+LEASE: Final[ContextVar[tuple[ExitStack, list[str]]]] = ContextVar("lease")
+"""What is undone when a run gives a session of Spark Connect back, and the settings that it changed."""
 
 
 @contextmanager
-def leased() -> Iterator[Lease]:
+def leased() -> Iterator[None]:
     """Put back, however the block ends, what is changed meanwhile in a session of Spark Connect."""
-    with Lease() as lease:
-        token = LEASE.set(lease)
+    with ExitStack() as undo:
+        token = LEASE.set((undo, []))
         try:
-            yield lease
+            yield
         finally:
             LEASE.reset(token)
 
@@ -96,24 +90,20 @@ def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
 
 
 def change(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    """Change settings of a session of Spark Connect for the run at work alone.
-
-    Runs in one session take turns: none may find the settings that another one puts back.
-    """
-    lease, known = LEASE.get(), [name for name in settings if spark.conf.isModifiable(name)]
-    lease.enter_context(_TURN)
-    changed = [name for name in known if spark.conf.get(name) != settings[name]]
-    given = {name: spark.conf.get(name, None) for name in changed}  # None where it has Spark's default
-    lease.changed += (*changed,)
+    """Change settings of a session of Spark Connect for the run at work alone."""
+    (undo, changed), conf = LEASE.get(), spark.conf
+    other = [name for name in settings if conf.isModifiable(name) and conf.get(name) != settings[name]]
+    given = {name: conf.get(name, None) for name in other}  # None where it has Spark's default
+    changed += other
 
     def put_back() -> None:
         with suppress(PySparkException, OSError), retries(spark):  # a session that was ended has none
             for name, value in given.items():
-                spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+                conf.unset(name) if value is None else conf.set(name, value)
 
-    lease.callback(put_back)
-    for name in changed:
-        spark.conf.set(name, settings[name])
+    undo.callback(put_back)
+    for name in given:
+        conf.set(name, settings[name])
 
 
 def session(app: str, *, on_connect: bool = False) -> SparkSession:
@@ -153,16 +143,17 @@ def session(app: str, *, on_connect: bool = False) -> SparkSession:
 
 def _connected(url: str | None) -> SparkSession:
     """Open a session at the server of Spark Connect, or give the one that this process has."""
-    lease, spark, opened = LEASE.get(), cast(Any, None), url is not None
+    (undo, _), spark, opened = LEASE.get(), cast(Any, None), url is not None
+    undo.enter_context(_TURN)  # no run of this process may find what another one puts back
     try:
         with suppress(PySparkException):  # there is none
             spark = None if opened else SparkSession.active()
         if spark is None:
             opened, builder = True, SparkSession.builder
             spark = (builder.remote(url) if url else builder).create()
-        lease.enter_context(retries(spark, _LATER))
+        undo.enter_context(retries(spark, _LATER))
         if opened:
-            lease.callback(_stop, spark)
+            undo.callback(_stop, spark)
         with retries(spark):
             _ = spark.version  # asks the server
     except (PySparkException, ImportError, OSError) as error:

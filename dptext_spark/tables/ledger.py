@@ -88,7 +88,9 @@ class LedgerFolder:
     """A ledger that is read."""
 
     def __init__(self, path: str, storage: Storage | LocalFiles) -> None:
-        self.path, self.storage = path.rstrip("/"), storage
+        # A server of Spark Connect would begin a relative path elsewhere.
+        whole = os.path.abspath(path) if isinstance(storage, LocalFiles) and ":" not in path else path
+        self.path, self.storage = whole.rstrip("/"), storage
         self.events = f"{self.path}/events"
         self._read: dict[str, dict[str, Any]] = {}
 
@@ -312,9 +314,7 @@ class LedgerRun:
         names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
         policies = {name: str(policy) for name, policy in vars(release.policy).items()}
         self.job, self.options = job, options
-        path, spark = str(options.ledger), job.df.sparkSession
-        shared_path = is_connect(spark) and not path.startswith("file:")
-        self.folder = LedgerFolder(os.path.abspath(path) if shared_path else path, storage)
+        self.folder = LedgerFolder(str(options.ledger), storage)
         self.terms = Terms(
             version=__version__,
             label=options.name,
@@ -340,8 +340,8 @@ class LedgerRun:
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
         self.costs: list[dict[str, Any]] = []
         self._check(self.folder.read())
-        if is_connect(spark):
-            self.folder.check_seen(spark)
+        if is_connect(job.df.sparkSession):
+            self.folder.check_seen(job.df.sparkSession)
 
     def _check(self, ledger: Ledger) -> None:
         """Refuse, whatever the rows are, what does not go with a ledger."""

@@ -210,8 +210,8 @@ class Table:
                 f"The input is partitioned by {', '.join(lost)}, the output is not: pass these columns "
                 "through with --keep to keep the folders.",
             )
-        if (lease := LEASE.get(None)) and lease.changed:
-            private_remarks.append(f"Changed in the session, and put back: {', '.join(lease.changed)}.")
+        if changed := LEASE.get((None, []))[1]:
+            private_remarks.append(f"Changed in the session, and put back: {', '.join(changed)}.")
         return {
             "options": options.to_json(),
             "row_id": (
@@ -279,12 +279,12 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
 def _check_connect(options: TableOptions, read: Format, written: Format) -> None:
     """Refuse what needs files, a plan or a scheduler, none of which a client of Spark Connect sees."""
     formats = {"--format": read, "--output-format": written}
-    folders = {name: getattr(options, name, None) for name in ("reports", "ledger")}
+    folders = (("reports", options.reports), ("ledger", getattr(options, "ledger", None)))
     given = {
         **{f"{name} {chosen.name}": chosen.name != CatalogTable.name for name, chosen in formats.items()},
         **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental")},
         f"--mode {options.mode}": options.mode != "error",
-        **{f"--{name} {path}": path and not local_path(path) for name, path in folders.items()},
+        **{f"--{name} {path}": not local_path(path) for name, path in folders if path},
     }
     if refused := [name for name, is_given in given.items() if is_given]:
         raise ConfigError(

@@ -57,12 +57,13 @@ _AGAIN: Final = "run the same command again: with a key file it costs nothing mo
 _KNOWN: Final = {
     "UNAVAILABLE": "The server of Spark Connect was lost. See whether it runs, and whether it finishes the "
     f"output all the same; if not, {_AGAIN}",
-    "INVALID_HANDLE": f"The session at the server of Spark Connect was ended. Begin another, and {_AGAIN}",
+    "INVALID_HANDLE|RESPONSE_ALREADY|PySparkAssertion": "The session at the server of Spark Connect was "
+    f"ended. Begin another one, and {_AGAIN}",
     "OPERATION_CANCELED": f"The run was cancelled at the server of Spark Connect. To go on, {_AGAIN}",
     "LOCATION_ALREADY_EXISTS": "The folder of the output table has files already. Remove them if a run that "
     "was killed left them, or choose another --output",
 }
-"""What happened, and what to do, by the beginning of an error's name."""
+"""What happened, and what to do, by what an error's name begins with."""
 
 with suppress(ImportError):  # of Spark 4: earlier ones log no queries
     from pyspark.logger import PySparkLogger
@@ -108,7 +109,7 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
     if fault := file_fault(error):
         return fault
     got, see = condition(error), "" if getattr(error, "filename", None) else see_log()
-    known = next((told for name, told in _KNOWN.items() if got.startswith(name)), f"{what}. {see}")
+    known = next((told for name, told in _KNOWN.items() if re.match(name, got)), f"{what}. {see}")
     what, _, do = known.partition(". ")
     return JobError(what, got=got, do=do)
 

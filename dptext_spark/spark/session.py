@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from copy import copy
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, cast
@@ -75,17 +74,15 @@ def leased() -> Iterator[None]:
 @contextmanager
 def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
     """Have a client of Spark Connect try each call again so often."""
-    before = spark.client.get_retry_policies()
-    meanwhile = [copy(policy) for policy in before]
-    spark.client.set_retry_policies(meanwhile)
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # of an extra of pyspark's
+
+    before, meanwhile = spark.client.get_retry_policies(), DefaultPolicy(max_retries=most)
+    spark.client.set_retry_policies([meanwhile])
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # also of other threads: the error says it
     try:
-        for policy in meanwhile:
-            policy.max_retries = most
         yield
     finally:
-        for policy in meanwhile:  # another thread of the client may be at it still
-            policy.max_retries = 0
+        meanwhile.max_retries = 0  # another thread of the client may be at it still
         spark.client.set_retry_policies(before)
 
 
@@ -151,9 +148,10 @@ def _connected(url: str | None) -> SparkSession:
         if spark is None:
             opened, builder = True, SparkSession.builder
             spark = (builder.remote(url) if url else builder).create()
-        undo.enter_context(retries(spark, _LATER))
         if opened:
-            undo.callback(_stop, spark)
+            spark.client.set_retry_policies([])  # at its end nobody waits for a server that is lost
+            undo.callback(spark.stop)
+        undo.enter_context(retries(spark, _LATER))
         with retries(spark):
             _ = spark.version  # asks the server
     except (PySparkException, ImportError, OSError) as error:
@@ -166,11 +164,6 @@ def _connected(url: str | None) -> SparkSession:
 
     interrupts.ends_first(leave)
     return cast(SparkSession, spark)
-
-
-def _stop(spark: SparkSession) -> None:
-    with retries(spark, 0):
-        spark.stop()
 
 
 def local_settings(wanted: Mapping[str, str]) -> dict[str, str]:

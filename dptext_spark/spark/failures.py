@@ -54,7 +54,7 @@ _FAULTS: Final = {
 """What is wrong with a file, and what to do, by the class of an exception below Spark's."""
 
 _AGAIN: Final = "run the same command again: with a key file it costs nothing more"
-_KNOWN: Final = {
+_CONDITIONS: Final = {
     "UNAVAILABLE": "The server of Spark Connect was lost. See whether it runs, and whether it finishes the "
     f"output all the same; if not, {_AGAIN}",
     "INVALID_HANDLE|RESPONSE_ALREADY|PySparkAssertion": "The session at the server of Spark Connect was "
@@ -109,8 +109,8 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
     if fault := file_fault(error):
         return fault
     got, see = condition(error), "" if getattr(error, "filename", None) else see_log()
-    known = next((told for name, told in _KNOWN.items() if re.match(name, got)), f"{what}. {see}")
-    what, _, do = known.partition(". ")
+    said = next((told for name, told in _CONDITIONS.items() if re.match(name, got)), f"{what}. {see}")
+    what, _, do = said.partition(". ")
     return JobError(what, got=got, do=do)
 
 

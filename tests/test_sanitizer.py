@@ -26,7 +26,7 @@ from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import columns
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
-from dptext_spark.text.layout import Layout
+from dptext_spark.text.layout import Assembled, Layout
 from dptext_spark.text.tokens import token_spans, tokenize
 from tests.helpers import worlds
 from tests.helpers.bundles import glove, vectors_of
@@ -427,3 +427,28 @@ def test_words_are_looked_up_as_they_stand_and_else_in_lower_case(tmp_path: Path
     ids = [-1 if word is None else known.index(word) for word in wanted.values()]
     assert look_up(tokens, embedding).tolist() == [*ids, -1, 4, 1]
     assert look_up(Tokens.of(pa.array([], TOKENS)), embedding).tolist() == []
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_more_text_than_an_array_holds_is_named(
+    line: Embedding, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """By Arrow's own errors, of arrays whose memory nobody touches; rejects calling each of its errors so."""
+    size = 2**30 + 5
+    offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
+    half = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, dtype=np.uint8)))
+
+    def assemble(*_: Any) -> Assembled:
+        if rows == 1:
+            raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+        nothing = np.zeros(1, dtype=np.int64)
+        return Assembled(values=half, characters=nothing, capitals=nothing)
+
+    monkeypatch.setattr(columns, "SLICE_BYTES", 1)
+    monkeypatch.setattr(sanitizer_module, "assemble", assemble)
+    own, texts, ids = private(line), pa.array(["w1"] * rows), pa.array(range(rows))
+    with pytest.raises(InputError, match=r"Column text has too much text .* Allowed: 2 GB .* Cut long rows"):
+        own.sanitize(texts, ids, column="text")
+    monkeypatch.setattr(sanitizer_module, "assemble", lambda *_: pa.array(["w1"]).cast(pa.int64()))
+    with pytest.raises(pa.ArrowInvalid, match="parse"):
+        own.sanitize(texts, ids, column="text")

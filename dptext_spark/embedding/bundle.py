@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from errno import ENOMEM
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
@@ -376,6 +377,8 @@ def _read_manifest(path: Path) -> Manifest:
 def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.StringArray]:
     try:
         table = pq.ParquetFile(path / WORDS).read()
+    except pa.ArrowMemoryError:
+        raise
     except (pa.ArrowException, OSError, ValueError):
         raise _damaged(WORDS, "it is no Parquet file") from None
     if not table.schema.equals(WORDS_SCHEMA) or len(table) != manifest.words:
@@ -390,10 +393,21 @@ def _mapped(folder: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:
     for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
         file, shape = f"{name}.npy", tuple({"V": manifest.words, "n": manifest.dimension}[a] for a in axes)
         try:
-            array = np.load(folder / file, mmap_mode="r", allow_pickle=False)
+            array = map_array(folder / file)
         except (ValueError, EOFError, OSError):
             raise _damaged(file, "it is no whole .npy file") from None
         if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
             raise _damaged(file, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
         arrays[name] = array
     return arrays
+
+
+def map_array(path: Path) -> NDArray[Any]:
+    """Map a file of ``numpy.save``; a MemoryError, not a damaged file, where address space is limited."""
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        if error.errno == ENOMEM:
+            raise MemoryError from None
+        raise
+    return array

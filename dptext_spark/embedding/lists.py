@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dptext_spark.embedding.bundle import PARTS, Embedding, Part
+from dptext_spark.embedding.bundle import PARTS, Embedding, Part, map_array
 from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.sealing import file_sha256
@@ -63,7 +63,7 @@ class InvertedLists:
             )
         paths = {entry.name: part.path(embedding.path, f"{entry.name}.npy") for entry in fields(cls)}
         try:
-            return cls(**{name: np.asarray(np.load(path, mmap_mode="r")) for name, path in paths.items()})
+            return cls(**{name: np.asarray(map_array(path)) for name, path in paths.items()})
         except (OSError, ValueError):
             raise BundleError("The index of the embedding bundle is damaged", do="Make it again") from None
 

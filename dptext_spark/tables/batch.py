@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -16,6 +16,10 @@ ROW: Final = "row"
 ID: Final = "id"
 SLOTS: Final = "slots"
 """Columns of a frame that workers read: a struct of what comes out, the row's name, and its slots."""
+
+# What workers hold at once of a batch of long rows, or one row. A column of Arrow's strings ends at 2 GB, and
+# words that come out may be many times as long as those that came in.
+_PART_BYTES: Final = 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,18 @@ class Batch:
         """Read a batch with the columns ``row``, ``id`` and perhaps ``slots``; others are passed over."""
         slots = None if ways.slots is None else batch.column(SLOTS)
         return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, ways=ways)
+
+    @classmethod
+    def parts(cls, batches: Iterable[pa.RecordBatch], ways: Fields) -> Iterator[Self]:
+        """Read all batches of a task, those of long rows in halves until a part is small, or one row."""
+        for batch in batches:
+            parts = [batch]
+            while parts:
+                part = parts.pop()
+                if part.nbytes > _PART_BYTES and len(part) > 1:
+                    parts += part.slice(len(part) // 2), part.slice(0, len(part) // 2)
+                else:
+                    yield cls.from_arrow(part, ways)
 
     def __len__(self) -> int:
         return len(self.row)

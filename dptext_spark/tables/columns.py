@@ -309,8 +309,7 @@ def _sanitize_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
-    for arrow in batches:
-        batch = Batch.from_arrow(arrow, ways)
+    for batch in Batch.parts(batches, ways):
         words = batch.words(worker.visible_words) if worker.by_words else None
         counts: list[NDArray[np.int64]] = []
         for name, route, found in batch.fields():

@@ -163,8 +163,7 @@ def _fingerprint_batches(
     def hashed(*parts: bytes | memoryview) -> bytes:
         return key.derive(*parts).secret[:_BYTES]
 
-    for arrow in batches:
-        batch = Batch.from_arrow(arrow, ways)
+    for batch in Batch.parts(batches, ways):
         row_ids = id_bytes(batch.ids)
         rows = pa.array([hashed(b"row", row_id) for row_id in row_ids], pa.binary())
         words = batch.words(sanitizer.visible_words) if sanitizer.by_words else None

@@ -245,7 +245,6 @@ def count_persons(
 def _count(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the words of rows; runs in Python workers."""
     reader = shared(reader)
-    for arrow in batches:
-        batch = Batch.from_arrow(arrow, ways)
+    for batch in Batch.parts(batches, ways):
         words = pa.array(batch.words(reader.visible_words))
         yield pa.RecordBatch.from_arrays([batch.ids, words], names=["person", "words"])

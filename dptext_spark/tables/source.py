@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import plain_path, quiet
 from dptext_spark.spark.session import change, is_connect
-from dptext_spark.spark.versions import condition_of, metadata, settings
+from dptext_spark.spark.versions import ARROW_BATCH, condition_of, metadata, settings
 from dptext_spark.tables import parquet_types, text_files
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
@@ -61,7 +61,7 @@ def own_session(spark: SparkSession) -> SparkSession:
         change(spark, {**_DEFAULTS, **_SETTINGS})
         return spark
     session = spark.newSession()
-    for name, value in {**_DEFAULTS, **settings(spark), **_SETTINGS}.items():
+    for name, value in {**ARROW_BATCH, **_DEFAULTS, **settings(spark), **_SETTINGS}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session

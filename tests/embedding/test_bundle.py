@@ -6,10 +6,14 @@ import hashlib
 import json
 import pickle
 import re
+from errno import ENOMEM
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.embedding.build import build_embedding
@@ -88,6 +92,16 @@ def test_damage_is_found_wherever_it_is(any_bundle: Path) -> None:
                     Embedding.open(any_bundle, verify=verify)
         (any_bundle / name).write_bytes(whole)
     Embedding.open(any_bundle)
+
+
+def test_too_little_memory_is_no_damage(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejects "build it again" where address space is limited, as spark.executor.pyspark.memory does."""
+    monkeypatch.setattr(np, "load", Mock(side_effect=OSError(ENOMEM, "Cannot allocate memory")))
+    with pytest.raises(MemoryError):
+        Embedding.open(bundle)
+    monkeypatch.setattr(pq, "ParquetFile", Mock(side_effect=pa.ArrowMemoryError("malloc")))
+    with pytest.raises(MemoryError):
+        Embedding.open(bundle)
 
 
 def test_an_array_of_another_type_or_shape_is_found(any_bundle: Path) -> None:

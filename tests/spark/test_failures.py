@@ -40,6 +40,31 @@ GOT = f"{FAILED}. Got: "
         (PySparkException(message="write: No space left on device"), JobError, f"{GOT}No space left"),
         (RuntimeError("An error\n: java.lang.Error: no [SECRET] "), JobError, f"{GOT}RuntimeError."),
         (RuntimeError("An error\n: java.Error: [A_NAME.OF_SPARK] the"), JobError, f"{GOT}A_NAME.OF_SPARK."),
+        *(
+            (PySparkException(message=f"An exception was thrown:\n{text}\n"), JobError, f"{GOT}{got}")
+            for text, got in {
+                "RuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than "
+                "that in driver: 3.11, PySpark": "Python 3.12 in workers and Python 3.11 in the driver. Set",
+                "RuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 9) than "
+                "that in driver 3.11, PySpark": "Python 3.9 in workers and Python 3.11 in the driver. Set",
+                "ModuleNotFoundError: No module named 'dptext_spark.tables'": "no module dptext_spark in",
+                "ModuleNotFoundError: No module named 'zebulon'": "PySparkException. See",
+                **dict.fromkeys(
+                    (
+                        "MemoryError",
+                        "pyarrow.lib.ArrowMemoryError: malloc of size 64 failed",
+                        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1 GiB",
+                        "OSError: [Errno 12] Cannot allocate memory",
+                        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+                        "ExecutorLostFailure: Container from a bad node. Exit status: 137. Exit code: 137",
+                        "Container killed by YARN for exceeding physical memory limits.",
+                    ),
+                    "a Python worker that crashed or got too little memory. Raise",
+                ),
+                "java.lang.OutOfMemoryError: SECRET": "PySparkException. See",
+                "org.apache.arrow.vector.util.OversizedAllocationException: Memory": "rows that are too long",
+            }.items()
+        ),
         (Py4JNetworkError("x"), JobError, f"{GOT}the end of Spark's Java process."),
     ],
 )
@@ -85,6 +110,23 @@ def test_a_file_at_fault_is_named_by_fields_alone(error: Mock, said: str) -> Non
     found = plain(Mock(spec=Py4JJavaError, java_exception=error))
     assert isinstance(found, InputError) and re.match(said, str(found)), found
     assert "SECRET" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("last", "named"),
+    [
+        (thrown("java.lang.IllegalStateException", "SECRET"), "java.lang.IllegalStateException"),
+        (thrown("org.apache.spark.SparkArithmeticException", "DIVIDE_BY_ZERO"), "DIVIDE_BY_ZERO"),
+        (
+            thrown("org.apache.spark.api.python.PythonException"),
+            "org.apache.spark.api.python.PythonException",
+        ),
+    ],
+)
+def test_a_failed_task_is_named_by_its_last_cause(last: Mock, named: str) -> None:
+    """As Spark 3.5 says it, whose first exception names the stage; rejects a message for a name."""
+    stage = thrown(SPARK, "", thrown(SPARK, "_LEGACY_ERROR_TEMP_2054", last))
+    assert str(plain(Mock(spec=Py4JJavaError, java_exception=stage))).startswith(f"{GOT}{named}. ")
 
 
 def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import nullcontext
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from zipimport import zipimporter
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import dptext_spark.spark
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark.versions import condition_of, from_arrow, metadata, to_arrow
+from dptext_spark.spark.versions import ARROW_BATCH, condition_of, from_arrow, metadata, to_arrow
 from dptext_spark.tables.formats.iceberg import Iceberg
 from dptext_spark.tables.source import own_session
 from tests.helpers.tables import spark_settings
@@ -43,6 +44,22 @@ def test_a_spark_that_is_too_old_is_named(
         dptext_spark.spark._check_version()
         return
     with pytest.raises(ConfigError, match=rf"too old\. Allowed: Spark 3\.5 or newer\. Got: {version}\."):
+        dptext_spark.spark._check_version()
+
+
+@pytest.mark.parametrize(("version", "lacks"), [("3.5.6", True), ("4.0.0", False)])
+def test_a_python_that_spark_cannot_run_on_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, lacks: bool
+) -> None:
+    """Rejects a module that nobody knows in a traceback, and a refusal of Spark 4, which does without."""
+    (tmp_path / "version.py").write_text(f"__version__: str = {version!r}\n")
+    (tmp_path / "__init__.py").touch()
+    spec = spec_from_file_location("pyspark", tmp_path / "__init__.py")
+    monkeypatch.setattr(dptext_spark.spark, "find_spec", {"pyspark": spec}.get)
+    refused = pytest.raises(
+        ConfigError, match=r"needs the module distutils.*Got: Spark 3\.5\.6 with Python 3"
+    )
+    with refused if lacks else nullcontext():
         dptext_spark.spark._check_version()
 
 
@@ -78,3 +95,18 @@ def test_what_overflows_is_an_error_whatever_the_session_says(spark: SparkSessio
     with pytest.raises(AnalysisException) as unknown:
         spark.sql("select nothing_known")
     assert condition_of(unknown.value) == "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION"
+
+
+@pytest.mark.spark
+def test_batches_are_bounded_unless_the_user_says_how(spark: SparkSession) -> None:
+    """Rejects a limit that this Spark does not know, and one that replaces the user's."""
+    ((name, most),) = ARROW_BATCH.items()
+    assert spark.conf.isModifiable(name)
+    with spark_settings(spark, **{name.removeprefix("spark.sql.").replace(".", "_"): "77"}):
+        assert own_session(spark).conf.get(name).removesuffix("b") == "77"
+    before = spark.conf.get(name)
+    spark.conf.unset(name)
+    try:
+        assert own_session(spark).conf.get(name) == most
+    finally:
+        spark.conf.set(name, before)

@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
@@ -19,8 +21,13 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from dptext_spark.tables.columns import TableColumns
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.mechanisms import Laplace
+from dptext_spark.tables import batch
+from dptext_spark.tables.batch import Fields
+from dptext_spark.tables.columns import TableColumns, _sanitize_batches
 from dptext_spark.tables.fields import bare
+from tests.helpers import worlds
 
 CANARY: Final = "qzmetadata"
 METADATA: Final[list[dict[str, Any]]] = [
@@ -90,3 +97,24 @@ def test_a_schema_comes_out_with_all_but_metadata(
     table = StructType([StructField(name, kind, True, METADATA[1]) for name, kind in fields])
     assert CANARY in table.json()
     assert CANARY not in replace(COLUMNS, vectors=vectors).released(table).json()
+
+
+def test_long_rows_go_through_workers_in_parts(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, with the words, slots and counts of one batch, and no more at once than a part holds.
+
+    Rejects parts of one length in rows, a row twice or never, and slots or ids of the whole batch.
+    """
+    words = [3, 0, 40, 1, 1, 1, 25, 2, 1]
+    slots = [[{"start": 0, "end": 2 * count % 5}] for count in words]
+    rows = [{"n": n, "turns": [{"text": "w1 " * count}, None]} for n, count in enumerate(words)]
+    columns = {"row": rows, "id": [f"{n}" for n in range(9)], "slots": [[own, None] for own in slots]}
+    whole = pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
+    ways = Fields(routes=(("turns[].text", (1, -1, 0)),), slots=(-1,))
+    sanitizer = worlds.sanitizer(line, Laplace(epsilon=0.5), protect="slots:slots")
+    (alone,) = _sanitize_batches(sanitizer, ways, [whole])
+    monkeypatch.setattr(batch, "_PART_BYTES", 200)
+    parts = [*_sanitize_batches(sanitizer, ways, [whole.slice(0, 0), whole.slice(0, 4), whole.slice(4)])]
+    assert pa.Table.from_batches(parts).to_pylist() == alone.to_pylist() != whole.to_pylist()
+    assert len(parts) > 4 and {len(part) for part in parts} >= {0, 1}
+    read = [part for part in batch.Batch.parts([whole], ways) if len(part) > 1]
+    assert read and all(part.row.nbytes + part.ids.nbytes <= 200 for part in read)

@@ -561,7 +561,7 @@ class CalibrateOptions(GridOptions):
         "--embedding glove-50d --output calibration --mechanism laplace \\\n"
         "      --epsilon 5 10 20 --target 'p95(n_w) <= 0.5'"
     )
-    first = "words runs target compare example overwrite"
+    first = "words runs target overwrite"
 
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for the tables; a killed run begins anew")
@@ -576,11 +576,7 @@ class CalibrateOptions(GridOptions):
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
     )
-    compare: TablePath | None = MEASURE("another calibration: find epsilons of equal N_w", None)
     transitions: bool = OUTPUT("keep the table of all transitions", False)
-    example: tuple[Annotated[str, "WORD"], ...] = OUTPUT(
-        "word whose substitutions the report shows; repeatable", ()
-    )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
 
@@ -893,7 +889,7 @@ class PoincareOptions(Options):
 
     command = "poincare"
     usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
-    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
+    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed never-output"
 
     pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
     output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
@@ -912,9 +908,6 @@ class PoincareOptions(Options):
         "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
     )
     seed: Seed = TRAINING("the same seed gives the same vectors", 0)
-    checkpoint: LocalPath | None = TRAINING(
-        "folder of the training's state: the same command continues", None
-    )
     never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
     report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
     overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
@@ -923,11 +916,6 @@ class PoincareOptions(Options):
     def report_path(self) -> Path:
         """Where the report goes."""
         return self.report or self.beside("report.json")
-
-    @property
-    def unfinished(self) -> str:
-        continued = " The same command continues the training." if self.checkpoint else ""
-        return super().unfinished + continued
 
     def finish(self, report: Any) -> str:
         return f"Bundle: {self.output}\nReport: {self.report_path}"

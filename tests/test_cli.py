@@ -434,11 +434,7 @@ NOTHING = "No output was written."
             "The output has the batches before; the same command goes on.",
         ),
         ("evaluate", RELEASE, NOTHING),
-        (
-            "poincare",
-            "--pairs pairs.tsv --output out --checkpoint state",
-            f"{NOTHING} The same command continues the training.",
-        ),
+        ("poincare", "--pairs pairs.tsv --output out", NOTHING),
     ],
 )
 def test_a_run_that_is_interrupted_says_what_it_leaves(

@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from dptext_spark.calibration.estimators import BLOCK_WORDS, Estimator, EstimatorName, estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.tokens import lookup_form
 
 Prior: TypeAlias = Literal["uniform", "zipf"]
 """How likely each measured word is to be the input: all alike, or the k-th of them, by their order in the
@@ -117,18 +113,3 @@ class Grid:
         first = self.mechanisms[0]
         other = tuple(first.model_copy(update={"epsilon": epsilon}) for epsilon in sorted({*epsilons}))
         return replace(self, mechanisms=other)
-
-
-def example_ids(embedding: Embedding, words: Sequence[str]) -> Ints:
-    """Find the ids of the words of ``--example``, ascending.
-
-    Raises:
-        ConfigError: The bundle lacks some of them.
-    """
-    ids = pc.index_in(pa.array([*map(lookup_form, words)], pa.string()), value_set=embedding.forms)
-    if ids.null_count:
-        absent = [word for word, place in zip(words, ids.to_pylist(), strict=True) if place is None]
-        raise ConfigError(
-            "The bundle lacks words of --example", allowed="words of the bundle", got=", ".join(absent)
-        )
-    return np.unique(ids.to_numpy(zero_copy_only=False)).astype(np.int64)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
-from itertools import groupby, islice
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.bars import stage
 from dptext_spark.calibration import measure
-from dptext_spark.calibration.facts import FILE, facts_of, matches, read, said
-from dptext_spark.calibration.grid import Grid, example_ids
-from dptext_spark.calibration.page import page
-from dptext_spark.calibration.summary import KEYS, Rows, summary
+from dptext_spark.calibration.facts import FILE, facts_of, page, said
+from dptext_spark.calibration.grid import Grid
+from dptext_spark.calibration.summary import KEYS, summary
 from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
@@ -36,9 +32,8 @@ from dptext_spark.tables.local import LocalFiles, is_plain, local_path
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
 
-# Words of highest N_w, and outputs of a word of --example, that the page shows.
+# Words of highest N_w that the page shows.
 _TOP_WORDS: Final = 12
-_TOP_OUTPUTS: Final = 5
 
 
 def run(options: CalibrateOptions) -> Report:
@@ -54,9 +49,8 @@ def run(options: CalibrateOptions) -> Report:
         by_name = defaultdict[str, list[Mechanism]](list)
         for mechanism in options.mechanism:
             by_name[mechanism.spec].append(mechanism)
-        search, examples, *_ = all_of(
+        search, *_ = all_of(
             lambda: options.search_over(embedding, options.release_words),
-            lambda: example_ids(embedding, options.example),
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
         names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
@@ -74,14 +68,12 @@ def run(options: CalibrateOptions) -> Report:
     spark = session("dptext calibrate")
     storage = Storage(spark)
 
-    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
-        facts = _measured(options, spark, embedding, bundle, grids, target, examples, folder)
-        facts["matches"] = list(matches(other, facts["summary"])) if other else []
+    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], dict[str, Any]]:
+        facts = _measured(options, spark, embedding, bundle, grids, target, folder)
         return facts, said(facts), page(facts)
 
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, FILE, overwrite=options.overwrite)
-        other = read(options.compare, storage.read) if options.compare else None
         bundle = BundleFiles.send(spark, embedding)
         application = str(spark.sparkContext.applicationId)
         return write_results(storage, place, FILE, make, run=application, overwrite=options.overwrite)
@@ -94,7 +86,6 @@ def _measured(
     bundle: BundleFiles,
     grids: Sequence[Grid],
     target: Target | None,
-    examples: Ints,
     folder: str,
 ) -> dict[str, Any]:
     """Measure grids, search for the target, and write the tables; give the facts."""
@@ -127,12 +118,6 @@ def _measured(
     }
     if options.transitions:
         named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
-    shown: Rows = []
-    if options.example:
-        with stage("Measuring the words of --example"):
-            table = pa.concat_tables(_examples(grid, embedding, examples) for grid in whole)
-        named["examples"] = from_arrow(spark, table), ("word", "output")
-        shown = _most_frequent(table, embedding)
     with progress(spark, "Writing tables"):
         for name, (df, columns) in named.items():
             (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
@@ -144,7 +129,6 @@ def _measured(
             embedding=embedding_json(embedding),
             summary=rows,
             words=least_protected,
-            examples=shown,
             target=found,
             versions=versions(),
         )
@@ -171,21 +155,3 @@ def _look(
         return measure.bounded(found, target, alone)
     finally:
         found.unpersist()
-
-
-def _examples(grid: Grid, embedding: Embedding, words: Ints) -> pa.Table:
-    """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
-    cells = grid.made_estimator(embedding)(words, block=grid.blocks)
-    columns = {"word": cells.word, "output": cells.output, "count": cells.count.astype(np.float64)}
-    keys = {"mechanism": pa.repeat(grid.name, len(cells.word))}
-    keys["epsilon"] = pa.array(np.array(grid.epsilons)[cells.epsilon_index])
-    return pa.table(keys | columns)
-
-
-def _most_frequent(cells: pa.Table, embedding: Embedding) -> Rows:
-    """Give the first outputs of each word by their counts, in words; of equals the first of the bundle."""
-    keys = [(name, "ascending") for name in (*KEYS, "word")]
-    ordered = cells.sort_by([*keys, ("count", "descending"), ("output", "ascending")]).to_pylist()
-    groups = groupby(ordered, lambda row: (row["mechanism"], row["epsilon"], row["word"]))
-    first = [row for _, own in groups for row in islice(own, _TOP_OUTPUTS)]
-    return [row | {name: embedding.words[row[name]].as_py() for name in ("word", "output")} for row in first]

@@ -21,10 +21,9 @@ from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, said
+from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, page, said
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import Sums
-from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,

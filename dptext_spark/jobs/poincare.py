@@ -41,7 +41,7 @@ def run(options: PoincareOptions) -> Report:
     relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
     matches += list_matches(relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
-    vectors, training = train(relations, settings, checkpoint=options.checkpoint)
+    vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
     manifest, picture = _write(options, relations, vectors)
     facts = {

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from dptext_spark.poincare.objective import squared_norms
+from dptext_spark.poincare.quality import squared_norms
 from dptext_spark.poincare.relations import Relations
 
 _SHOWN_POINTS: Final = 5_000

@@ -9,13 +9,18 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dptext_spark.poincare.objective import squared_norms
 from dptext_spark.poincare.relations import Relations
 
 _BLOCK_FLOATS: Final = 2**21
 _NEIGHBOURS: Final = 5
 _MEASURED_DISTANCES: Final = 1_000
 _EXAMPLES: Final = 10
+
+
+def squared_norms(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum the squares of each row: (t, n) -> (t,)."""
+    squares: NDArray[np.float64] = np.square(points).sum(axis=1)
+    return squares
 
 
 def measure(vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,11 +55,6 @@ class Relations:
     def links(self) -> NDArray[np.int64]:
         """int64 (V,): the number of pairs that each word is in."""
         return np.bincount(self.pairs.ravel(), minlength=len(self.words))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 in hex over words and pairs."""
-        return hashlib.sha256("\n".join(self.words).encode() + self.pairs.tobytes()).hexdigest()
 
     @cached_property
     def _matrix(self) -> sparse.csr_array:

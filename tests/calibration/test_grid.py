@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dptext_spark.calibration.grid import BATCHES, Grid, example_ids
+from dptext_spark.calibration.grid import BATCHES, Grid
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Laplace, Mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.tables import ROOT
@@ -54,12 +53,6 @@ def test_other_epsilons_leave_all_else(small: Embedding) -> None:
     whole = of(small, Laplace(epsilon=4.0), Laplace(epsilon=2.0))
     assert whole.at(3.0) == replace(whole, mechanisms=(Laplace(epsilon=3.0),))
     assert whole.at(4.0, 2.0, 4.0) == whole and whole.epsilons == [2.0, 4.0]
-
-
-def test_examples_are_words_of_the_bundle(line: Embedding) -> None:
-    assert example_ids(line, ["w4", "w1", "w4"]).tolist() == [1, 4]
-    with pytest.raises(ConfigError, match=r"lacks words of --example.*Got: gone, lost"):
-        example_ids(line, ["w1", "gone", "lost"])
 
 
 @pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.calibration.measure"])

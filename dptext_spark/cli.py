@@ -255,11 +255,7 @@ class Job(_Command):
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password.
-
-    Raises:
-        ConfigError: One is something else.
-    """
+    """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password."""
     pairs = {name: value for name, sign, value in (text.partition("=") for text in settings) if sign}
     if len(pairs) < len(settings) or not all(name.startswith("spark.") for name in pairs):
         raise ConfigError(
@@ -288,11 +284,7 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
 
 
 def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
-    """Read a TOML file whose keys are option names, ``allowed`` those of the command.
-
-    Raises:
-        ConfigError: The file cannot be read, is not TOML, or has an unknown key.
-    """
+    """Read a TOML file whose keys are option names, ``allowed`` those of the command."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

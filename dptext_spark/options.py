@@ -32,15 +32,15 @@ from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
-from dptext_spark.calibration.target import Target
+from dptext_spark.calibration.summary import Target
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, JobError, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
+from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
-from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.faults import faults, parsed
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism

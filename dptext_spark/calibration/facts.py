@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.calibration.grid import PRIORS, Grid
+from dptext_spark.calibration.estimators import PRIORS, Grid
 from dptext_spark.calibration.summary import NUMBERS
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import TypicalDistances

@@ -13,11 +13,20 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import Estimator
-from dptext_spark.calibration.grid import BATCHES, PRIORS, Grid
+from dptext_spark.calibration.estimators import BATCHES, PRIORS, Estimator, Grid
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
-from dptext_spark.calibration.summary import AVERAGED, KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans, Key, Rows
-from dptext_spark.calibration.target import Target, bounded_mean, bounding_rank
+from dptext_spark.calibration.summary import (
+    AVERAGED,
+    KEYS,
+    OF_OUTPUTS,
+    OF_WORDS,
+    BatchMeans,
+    Key,
+    Rows,
+    Target,
+    bounded_mean,
+    bounding_rank,
+)
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
@@ -29,9 +38,6 @@ CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judge
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
-
-
-# In Python workers
 
 
 def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, cells: bool) -> DataFrame:
@@ -88,9 +94,6 @@ def _name(
         yield pa.RecordBatch.from_pydict(named | {name: words.take(named[name]) for name in columns})
 
 
-# In SQL
-
-
 def tables(
     spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, place: str
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -122,10 +125,9 @@ def exploded(parts: DataFrame) -> DataFrame:
 def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
     """K_w of each output, and what guessers win at it under each prior, as sums of weights times counts.
 
-    K_w is how many words gave an output in these runs; where probabilities are computed, how many do on
-    average if any does. ``uniform`` and ``zipf`` are the weight times the count of the input that leads in
-    all runs. Of the guesser who learns from one half of the runs, ``uniform_judged`` and ``zipf_judged``
-    are what it wins in the other half: at an output it has not seen it names the likeliest word beforehand.
+    K_w counts the words that gave an output; where probabilities are computed, on average if any does.
+    ``uniform`` and ``zipf`` are of the input that leads in all runs; ``uniform_judged`` and ``zipf_judged``
+    of the one that leads in one half, judged by the other: at a new output the likeliest word beforehand.
 
     Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
         protocols", section 3: the sums of the former over outputs give its complement.
@@ -218,12 +220,7 @@ def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]
 
 
 def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
-    """Find the words of highest n_w, of equals the first of the bundle, and count those of 0.95 or more.
-
-    Returns:
-        For each mechanism and epsilon ``staying``, the count, and as ``top`` so many rows with word, one of
-        ``names`` by its row in the bundle, n_w, n_w_low and n_w_high.
-    """
+    """Find the ``top`` words of highest n_w, of equals the first; ``staying`` are those of 0.95 or more."""
     own = Window.partitionBy(*KEYS)
     staying = F.sum((F.col("n_w") >= 0.95).cast("int")).over(own).alias("staying")
     place = F.row_number().over(own.orderBy(F.col("n_w").desc(), "word")).alias("place")

@@ -96,25 +96,18 @@ def word_statistics(
 ) -> pa.Table:
     """Say of each word how often it stays itself, and how many words it becomes.
 
-    Args:
-        confidence: Of each interval, for each word by itself; not for all words at once.
-        eta: Mass that s_eta may leave out.
+    One row for each epsilon_index (int16) and word (int32), in that order, and float64 columns, which end
+    with ``_low`` and ``_high`` where they are limits (for each word by itself; the value where it is exact):
 
-    Returns:
-        One row for each epsilon_index (int16) and word (int32), in that order, and float64 columns, which
-        end with ``_low`` and ``_high`` where they are limits (equal to the value where counts are exact):
+    - n_w = P[M(w) = w], Clopper-Pearson limits.
+    - s_w, the number of distinct outputs in these runs; h_0 = log2 s_w. They grow with the runs.
+    - unseen, the chance that one more run gives a new output, by Good and Turing: the share of outputs
+      that came once. Where it is large, so many runs say little of s_eta and entropy.
+    - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs, and s_eta_low.
+    - entropy (Shannon), in bits, as counted plus (s_w - 1) / (2 runs) nats (Miller 1955).
+    - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
 
-        - n_w = P[M(w) = w], Clopper-Pearson limits.
-        - s_w, the number of distinct outputs in these runs; h_0 = log2 s_w. They grow with the runs.
-        - unseen, the chance that one more run gives a new output, by Good and Turing: the share of outputs
-          that came once. Where it is large, so many runs say little of s_eta and entropy.
-        - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs, and s_eta_low.
-        - entropy (Shannon), in bits, as counted plus (s_w - 1) / (2 runs) nats. That leaves a bias of second
-          order where runs are many, and too little where outputs are more than runs.
-        - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
-
-    Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953; Miller 1955, "Note on the bias of
-        information estimates".
+    Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953.
     """
     for name, value in (("confidence", confidence), ("eta", eta)):
         if not 0.0 < value < 1.0:
@@ -185,10 +178,7 @@ def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[
 def most_below(runs: int, squares: float, tail: float) -> float:
     """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
 
-    If one word of weight 1 has another output in the only run, the function changes by 1 at most.
-
-    Args:
-        squares: The sum of the squared weights of the words of a unit, over the units of one run.
+    ``squares`` sums the squared weights of the words of a unit, over the units of one run.
 
     Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
     """

@@ -10,9 +10,8 @@ from operator import add
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
 from dptext_spark.evaluation.measures import MEASURES, Risk
-from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
@@ -32,18 +31,12 @@ def facts_of(
     command: Callable[[Mechanism, Search], str],
     **facts: Any,
 ) -> dict[str, Any]:
-    """Put together what was measured, and choose.
+    """Put together what was measured, and choose; ``facts`` are JSON-ready.
 
     Args:
         thirds: Of the third that a setting is chosen on, and of the one that it is checked on; with fewer,
             as of very few rows, nothing is chosen. Together they are all attacked rows.
-        target: What is asked for, if anything.
-        confidence: Of each interval, and of the choice.
         command: Writes the command of a release with a setting.
-        facts: JSON-ready: ``options``, ``embedding``, ``sample``, ``corpus``, ``guarantee`` and ``versions``.
-
-    Raises:
-        ConfigError: The target's risk was not measured.
     """
     whole, risk = reduce(add, thirds), target.risk if target else Risk()
     front = whole.front(risk)

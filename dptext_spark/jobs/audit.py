@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dptext_spark.audit.trial import COLUMN, FACTORS, Tally, tallied, trial
-from dptext_spark.audit.worlds import worlds
+from dptext_spark.audit.trial import COLUMN, FACTORS, Tally, tallied, trial, worlds
 from dptext_spark.bars import progress_bar
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Report
+from dptext_spark.report.text import table
 
 FORMAT_VERSION: Final = 2
 RUNS: Final = 40_000
@@ -30,9 +30,6 @@ def run(options: AuditOptions, *, bundle_tally: Tally | None = None) -> Report:
     """Run ``dptext audit``; its report ends with an error where there is a violation.
 
     ``bundle_tally`` is what sanitizes the words of a bundle; by default Spark.
-
-    Raises:
-        DptextError: Options, bundle and mechanism do not go together, or the job failed.
     """
     if (path := options.report) is not None:
         # Before the work.
@@ -80,9 +77,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             violations.append(f"  Repeat it: {facts['command']}")
         losses = f"{facts['nats']:.3g}", f"{facts['claim']:.3g}"
         rows.append((world, f"{facts['runs']:,}", " ".join(facts["pair"]), *losses, would))
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
+    yield from table(rows, numbers=False)
     yield from violations
     if not violations:
         yield "PASS: no violation was found. That does not prove the guarantee: what costs less"
@@ -103,10 +98,10 @@ def tallied_by_spark(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Tabl
 
     spark = session("dptext audit")
     tokens = F.array_repeat("text", F.col("times").cast("int")).alias(COLUMN)
-    table = from_arrow(spark, rows).repartition(4 * spark.sparkContext.defaultParallelism)
+    df = from_arrow(spark, rows).repartition(4 * spark.sparkContext.defaultParallelism)
     with plain_errors("The Spark job of the audit failed"), progress(spark, "Sampling"):
         released = privatize(
-            table.select("id", "place", tokens),
+            df.select("id", "place", tokens),
             embedding=release.embedding,
             mechanism=release.mechanism,
             id="id",

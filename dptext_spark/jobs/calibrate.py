@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 
 from dptext_spark.bars import stage
 from dptext_spark.calibration import measure
+from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.facts import FILE, facts_of, page, said
-from dptext_spark.calibration.grid import Grid
-from dptext_spark.calibration.summary import KEYS, summary
-from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
+from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.mechanisms import Mechanism
@@ -40,9 +39,6 @@ def run(options: CalibrateOptions) -> Report:
     """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page.
 
     The folder takes its name when it is whole; a run that was killed begins anew.
-
-    Raises:
-        DptextError: Options do not go together, the output is not free, or the job failed.
     """
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)

@@ -19,7 +19,7 @@ from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation.attackers import Knowledge
-from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, page, said
 from dptext_spark.evaluation.language import PairCounts
@@ -37,7 +37,6 @@ from dptext_spark.evaluation.simulate import (
     sampled,
     simulate,
 )
-from dptext_spark.evaluation.target import Target
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
@@ -72,9 +71,6 @@ def run(options: EvaluateOptions) -> Report:
     """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
 
     The folder takes its name when it is whole; a run that was killed begins anew.
-
-    Raises:
-        DptextError: Options do not go together, the output is not free, or the job failed.
     """
     place = options.output.rstrip("/")
 
@@ -133,7 +129,6 @@ def _evaluated(
     spark: SparkSession,
     storage: Storage,
 ) -> dict[str, Any]:
-    """Sample rows, simulate and attack each setting, compare and choose."""
     columns = _columns(options)
     source = read.open(spark, storage, options.input)
     columns = check_left_out(read, source, columns)
@@ -307,7 +302,6 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
 def _corpus(
     options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, simulation: Simulation
 ) -> SampledRows | None:
-    """Open the public texts that attackers learn from, if there are any."""
     if options.public_corpus is None:
         return None
     columns = _columns(options, corpus=True)
@@ -324,8 +318,7 @@ def _corpus(
 def _known(thirds: Sequence[Counted], corpus: SampledRows | None) -> tuple[dict[int, PairCounts], PairCounts]:
     """Give what attackers learn the language from: by third, and all of it together.
 
-    It is a public corpus, or the known rows and those that are attacked: the rows of the check alone must
-    not have a share in the choice of a setting.
+    Without a public corpus the rows of the check alone must not have a share in the choice of a setting.
     """
     if corpus is None:
         own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}

@@ -67,9 +67,7 @@ def filtered_relations(
 ) -> tuple[Relations, dict[str, Any], list[Matches]]:
     """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
 
-    Returns:
-        The pairs, closure included; the numbers of ``rows``, ``words`` and ``pairs``, the ``steps`` of the
-        filters, and the ``cycles`` before the closure; and which entries of ``excluded`` the pairs have.
+    Gives the pairs, closure included, what each filter did, and which entries of ``excluded`` the pairs have.
     """
     spark = session("dptext poincare")
     place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
@@ -119,10 +117,7 @@ def _check_outputs(options: PoincareOptions) -> None:
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[Manifest, str | None]:
-    """Write text form, bundle and, if it can be drawn, picture; return manifest and picture's name.
-
-    The text is word2vec's, as gensim and ``dptext embedding`` read it, without loss.
-    """
+    """Write text form (word2vec's, without loss), bundle and, if it can be drawn, picture."""
     text, picture = options.beside("vec"), options.beside("png")
     with tempfile.TemporaryDirectory(
         prefix=".dptext-poincare-", dir=options.output.absolute().parent
@@ -153,7 +148,6 @@ def _write(
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
-    """Say what each filter did, how long the training took, and of what quality its points are."""
     on, training, quality = facts["cycles"], facts["training"], facts["quality"]
     ranks, correlation = quality["reconstruction"], quality["norm_depth_correlation"]
     low, half, high = quality["nearest_distances"]

@@ -37,13 +37,6 @@ def run(options: VectorsOptions) -> Report:
     """Run ``dptext vectors``: check, read, write once, report.
 
     The table appears under its name when it is complete, and not at all if the run fails.
-
-    Returns:
-        The report, which lies in its place too, as what may be handed on of it and the projections lie beside
-        the output; that of a dry run only where ``--reports`` says.
-
-    Raises:
-        DptextError: Options or input are wrong (before any row is released), or the job failed.
     """
     columns = TableColumns(
         text=options.text,

@@ -20,8 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
-from dptext_spark.poincare.quality import reconstruction, squared_norms
-from dptext_spark.poincare.relations import Relations
+from dptext_spark.poincare.relations import Relations, reconstruction, squared_norms
 
 Points: TypeAlias = NDArray[np.float64]
 

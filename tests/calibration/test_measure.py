@@ -20,7 +20,7 @@ from dptext_spark.calibration.measure import (
     output_statistics,
 )
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
-from dptext_spark.calibration.target import Target, bounding_rank
+from dptext_spark.calibration.summary import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ import pytest
 
 from dptext_spark.errors import InputError
 from dptext_spark.poincare import Relations, Settings, measure, picture, train, training
-from dptext_spark.poincare.quality import reconstruction
+from dptext_spark.poincare.relations import reconstruction
 from dptext_spark.poincare.training import LARGEST_RADIUS, exponential_map, loss_and_gradients
 
 EDGE = float(np.tanh(LARGEST_RADIUS / 2))

@@ -37,7 +37,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError, JobError, printable
+from dptext_spark.errors import ConfigError, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
@@ -179,7 +179,6 @@ EMBEDDING: Final = "bundle that dptext embedding made"
 RELEASE_WORDS: Final = "output only the first N releasable words"
 NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
 PUBLIC_SEED: Final = "public seed of the simulated noise"
-JSON_FILE: Final = "JSON file to write or replace"
 
 
 def several(field: FieldInfo) -> bool:
@@ -611,7 +610,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
     runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
     confidence: Confidence = MEASURE("of each interval, and of the choice", CONFIDENCE)
-    release_words: Annotated[tuple[int, ...], SORTED] = WORDS(f"{RELEASE_WORDS}; several may follow", ())
+    release_words: int | None = WORDS(RELEASE_WORDS, None)
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, as 'recovery(top1) <= 0.2'", None
     )
@@ -681,7 +680,7 @@ class AccountOptions(GridOptions):
 
     command = "account"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 5 10 --words 1 10 100"
-    first = "words distance deltas report"
+    first = "words distance deltas"
     runner = "dptext_spark.account"
     on_spark = False
 
@@ -695,17 +694,6 @@ class AccountOptions(GridOptions):
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = MEASURE(
         "failure probabilities; several may follow", DELTAS
     )
-    report: LocalPath | None = OUTPUT(JSON_FILE, None)
-
-    def finish(self, report: Any) -> str:
-        """Write the account where it is wanted."""
-        if self.report is None:
-            return ""
-        try:
-            self.report.write_text(report.to_json(), encoding="utf-8")
-        except OSError as error:
-            raise JobError(f"The report {self.report} cannot be written", got=str(error.strerror)) from None
-        return f"Report: {self.report}"
 
 
 WorldName: TypeAlias = Literal["line", "star", "clusters", "bundle"]
@@ -721,7 +709,8 @@ class AuditOptions(MechanismOptions):
 
     command = "audit"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 10"
-    first = "embedding world pair runs confidence noise-seed report"
+    first = "embedding world pair runs confidence noise-seed"
+    on_spark = False
 
     spec: Annotated[str, AfterValidator(partial(check_mechanism, releases=("words", "vectors")))] = MECHANISM(
         "what is audited, as mahalanobis:lambda=0.5", takes=lambda: sorted(MECHANISMS)
@@ -734,7 +723,6 @@ class AuditOptions(MechanismOptions):
     runs: int | None = MEASURE("outputs of each word; default: 40000, of world bundle 4000", None, ge=100)
     confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
     noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
-    report: LocalPath | None = OUTPUT(JSON_FILE, None)
 
     @property
     def worlds(self) -> tuple[WorldName, ...]:
@@ -746,8 +734,8 @@ class AuditOptions(MechanismOptions):
             yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
 
     def finish(self, report: Any) -> str:
-        """Write the audit's report where it is wanted, and fail where there is a violation."""
-        report.finish(self.report)
+        """Fail where there is a violation."""
+        report.finish(None)
         return ""
 
 

@@ -170,11 +170,11 @@ def test_several_numbers_follow_an_option(chosen: list[Any], tmp_path: Path) -> 
     config = tmp_path / "options.toml"
     config.write_text('mechanism = ["laplace", "exponential"]\n')
     given = f"evaluate --config {config} --embedding b --input i --output o --text t"
-    for rest in ("--epsilon 5 7 --release-words 9 7", "--epsilon 7,5 --release-words 7,9"):
+    for rest in ("--epsilon 5 7 --release-words 9", "--epsilon 7,5 --release-words 9"):
         CliRunner().invoke(main, f"{given} --mechanism exponential:truncate=4 {rest}".split())
         CliRunner().invoke(main, f"{given} {rest}".split())
     line, file, *again = chosen
-    assert again == [line, file] and line.release_words == (7, 9)
+    assert again == [line, file] and line.release_words == 9
     assert line.mechanism == tuple(Exponential(epsilon=e, truncate=4.0) for e in (5.0, 7.0))
     assert file.mechanism == tuple(of(epsilon=e) for of in (Laplace, Exponential) for e in (5.0, 7.0))
     strange = CliRunner().invoke(main, f"{given} --epsilon 5 none".split())

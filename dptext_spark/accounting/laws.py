@@ -244,7 +244,7 @@ if TYPE_CHECKING:
 # Steps of the grid of losses from 0 to the largest one, and of a coarse one, fewer for many words: what a
 # step adds to the variance of a word's loss is a share of that variance, however many words there are.
 _STEPS: Final = 4000
-_COARSE: Final = range(100, 800)
+_COARSE_STEPS: Final = (100, 800)
 # Words, beyond which the fine grid's transforms would be too long.
 _MANY: Final = 1 << 14
 # Part of delta that composition may cut off; it is added again.
@@ -270,7 +270,7 @@ def loss_beyond(
         return 0.0
     steps = _STEPS
     if coarse or words > _MANY:
-        law, steps = law.coarse(), max(_COARSE.start, min(_COARSE.stop, int(_COARSE.stop * 8 / words**0.5)))
+        law, steps = law.coarse(), max(_COARSE_STEPS[0], min(_COARSE_STEPS[1], int(6400 / words**0.5)))
     composed = _words(law, distance, law.bound(distance) / steps)
     if words > 1:
         cut_off, erred = _TRUNCATED * delta, FOURIER * words

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -177,11 +177,8 @@ _ROW_WORDS: Final = 200
 _SHOWN_OUTPUTS: Final = 10
 _CHOICE_LEVEL: Final = 1e-6  # fixed, so that the events do not depend on the number of pairs
 
-Tally: TypeAlias = Callable[[pa.Table, Release, NoiseKey], pa.Table]
-"""Sanitizes rows and counts by ``place`` and output; see :func:`tallied`."""
 
-
-def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally: Tally) -> dict[str, Any]:
+def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> dict[str, Any]:
     """Search a world for a violation of its claims, which may be found with ``alpha`` where there is none.
 
     Half of the ``runs`` choose events. The facts are of the pair that breaks its claim by most, or else comes
@@ -194,7 +191,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
     def draw(mechanism: Mechanism) -> tuple[Any, ...]:
         """Draw two independent halves, one to choose events, one to test them: losses, and strays of both."""
         (chosen, strays), (tested, others) = (
-            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search, tally)
+            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search)
             for part in (b"choose", b"test")
         )
         level = alpha / (2 * len(world.pairs))  # two bounds for each pair
@@ -266,7 +263,6 @@ def sampled(
     runs: int,
     key: NoiseKey,
     search: Search,
-    tally: Tally,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
 
@@ -277,52 +273,29 @@ def sampled(
         # Each vector is a row of its own; its output is the word of the nearest image.
         noise = mechanism.release_noise(key, salt=_NAME, embedding=embedding, search=search)
         sanitizer = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
-        of = np.repeat(np.arange(len(words)), runs)
+        places = np.repeat(np.arange(len(words)), runs)
         ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
-        vectors = pa.array(list(embedding.vectors[words[of]].astype(np.float64)), pa.list_(pa.float64()))
+        vectors = pa.array(list(embedding.vectors[words[places]].astype(np.float64)), pa.list_(pa.float64()))
         points = sanitizer.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
         nearest = nearest_images(embedding, sanitizer.mechanism.projection, search)
-        counts = _counted(of, embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1)))))
+        outputs = embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1))))
     else:
         unknown = "unheardof"
         while row_of(embedding, unknown) >= 0:
             unknown += "x"
-        texts, rows = [*embedding.words.take(pa.array(words)).to_pylist(), unknown], -(-runs // _ROW_WORDS)
-        table = pa.table(
-            {
-                # It names the word itself, so that a pair that is audited alone has the same noise.
-                "id": [f"{word}-{row}" for word in (*words, -1) for row in range(rows)],
-                "place": np.repeat(np.arange(len(texts)), rows),
-                "text": np.repeat(texts, rows),
-                "times": np.tile(np.minimum(_ROW_WORDS, runs - _ROW_WORDS * np.arange(rows)), len(texts)),
-            }
-        )
+        texts = [*embedding.words.take(pa.array(words)).to_pylist(), unknown]
+        sizes = [min(_ROW_WORDS, runs - start) for start in range(0, runs, _ROW_WORDS)]
+        # An id names the word itself, so that a pair that is audited alone has the same noise.
+        ids = pa.array([f"{word}-{row}" for word in (*words, -1) for row in range(len(sizes))])
+        lists = pa.array([[text] * size for text in texts for size in sizes], pa.list_(pa.string()))
         release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
-        counts = tally(table, release, key)
-    places, times = counts.column(0).to_numpy(), counts.column(2).to_numpy()
-    outputs = pc.index_in(counts.column(1), value_set=embedding.words[: embedding.releasable])
-    masked = pc.fill_null(pc.equal(counts.column(1), PLACEHOLDER), False).to_numpy()
+        outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
+        places = np.repeat(np.arange(len(texts)), runs)
+    rows = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable]).fill_null(-1).to_numpy()
+    masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
     found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
-    cells = places, pc.fill_null(outputs, embedding.releasable).to_numpy()
-    np.add.at(found, cells, np.where((places == len(words)) & masked, 0, times))
+    np.add.at(found, (places, rows), ~((places == len(words)) & masked))
     return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
-
-
-def tallied(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
-    """Sanitize rows, each with an ``id`` and the word ``text`` of a ``place`` so many ``times``, here.
-
-    Gives columns of the place, the output and how often it came.
-    """
-    texts, times = rows["text"].to_pylist(), rows["times"].to_numpy()
-    lists = pa.array([[text] * n for text, n in zip(texts, times, strict=True)], pa.list_(pa.string()))
-    ids = rows["id"].combine_chunks()
-    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
-    return _counted(np.repeat(rows["place"].to_numpy(), times), outputs)
-
-
-def _counted(places: NDArray[np.int64], outputs: pa.Array) -> pa.Table:
-    table = pa.table({"place": places, "output": outputs})
-    return table.group_by(table.column_names).aggregate([([], "count_all")])
 
 
 def sampled_losses(

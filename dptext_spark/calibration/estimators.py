@@ -212,7 +212,7 @@ bundle, with weight 1 / k, which is Zipf's law where a bundle's words come by fa
 PRIORS: Final[tuple[Prior, ...]] = ("uniform", "zipf")
 
 BATCHES: Final = 16
-"""Groups of blocks, each evenly spread over the sample, whose means tell how sure a mean is."""
+"""Blocks come in multiples of this, so that a few tasks share them evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)

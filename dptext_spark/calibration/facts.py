@@ -203,13 +203,6 @@ _FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
 }
 """What figures have over epsilon, and what they show."""
 
-_ESTIMATORS: Final = {
-    "exact": "exact: probabilities are computed, nothing is drawn",
-    "shared-ray": "shared-ray: each word's runs are independent; words of a block, and all epsilons, share "
-    "the directions of noise, so that their errors go together",
-    "plain": "plain: every word and run has noise of its own, which all epsilons share",
-}
-
 
 def page(facts: Facts) -> dict[str, Any]:
     """Give what the template of the page reads."""
@@ -235,5 +228,4 @@ def page(facts: Facts) -> dict[str, Any]:
         "remark": remark(facts),
         "statistics": STATISTICS,
         "columns": NUMBERS,
-        "estimators": _ESTIMATORS,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from typing import Any, Final
 
@@ -13,18 +12,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import BATCHES, PRIORS, Estimator, Grid
+from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
 from dptext_spark.calibration.summary import (
-    AVERAGED,
     KEYS,
     OF_OUTPUTS,
     OF_WORDS,
-    BatchMeans,
     Key,
     Rows,
     Target,
-    bounded_mean,
     bounding_rank,
 )
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -177,9 +173,10 @@ def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
     """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
+    weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
     of_words, of_outputs = (
         df.unpivot(list(KEYS), list(names), "statistic", "value")
-        for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
+        for df, names in ((weighted, (*OF_WORDS, "n_w_zipf")), (outputs, OF_OUTPUTS))
     )
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
     numbers |= {"squares": F.sum(short * short)}
@@ -195,25 +192,9 @@ def guesses(outputs: DataFrame) -> dict[Key, dict[str, Any]]:
     return {key: row for key, (row,) in _by_key(sums).items()}
 
 
-def batch_means(words: DataFrame, columns: Sequence[str] = AVERAGED) -> dict[Key, BatchMeans]:
-    """Means of columns over each of the batches, by mechanism and epsilon, and the batches' words, n."""
-    batch = (F.col("block") % BATCHES).alias("batch")
-    weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
-    sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
-    means: dict[Key, BatchMeans] = {}
-    for key, rows in _by_key(weighted.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums)).items():
-        rows.sort(key=lambda row: int(row["batch"]))
-        own = {c: np.array([float(Fraction(row[c]) / row["n"]) for row in rows]) for c in columns}
-        means[key] = own | {"n": np.array([float(row["n"]) for row in rows])}
-    return means
-
-
 def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
     """Give a target's statistic of the words of one mechanism and epsilon, and its bound."""
     rank, column = bounding_rank(target, grid), target.arguments[0]
-    if rank is None:
-        (means,) = batch_means(words, sorted({column, target.bounding})).values()
-        return bounded_mean(target, means, grid)
     quantile = words.agg(_quantile(column, LEVELS[target.measure])).collect()[0][0]
     bound = words.select(target.bounding).orderBy(target.bounding).offset(rank - 1).limit(1).collect()[0][0]
     return float(quantile), float(bound)

@@ -183,15 +183,3 @@ def most_below(runs: int, squares: float, tail: float) -> float:
     Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
     """
     return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))
-
-
-def mean_interval(batches: Floats, sizes: Floats, tail: float) -> tuple[float, float, float]:
-    """Give the mean over all words and its Student limits, each of which may fail with ``tail``.
-
-    ``batches`` and ``sizes`` (b,) are the means and words of 2 batches or more, which share no rays.
-    """
-    weights, freedom = sizes / sizes.sum(), len(batches) - 1
-    mean = float((weights * batches).sum())
-    error = math.sqrt(float(np.square(weights * (batches - mean)).sum()) * len(batches) / freedom)
-    width = float(scipy.stats.t.isf(tail, freedom)) * error
-    return mean, mean - width, mean + width

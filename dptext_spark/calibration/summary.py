@@ -14,9 +14,8 @@ import numpy as np
 import scipy
 
 from dptext_spark.calibration.estimators import PRIORS, Grid, Prior
-from dptext_spark.calibration.statistics import LEVELS, OF_WORD, mean_interval, mean_limits, most_below
+from dptext_spark.calibration.statistics import LEVELS, OF_WORD, mean_limits, most_below
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import Floats
 
 Meaning: TypeAlias = tuple[tuple[str, ...], str, float]
 """The arguments of a measure, written out, the sign of its limit, and the limit's ceiling."""
@@ -77,19 +76,13 @@ OF_OUTPUTS: Final = ("k_w",)
 SINGLE: Final = ("n_w_zipf", "deniability", *(f"bayes_risk_{prior}" for prior in PRIORS))
 """Statistics of all words together: they have a mean with limits and no other numbers."""
 
-AVERAGED: Final = ("posterior", "n_w_zipf")
-"""Statistics whose means over batches are wanted; the last is n_w over the word's rank."""
-
 Key: TypeAlias = tuple[str, float]
 Rows: TypeAlias = list[dict[str, Any]]
-BatchMeans: TypeAlias = Mapping[str, Floats]
-"""Means of statistics over each of b batches, (b,), and under ``n`` the batches' words."""
 
 
 def summary(
     grids: Iterable[Grid],
     moments: Mapping[Key, Rows],
-    batches: Mapping[Key, BatchMeans],
     guesses: Mapping[Key, Mapping[str, Any]],
 ) -> Rows:
     """Give the rows of the summary, in the order of mechanisms, epsilons and statistics.
@@ -99,7 +92,6 @@ def summary(
     Args:
         moments: By statistic ``n``, the ``sum`` of the values, and of those cut to nine digits ``short_sum``
             and the sum of ``squares``; and the quantiles of ``LEVELS``.
-        batches: Means of ``AVERAGED``.
         guesses: Under each prior, the sum over outputs of the most likely input's weight times its count in
             all runs; and as ``uniform_judged`` and ``zipf_judged`` the same of the input that leads in one
             half of the runs, times its count in the other half.
@@ -107,7 +99,7 @@ def summary(
     rows = []
     for grid in grids:
         for key in ((grid.name, epsilon) for epsilon in grid.epsilons):
-            found = _numbers(grid, moments[key], batches[key])
+            found = _numbers(grid, moments[key])
             found |= {f"bayes_risk_{prior}": _risk(grid, guesses[key], prior) for prior in PRIORS}
             named = dict(zip(KEYS, key, strict=True))
             rows += [
@@ -117,7 +109,7 @@ def summary(
     return rows
 
 
-def _numbers(grid: Grid, moments: Rows, batches: BatchMeans) -> dict[str, dict[str, float]]:
+def _numbers(grid: Grid, moments: Rows) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for row in moments:
         n = int(row["n"])
@@ -125,19 +117,17 @@ def _numbers(grid: Grid, moments: Rows, batches: BatchMeans) -> dict[str, dict[s
         numbers = {"mean": float(Fraction(row["sum"]) / n), "sd": float(max(variance, Fraction(0))) ** 0.5}
         found[row["statistic"]] = numbers | {level: float(row[level]) for level in LEVELS}
     tail, least = (1.0 - grid.confidence) / 2.0, 1.0 / grid.words
-    zipf = float((batches["n_w_zipf"] * batches["n"]).sum() / (1.0 / np.arange(1, grid.words + 1)).sum())
-    found["n_w_zipf"] = {"mean": zipf}
+    weighted = found["n_w_zipf"]["mean"] * grid.words  # n_w over the word's rank
+    found["n_w_zipf"] = {"mean": weighted / float((1.0 / np.arange(1, grid.words + 1)).sum())}
     for name, prior in zip(("n_w", "n_w_zipf"), PRIORS, strict=True):
         mean = low = high = found[name]["mean"]
         if not grid.exact:
             low, high = mean_limits(min(mean, 1.0), grid.runs, float(grid.units(prior).max()), tail)
         found[name] |= {"low": low, "high": high}
     # The mean posterior is at least the prior, by Cauchy's inequality.
-    mean, low, high = mean_interval(batches["posterior"], batches["n"], tail)
-    low, high = (mean, mean) if grid.exact else (max(low, least), min(high, 1.0))
-    found["posterior"] |= {"low": low, "high": high, "floor": least}
-    found["deniability"] = {"mean": 1.0 / max(mean, least), "low": 1.0 / high, "high": 1.0 / low}
-    found["deniability"]["floor"] = float(grid.words)
+    found["posterior"]["floor"] = least
+    mean = max(found["posterior"]["mean"], least)
+    found["deniability"] = {"mean": 1.0 / mean, "floor": float(grid.words)}
     return found
 
 
@@ -174,24 +164,21 @@ class Target(Limit):
 
     allowed = (
         "STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
-        f"COLUMN {', '.join([*_SIGNS][1:])}; STATISTIC {', '.join(('mean', *LEVELS))}"
+        f"COLUMN {', '.join([*_SIGNS][1:])}; STATISTIC {', '.join(LEVELS)}"
     )
 
     @classmethod
     def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:
-        if measure not in ("mean", *LEVELS) or len(arguments) != 1 or arguments[0] not in _SIGNS:
+        if measure not in LEVELS or len(arguments) != 1 or arguments[0] not in _SIGNS:
             return None
         return arguments, _SIGNS[arguments[0]], 1.0 if arguments[0] == "n_w" else math.inf
 
     @property
     def bounding(self) -> str:
-        """The column that bounds the statistic: each word's limit, where it has one.
-
-        A mean of n_w is bounded by n_w itself, which is unbiased.
-        """
+        """The column that bounds the statistic: each word's limit, where it has one."""
         column = self.arguments[0]
         limit = f"{column}_{'high' if self.upper else 'low'}"
-        return limit if limit in OF_WORD and (self.measure, column) != ("mean", "n_w") else column
+        return limit if limit in OF_WORD else column
 
 
 def looks(target: Target, grid: Grid) -> int:
@@ -199,9 +186,9 @@ def looks(target: Target, grid: Grid) -> int:
 
     One where a quantile of n_w and its bound only grow with epsilon, as words and noise are the same at
     all: if an epsilon that misses the target seems to meet it, then so do all smaller ones that miss it.
-    Elsewhere, as for a mean, whose bound need not grow, each look has its share (Bonferroni).
+    Elsewhere each look has its share (Bonferroni).
     """
-    once = grid.monotone and target.arguments == ("n_w",) and target.measure != "mean"
+    once = grid.monotone and target.arguments == ("n_w",)
     return 1 if once or grid.certain else len(grid.mechanisms) + 2 * _STEPS
 
 
@@ -211,25 +198,14 @@ def searched(target: Target, grid: Grid) -> Grid:
     return grid if number == 1 else replace(grid, confidence=1.0 - (1.0 - grid.confidence) / number)
 
 
-def bounded_mean(target: Target, means: BatchMeans, grid: Grid) -> tuple[float, float]:
-    """Give the column's mean over the words, and its bound on the side that matters."""
-    mean, *_ = mean_interval(means[target.arguments[0]], means["n"], 0.5)
-    if grid.certain:
-        return mean, mean
-    _, low, high = mean_interval(means[target.bounding], means["n"], 1.0 - grid.confidence)
-    return mean, high if target.upper else low
-
-
-def bounding_rank(target: Target, grid: Grid) -> int | None:
-    """Say which of the words' values, in ascending order from 1, bounds the quantile; None for the mean.
+def bounding_rank(target: Target, grid: Grid) -> int:
+    """Say which of the words' values, in ascending order from 1, bounds the quantile.
 
     A sample's words count as drawn at random, and the runs of different words as independent. Where words
     have limits, at a tail of (1 - confidence) / 2 each, the values are these: some lie on the wrong side.
 
     Source: David and Nagaraja 2003, "Order Statistics", section 7.1.
     """
-    if target.measure == "mean":
-        return None
     words, level, alpha = grid.words, LEVELS[target.measure], 1.0 - grid.confidence
     limited = target.bounding != target.arguments[0] and not grid.exact
     missed = alpha / 2.0 if limited else 0.0

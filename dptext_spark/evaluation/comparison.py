@@ -50,6 +50,12 @@ class Outcome:
     def __repr__(self) -> str:
         return f"Outcome({self.mechanism!r}, release_words={self.search.release_words})"
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """Name the setting by its mechanism, its other parameters, and epsilon."""
+        mechanism = self.mechanism
+        return {"mechanism": mechanism.name, "setting": mechanism.parameters, "epsilon": mechanism.epsilon}
+
     def risked(self, risk: Risk, confidence: float) -> tuple[Interval, float]:
         """Give the share of words that an attacker recovers, and what it guesses without any output."""
         floor = replace(risk, versions=1).sums(self.floor)
@@ -75,21 +81,6 @@ class Comparison:
             before=self.before + other.before,
             ideal={name: sums + other.ideal[name] for name, sums in self.ideal.items()},
         )
-
-    def _size(self, outcome: Outcome, form: str) -> str:
-        """Say how many words may be output, where settings differ in it."""
-        sizes = {own.search.release_words for own in self.outcomes}
-        return form.format("release-words", outcome.search.release_words) if len(sizes) > 1 else ""
-
-    def options(self, outcome: Outcome) -> str:
-        """Write the options of a setting for the command line, those in which settings differ."""
-        return outcome.mechanism.options + self._size(outcome, " --{} {}")
-
-    def named(self, outcome: Outcome) -> dict[str, Any]:
-        """Name a setting by its mechanism, its other parameters, and epsilon."""
-        mechanism = outcome.mechanism
-        setting = ", ".join(filter(None, (mechanism.parameters, self._size(outcome, "{}={}"))))
-        return {"mechanism": mechanism.name, "setting": setting, "epsilon": mechanism.epsilon}
 
     def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, float]]:
         """Give what a setting keeps, each measure with its interval, and what random words keep."""
@@ -123,7 +114,7 @@ class Comparison:
                 for i, band in enumerate(_BANDS[: len(found.size)]):
                     if found.size[i]:
                         own = {name: numbers[i].item() for name, numbers in columns.items()}
-                        rows.append(self.named(outcome) | named | {"words": band, **own})
+                        rows.append(outcome.key | named | {"words": band, **own})
                         rows[-1]["error"] = outcome.error
         return pa.Table.from_pylist(rows)
 
@@ -136,7 +127,7 @@ class Comparison:
             for name, (value, floor) in self.measures(outcome, confidence).items():
                 low, high = (None if math.isnan(end) else end for end in value[1:])
                 own = {"measure": name, "value": value[0], "low": low, "high": high, "floor": floor}
-                rows.append(self.named(outcome) | own | {"ceiling": ceilings[name]})
+                rows.append(outcome.key | own | {"ceiling": ceilings[name]})
         return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None) -> list[Outcome]:

@@ -48,7 +48,7 @@ def facts_of(
     if chosen and (number := chosen["number"]) is not None:
         settings[number]["recommended"] = True
         best = whole.outcomes[number]
-        chosen |= {"options": whole.options(best), "command": command(best.mechanism, best.search)}
+        chosen |= {"options": best.mechanism.options, "command": command(best.mechanism, best.search)}
     return {
         "format_version": FORMAT_VERSION,
         "remark": f"{PRIVATE} {STRONGER}",
@@ -107,9 +107,8 @@ def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: f
         own, floor = (totals.sums["attribution"] for totals in (outcome.totals, outcome.floor))
         shown["attributed"] = own.share(confidence), floor.share(confidence)[0]
     row = {
-        **comparison.named(outcome),
-        "options": comparison.options(outcome),
-        "of_mechanism": outcome.mechanism.options,
+        **outcome.key,
+        "options": outcome.mechanism.options,
         "release_words": outcome.search.release_words,
         "search": outcome.search.label,
     }

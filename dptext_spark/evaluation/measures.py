@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -258,7 +258,7 @@ def overlaps(before: PairCounts, after: PairCounts) -> dict[str, float]:
     pairs = np.zeros((2, len(union)))
     for total, own, counted in zip(pairs, keys, (before, after), strict=True):
         total[np.searchsorted(union, own)] = counted.count
-    both = {"word": (before.words, after.words), "pair": pairs}
+    both: dict[str, Any] = {"word": (before.words, after.words), "pair": pairs}
     return {
         f"{kind}_overlap": float(np.minimum(p / p.sum(), q / q.sum()).sum())
         if p.any() and q.any()

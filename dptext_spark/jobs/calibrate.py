@@ -105,7 +105,7 @@ def _measured(
     with progress(spark, "Adding up"):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         moments, won = measure.moments(words, outputs), measure.guesses(outputs)
-        rows = summary(whole, moments, measure.batch_means(words), won)
+        rows = summary(whole, moments, won)
         least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
     named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),

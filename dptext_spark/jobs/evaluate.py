@@ -97,17 +97,16 @@ def run(options: EvaluateOptions) -> Report:
     )
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        sizes = options.release_words or (None,)
-        searches: list[Search] = all_of(
-            *(partial(options.search_over, embedding, size) for size in sizes),
+        search, *_ = all_of(
+            partial(options.search_over, embedding, options.release_words),
             *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-        )[: len(sizes)]
+        )
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
     def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
-        facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
+        facts = _evaluated(options, policy, read, embedding, search, spark, storage)
         for name in TABLES:
             table = from_arrow(spark, pa.Table.from_pylist(facts[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
@@ -125,7 +124,7 @@ def _evaluated(
     policy: TextPolicy,
     read: Format,
     embedding: Embedding,
-    searches: Sequence[Search],
+    search: Search,
     spark: SparkSession,
     storage: Storage,
 ) -> dict[str, Any]:
@@ -143,11 +142,11 @@ def _evaluated(
     df = where(source.df, options.where) if options.where else source.df
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
-    simulation = Simulation(bundle=bundle, policy=policy, search=searches[0], seed=options.noise_seed)
+    simulation = Simulation(bundle=bundle, policy=policy, search=search, seed=options.noise_seed)
     corpus = _corpus(options, read, spark, storage, simulation)
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
-        frame, last = _sample(options, selected, columns, df, simulation, searches, total)
+        frame, last = _sample(options, selected, columns, df, simulation, total)
         command = options.release_command
         if options.hold_out:
             if last is None:
@@ -170,7 +169,7 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, searches, thirds, known, language)
+        compared = _compared(options, rows, thirds, known, language)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
@@ -197,7 +196,7 @@ def _evaluated(
         },
         guarantee=[
             {"options": mechanism.options, **guarantee}
-            for mechanism, guarantee in guarantees(options.mechanism, embedding, searches[0])
+            for mechanism, guarantee in guarantees(options.mechanism, embedding, search)
         ],
         versions=versions(),
     )
@@ -209,7 +208,6 @@ def _sample(
     columns: TableColumns,
     df: DataFrame,
     simulation: Simulation,
-    searches: Sequence[Search],
     total: int,
 ) -> tuple[DataFrame, int | None]:
     """Take the sample, spread over tasks; see :func:`sampled`. No measured number depends on partitions."""
@@ -221,7 +219,7 @@ def _sample(
     )
     looks(selected)
     embedding, versions = simulation.embedding, options.versions
-    release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
+    release = max(mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism)
     attacked = sum({1, versions})  # outputs of a word that attackers look at, in all
     partitioning = Partitioning(
         word=versions * release + attacked * options.candidates * _ATTACKING,
@@ -236,7 +234,6 @@ def _sample(
 def _compared(
     options: EvaluateOptions,
     rows: SampledRows,
-    searches: Sequence[Search],
     thirds: Sequence[Counted],
     known: Mapping[int, PairCounts],
     language: PairCounts,
@@ -246,29 +243,27 @@ def _compared(
     wanted = {options.label: ("accuracy", "accuracy_on_original"), options.author: ("attribution",)}
     classes = {column: names for column, names in wanted.items() if column is not None}
 
-    def right(own: SampledRows, mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
+    def right(mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
         """What models get right of all classes, by attacked third."""
-        found = [classify(own, *one, mechanism, original=original) for one in classes.items()]
+        found = [classify(rows, *one, mechanism, original=original) for one in classes.items()]
         return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
 
-    settings = [(s, mechanism) for s in searches for mechanism in (None, *options.mechanism)]
-    outcomes: list[dict[int, Outcome]] = []
-    for number, (search, mechanism) in enumerate(settings, 1):
+    settings, simulation = (None, *options.mechanism), rows.simulation
+    search, outcomes = simulation.search, list[dict[int, Outcome]]()
+    for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
-        size = f", {search.release_words:,} words" if len(searches) > 1 else ""
-        with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
-            own = replace(rows, simulation=replace(rows.simulation, search=search))
+        with progress(spark, f"{number} of {len(settings)}: {name}"):
             if mechanism is None:
-                emissions = Emissions.uniform(len(own.simulation.embedding.words), search.release_words)
+                emissions = Emissions.uniform(len(simulation.embedding.words), search.release_words)
             else:
                 runs, words = options.runs, language.distinct
-                emissions = emissions_of(spark, own.simulation, mechanism, runs=runs, words=words)
+                emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
             knowledge = {
                 third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
-            totals = simulate(own, mechanism, knowledge, 1 if mechanism is None else options.versions)
-            learnt = right(own, mechanism)
+            totals = simulate(rows, mechanism, knowledge, 1 if mechanism is None else options.versions)
+            learnt = right(mechanism)
             totals = {t: replace(found, sums={**found.sums, **learnt[t]}) for t, found in totals.items()}
         if mechanism is None:
             floors = totals
@@ -278,7 +273,7 @@ def _compared(
     ideal: dict[int, Sums] = {}
     if classes:
         with progress(spark, "Learning from the originals"):
-            ideal = right(rows, None, original=True)
+            ideal = right(None, original=True)
     return [
         Comparison(
             outcomes=tuple(own[third] for own in outcomes),

@@ -34,23 +34,7 @@ _SHADE: Final[dict[str, Any]] = {"color": _COLOURS[0], "alpha": 0.2, "lw": 0.0}
 _DASHES: Final = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 _MARKERS: Final = "os^Dv"
 
-_STYLE: Final[dict[str, Any]] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
-    "font.size": 10.0,
-    "axes.titlesize": 10.0,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 2.0,
-    "lines.markersize": 5.0,
-    "legend.frameon": False,
-    "mathtext.default": "regular",
-    "figure.constrained_layout.use": True,
-}
+_STYLE: Final = str(Path(__file__).with_name("page.mplstyle"))
 
 _LINES: Final = ("Without any output", "Random words")
 _CHOSEN: Final = "Recommended"

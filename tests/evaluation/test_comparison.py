@@ -34,13 +34,13 @@ def compared(small: Embedding) -> Comparison:
 def risk(found: Comparison, number: int, attacker: str, versions: int = 1, guesses: int = 1) -> dict:
     """A row of the table of risks, of all words."""
     wanted = {"attacker": attacker, "versions": versions, "guesses": guesses, "words": "all"}
-    wanted |= found.named(found.outcomes[number])
+    wanted |= found.outcomes[number].key
     (row,) = (r for r in found.risk().to_pylist() if wanted.items() <= r.items())
     return row
 
 
 def use(found: Comparison, number: int) -> dict[str, dict]:
-    key = found.named(found.outcomes[number])
+    key = found.outcomes[number].key
     return {row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()}
 
 

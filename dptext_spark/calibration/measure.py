@@ -14,15 +14,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
-from dptext_spark.calibration.summary import (
-    KEYS,
-    OF_OUTPUTS,
-    OF_WORDS,
-    Key,
-    Rows,
-    Target,
-    bounding_rank,
-)
+from dptext_spark.calibration.summary import KEYS, OF_OUTPUTS, OF_WORDS, Key, Rows, Target, bounding_rank
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
@@ -44,10 +36,7 @@ def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *,
 
 
 def _measure(
-    bundle: BundleFiles,
-    tasks: Sequence[tuple[Grid, int]],
-    cells: bool,
-    batches: Iterable[pa.RecordBatch],
+    bundle: BundleFiles, tasks: Sequence[tuple[Grid, int]], cells: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks by the numbers of their tasks: a row for each epsilon and word."""
     for grid, block in (tasks[task] for batch in batches for task in batch.column(0).to_pylist()):

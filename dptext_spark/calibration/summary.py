@@ -81,9 +81,7 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 
 def summary(
-    grids: Iterable[Grid],
-    moments: Mapping[Key, Rows],
-    guesses: Mapping[Key, Mapping[str, Any]],
+    grids: Iterable[Grid], moments: Mapping[Key, Rows], guesses: Mapping[Key, Mapping[str, Any]]
 ) -> Rows:
     """Give the rows of the summary, in the order of mechanisms, epsilons and statistics.
 
@@ -230,11 +228,7 @@ def bounding_rank(target: Target, grid: Grid) -> int:
 
 
 def tuned(
-    target: Target,
-    grid: Grid,
-    measure: Callable[[float], tuple[float, float]],
-    *,
-    release_words: int | None,
+    target: Target, grid: Grid, measure: Callable[[float], tuple[float, float]], *, release_words: int | None
 ) -> dict[str, Any]:
     """Find the largest epsilon at which a mechanism meets a target: a row of calibration.json's ``target``.
 

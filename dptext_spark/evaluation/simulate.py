@@ -305,10 +305,7 @@ def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, 
 
 
 def _measure(
-    bundle: Bundle,
-    given: tuple[Mechanism, Search, int, int],
-    words: Any,
-    batches: Iterable[pa.RecordBatch],
+    bundle: Bundle, given: tuple[Mechanism, Search, int, int], words: Any, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     made, known = _estimator(bundle, *given), pickle.loads(words.value)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):

@@ -29,8 +29,7 @@ def run(options: LedgerOptions) -> Report:
         folder = LedgerFolder(options.path, storage)
         if not storage.exists(folder.events):
             raise ConfigError(
-                f"There is no ledger {options.path}",
-                allowed="a folder that dptext privatize --ledger wrote",
+                f"There is no ledger {options.path}", allowed="a folder that dptext privatize --ledger wrote"
             )
         return report(options.path, folder.read())
 

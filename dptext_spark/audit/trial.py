@@ -323,9 +323,6 @@ def sampled_losses(
 def loss_bound(
     hits: NDArray[np.int64], others: NDArray[np.int64], runs: int, level: float, delta: float
 ) -> NDArray[np.float64]:
-    """Bound ln((p - delta) / q) from below, in nats, by ``hits`` and ``others`` (p,) in an event; 0 at least.
-
-    Each of the two bounds may fail with probability ``level``.
-    """
+    """Bound ln((p - delta) / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
     gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
     return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))

@@ -157,11 +157,7 @@ def estimator(
     seed: int = 0,
     name: EstimatorName = "auto",
 ) -> Estimator:
-    """Make an estimator for a mechanism at several epsilons, by a public seed: equal seeds give equal runs.
-
-    ``auto`` computes probabilities where the mechanism can, lets words share rays where it is noise around a
-    point, and runs it plainly otherwise.
-    """
+    """Make an estimator by a public seed; ``auto`` computes, or else shares rays, where the mechanism can."""
     rests = [(m.name, m.model_dump(exclude={"epsilon"})) for m in mechanisms]
     if not rests or any(rest != rests[0] for rest in rests):
         raise ConfigError(

@@ -24,11 +24,7 @@ Curve = list[tuple[float, float]]
 
 
 def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
-    """Put together what was measured of a bundle with what is proven.
-
-    ``facts`` are JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
-    ``summary``, ``words`` and ``target``.
-    """
+    """Put together what was measured of a bundle, JSON-ready ``facts``, with what is proven."""
     first = grids[0]
     proven = guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search)
     return {

@@ -82,10 +82,7 @@ def _name(
 def tables(
     spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, place: str
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Measure the cells of grids, and what they say of words and of outputs.
-
-    Each is computed once, and kept in a folder whose name begins with ``place``.
-    """
+    """Measure the cells of grids, and what they say of words and outputs: each once, kept under ``place``."""
 
     def kept(df: DataFrame, name: str) -> DataFrame:
         df.write.parquet(f"{place}-{name}")

@@ -40,11 +40,7 @@ class Limit(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``str`` writes, and its short forms.
-
-        Raises:
-            ConfigError: The text says something else, or the target has no meaning.
-        """
+        """Read what ``str`` writes, and its short forms."""
         form = _FORM.fullmatch(text)
         measure, inside, sign, number = form.groups() if form else ("", None, "", "")
         arguments = () if inside is None else tuple(part.strip() for part in inside.split(","))
@@ -232,8 +228,7 @@ def tuned(
 ) -> dict[str, Any]:
     """Find the largest epsilon at which a mechanism meets a target: a row of calibration.json's ``target``.
 
-    ``measure`` gives the target's statistic at an epsilon, and its bound on the side that matters; a
-    ConfigError where the mechanism has no such epsilon.
+    ``measure`` gives the target's statistic at an epsilon, and its bound on the side that matters.
     """
     tried: dict[float, tuple[float, float]] = {}
 

@@ -152,10 +152,7 @@ _PAIRS: Final = 1 << 21
 
 
 def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) -> Floats:
-    """Compute the probability of each candidate, float64 (t, K), given all outputs of its row.
-
-    Where no chain of candidates is possible, the chain starts anew.
-    """
+    """Compute the probability of each candidate, float64 (t, K), given all outputs of its row."""
     tokens, steps = _steps(offsets)
     words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
     if not len(words):

@@ -174,10 +174,6 @@ def evaluate(
         runs: Draws of each word, from which attackers learn a mechanism that they cannot compute.
         candidates: Words that attackers take into account at each place.
         seed: Public: the same seed gives the same numbers.
-
-    Raises:
-        ConfigError: A mechanism does not suit the embedding, or a number is out of range.
-        InputError: Values, ids or slots cannot be used, or hold no word that is perturbed.
     """
     embedding = Embedding.of(embedding)
     if not mechanisms:

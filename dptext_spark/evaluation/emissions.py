@@ -52,10 +52,7 @@ class Emissions:
     def measured(
         cls, estimator: Estimator, words: Ints, *, vocabulary: int, most: int = MOST_OUTPUTS
     ) -> Emissions:
-        """Estimate or compute them for distinct words (k,), at the estimator's only epsilon.
-
-        A word keeps the ``most`` likeliest cells. Nothing of it hangs on a release's noise.
-        """
+        """Estimate or compute them for words (k,) at the estimator's only epsilon, ``most`` cells of each."""
         size = BLOCK_WORDS[estimator.name]
         blocks = [
             likeliest(estimator(words[start : start + size], block=number), most)
@@ -161,10 +158,7 @@ class Candidates:
 
     @classmethod
     def of(cls, rows: SimulatedRows, emissions: Emissions, prior: Floats, *, most: int) -> Candidates:
-        """List the candidates of all tokens of some rows, K of them at ``most``, under a prior (V,).
-
-        With k outputs to a token they are the likeliest of the k lists together.
-        """
+        """List the candidates of all tokens of some rows, K of them at ``most``, under a prior (V,)."""
         most = min(most, emissions.vocabulary)
         known = np.where(rows.inputs < 0, emissions.vocabulary, rows.inputs)
         words = np.full((len(known), most), NO_WORD)

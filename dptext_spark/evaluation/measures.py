@@ -191,10 +191,7 @@ class Totals:
         *,
         versions: int,
     ) -> Totals:
-        """Simulate a setting, and measure and attack it; without a mechanism random words come out.
-
-        That is the floor: with emissions that are all the same, attackers guess without any output.
-        """
+        """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
         released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
         embedding, sums = simulation.embedding, Sums()
         for measure in MEASURES.values():
@@ -222,10 +219,7 @@ class Totals:
         }
 
     def to_table(self) -> pa.Table:
-        """Write it as numbers under keys: columns kind (string), a, b (int64) and total (float64).
-
-        Totals of one key add up, exactly.
-        """
+        """Write it as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
         pairs = self.pairs
         columns = [(_PAIRS, pairs.first, pairs.second, pairs.count.astype(np.float64))]
         for kind, sums in self.sums.items():

@@ -127,10 +127,7 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
 def simulate(
     rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
 ) -> dict[int, Totals]:
-    """Simulate a setting, None for the floors, and attack it; see :meth:`Totals.simulate`.
-
-    ``known`` says by third what attackers know; other thirds are left out, and those without rows.
-    """
+    """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
     with _sent(rows.frame.sparkSession, known) as sent:
         tables = rows.sums(_simulate, mechanism, sent, versions)
     vocabulary = len(rows.simulation.embedding.words)
@@ -141,10 +138,7 @@ def simulate(
 def emissions_of(
     spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: Ints
 ) -> Emissions:
-    """Estimate or compute emissions of words (k,) on workers, block by block, as :class:`Emissions` does.
-
-    They follow from the public seed: no row has a share in them.
-    """
+    """Estimate or compute emissions of words (k,) on workers, from the public seed, block by block."""
     given = mechanism, simulation.search, runs, simulation.seed
     made = _estimator(simulation.bundle, *given)
     blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))

@@ -36,10 +36,7 @@ _TOP_WORDS: Final = 12
 
 
 def run(options: CalibrateOptions) -> Report:
-    """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page.
-
-    The folder takes its name when it is whole; a run that was killed begins anew.
-    """
+    """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page."""
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
         by_name = defaultdict[str, list[Mechanism]](list)

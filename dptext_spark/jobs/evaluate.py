@@ -68,10 +68,7 @@ _ATTACKING: Final = 2e5
 
 
 def run(options: EvaluateOptions) -> Report:
-    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
-
-    The folder takes its name when it is whole; a run that was killed begins anew.
-    """
+    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write."""
     place = options.output.rstrip("/")
 
     def format_of() -> Format:

@@ -65,10 +65,7 @@ def run(options: PoincareOptions) -> Report:
 def filtered_relations(
     options: PoincareOptions, vocabulary: WordList | None, excluded: WordList | None
 ) -> tuple[Relations, dict[str, Any], list[Matches]]:
-    """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
-
-    Gives the pairs, closure included, what each filter did, and which entries of ``excluded`` the pairs have.
-    """
+    """Read and filter the pairs; give them with what each filter did, and the matches of ``excluded``."""
     spark = session("dptext poincare")
     place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):

@@ -112,10 +112,7 @@ def filter_pairs(
 def _judged(
     rows: DataFrame, vocabulary: Sequence[str] | None, excluded: Sequence[str], min_count: int
 ) -> DataFrame:
-    """Merge rows to pairs; ``verdict`` is the first filter that removes one, ``unwanted`` its excluded words.
-
-    All unusable rows become a single pair of nulls.
-    """
+    """Merge rows to pairs; ``verdict`` is the first filter that removes one."""
     usable = F.coalesce(F.col("count") >= 0, F.lit(True))
     for end in _ENDS:
         # \s does not know all separators of Unicode, and a bundle takes no control characters.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.binomial import lower_limit
+from dptext_spark.calibration.statistics import lower_limit
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made
 from dptext_spark.errors import ConfigError

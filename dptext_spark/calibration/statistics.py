@@ -15,7 +15,6 @@ import pyarrow as pa
 import scipy
 from numpy.typing import NDArray
 
-from dptext_spark.binomial import lower_limit, upper_limit
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 
@@ -32,6 +31,7 @@ LEVELS: Final = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
 """Quantiles by which the distribution of a statistic over words is described."""
 
 Counts = NDArray[np.int32] | Floats
+Hits = NDArray[np.int64] | Floats | int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,6 +143,19 @@ def word_statistics(
         most = math.log2(cells.release_words)
         columns["entropy"] = np.minimum(entropy + (s_w - 1.0) / (2.0 * runs * math.log(2.0)), most)
     return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
+
+
+def lower_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
+    """Bound a probability from below, by hits of any shape in so many trials; it may fail with ``tail``.
+
+    Source: Clopper and Pearson 1934.
+    """
+    return np.where(hits > 0, scipy.special.betaincinv(np.maximum(hits, 1), runs - hits + 1, tail), 0.0)
+
+
+def upper_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
+    """Bound a probability from above; see :func:`lower_limit`."""
+    return np.where(hits < runs, scipy.special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
 
 
 def least_count(runs: int, share: float, tail: float) -> int:

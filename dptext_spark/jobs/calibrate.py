@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.bars import stage
-from dptext_spark.calibration import measure
+from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
-from dptext_spark.calibration.facts import FILE, facts_of, page, said
 from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
@@ -56,20 +55,16 @@ def run(options: CalibrateOptions) -> Report:
             bounding_rank(target, searched(target, grid))  # refuses what so many words cannot bound
     place = options.output.rstrip("/")
     if is_plain() and local_path(place):
-        check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
+        check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
     drawing.announce("report.html and plots", drawing.PAGE)
     spark = session("dptext calibrate")
     storage = Storage(spark)
 
-    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], dict[str, Any]]:
-        facts = _measured(options, spark, embedding, bundle, grids, target, folder)
-        return facts, said(facts), page(facts)
-
     with plain_errors("The Spark job of the calibration failed"):
-        check_free(storage, place, FILE, overwrite=options.overwrite)
+        check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         bundle = BundleFiles.send(spark, embedding)
-        application = str(spark.sparkContext.applicationId)
-        return write_results(storage, place, FILE, make, run=application, overwrite=options.overwrite)
+        make = partial(_measured, options, spark, embedding, bundle, grids, target)
+        return write_results(spark, storage, options, facts, make)
 
 
 def _measured(
@@ -115,7 +110,7 @@ def _measured(
         for name, (df, columns) in named.items():
             (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
     with stage("Measuring distances between words"):
-        return facts_of(
+        return facts.facts_of(
             whole,
             embedding,
             options=options.to_json(),

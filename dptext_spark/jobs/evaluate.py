@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -18,10 +18,10 @@ from dptext_spark.bars import stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
+from dptext_spark.evaluation import facts
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, page, said
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
@@ -81,7 +81,7 @@ def run(options: EvaluateOptions) -> Report:
         paths = [("Input", "--input", options.input)] if format_of().has_path else []
         check_places(places, [own for own in [*paths, ("Output", "--output", place)] if asked(own[2])])
         if asked(place):
-            check_free(places, place, FILE, overwrite=options.overwrite)
+            check_free(places, place, facts.FILE, overwrite=options.overwrite)
 
     def check_here() -> None:
         """Refuse what files of this machine show without a JVM."""
@@ -102,18 +102,16 @@ def run(options: EvaluateOptions) -> Report:
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
-    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
-        facts = _evaluated(options, policy, read, embedding, search, spark, storage)
-        for name in TABLES:
-            table = from_arrow(spark, pa.Table.from_pylist(facts[name]))
+    def make(folder: str) -> dict[str, Any]:
+        found = _evaluated(options, policy, read, embedding, search, spark, storage)
+        for name in facts.TABLES:
+            table = from_arrow(spark, pa.Table.from_pylist(found[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        return facts, said(facts), page(facts)
+        return found
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage, bool)
-        application, private = str(spark.sparkContext.applicationId), ", which is private"
-        given: dict[str, Any] = {"run": application, "overwrite": options.overwrite, "remark": private}
-        return write_results(storage, place, FILE, make, **given)
+        return write_results(spark, storage, options, facts, make, remark=", which is private")
 
 
 def _evaluated(
@@ -172,7 +170,7 @@ def _evaluated(
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="accuracy")
-    return facts_of(
+    return facts.facts_of(
         compared,
         target=target,
         confidence=options.confidence,

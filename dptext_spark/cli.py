@@ -295,11 +295,8 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="dptext")
-@click.pass_context
-def main(ctx: click.Context) -> None:
+def main() -> None:
     """Sanitize text columns on Spark under metric differential privacy."""
-    if os.environ.get("NO_COLOR"):
-        ctx.color = False
 
 
 @main.command("demo", cls=_Command)

@@ -880,7 +880,7 @@ class PoincareOptions(Options):
     first = "vocabulary min-links transitive-closure dimension epochs max-radius seed never-output"
 
     pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
-    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
+    output: LocalPath = OUTPUT("folder of the bundle; OUTPUT.report.json, .vec and .png lie next to it")
     vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
     min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
     min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
@@ -897,16 +897,10 @@ class PoincareOptions(Options):
     )
     seed: Seed = TRAINING("the same seed gives the same vectors", 0)
     never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
-    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
     overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
 
-    @property
-    def report_path(self) -> Path:
-        """Where the report goes."""
-        return self.report or self.beside("report.json")
-
     def finish(self, report: Any) -> str:
-        return f"Bundle: {self.output}\nReport: {self.report_path}"
+        return f"Bundle: {self.output}\nReport: {self.beside('report.json')}"
 
     def beside(self, suffix: str) -> Path:
         """Give the path next to the bundle with this suffix."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.errors import PySparkException
@@ -391,15 +390,6 @@ def test_what_spark_is_told(dptext: Dptext, finished: dict[str, str]) -> None:
         result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
         assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")
         assert "hunter2" not in result.output and "password" not in result.output
-
-
-@pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_no_color_is_honoured(
-    variables: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dptext_spark.demo.run", lambda output: click.secho("coloured", fg="green"))
-    result = CliRunner().invoke(main, ["demo"], color=True, env=variables)
-    assert result.output == ("\x1b[32mcoloured\x1b[0m\n" if colour else "coloured\n")
 
 
 # Signals

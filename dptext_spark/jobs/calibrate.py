@@ -56,7 +56,7 @@ def run(options: CalibrateOptions) -> Report:
     place = options.output.rstrip("/")
     if is_plain() and local_path(place):
         check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
-    drawing.announce("report.html and plots", drawing.PAGE)
+    drawing.announce("report.html and plots")
     spark = session("dptext calibrate")
     storage = Storage(spark)
 

@@ -98,7 +98,7 @@ def run(options: EvaluateOptions) -> Report:
             partial(options.search_over, embedding, options.release_words),
             *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
         )
-    drawing.announce("report.html and plots", drawing.PAGE)
+    drawing.announce("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 

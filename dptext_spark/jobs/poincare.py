@@ -37,7 +37,7 @@ def run(options: PoincareOptions) -> Report:
     )
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
-    drawing.announce("the picture", drawing.PICTURE)
+    drawing.announce("the picture")
     relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
     matches += list_matches(relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
@@ -58,7 +58,7 @@ def run(options: PoincareOptions) -> Report:
     }
     lines = [*_lines(facts), manifest.describe(), *(each.describe() for each in matches)]
     report = Report(facts=facts, text="\n".join(lines))
-    report.finish(options.report_path)
+    report.finish(options.beside("report.json"))
     return report
 
 
@@ -102,13 +102,11 @@ def read_words(path: Path, option: str) -> WordList:
 
 def _check_outputs(options: PoincareOptions) -> None:
     check_output(options.output, options.overwrite)
-    written = (options.report_path, options.beside("vec"), options.beside("png"))
+    written = map(options.beside, ("report.json", "vec", "png"))
     if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
         raise ConfigError(
             "Files next to the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
         )
-    if not options.report_path.absolute().parent.is_dir():
-        raise ConfigError("The report's folder does not exist", got=str(options.report_path))
 
 
 def _write(
@@ -134,7 +132,7 @@ def _write(
             overwrite=options.overwrite,
         )
         source.replace(text)
-        if drawing.missing_library(drawing.PICTURE):
+        if drawing.missing_library():
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
             return bundle.manifest, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere

@@ -54,7 +54,7 @@ def write_results(
     FILE, what is ``said`` of them, and their ``page``. ``remark`` is said where the output is named.
     """
     place = options.output.rstrip("/")
-    reports, drawn = list[Report](), not drawing.missing_library(drawing.PAGE)
+    reports, drawn = list[Report](), not drawing.missing_library()
 
     def write(folder: str) -> None:
         facts = make(folder)

@@ -203,7 +203,7 @@ def test_what_exists_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path
     with without_drawing():
         said = made(*run, "--overwrite", "--seed", 3)
     assert (
-        "\nWarning: the picture will not be drawn, as matplotlib is not installed. "
+        "\nWarning: the picture will not be drawn, as jinja2 is not installed. "
         "Run: pip install 'dptext-spark[report]'\n"
     ) in said
     assert names(tmp_path) == {"bundle", "bundle.report.json", "bundle.vec", "p.tsv"}

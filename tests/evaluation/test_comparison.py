@@ -85,6 +85,8 @@ def test_bands_make_up_all_words(compared: Comparison) -> None:
     assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace12.0"]
     outcome = compared.outcomes[0]
     assert repr(outcome) == "Outcome(Laplace(epsilon=5.0), release_words=200)"
+    key = replace(outcome, mechanism=Exponential(epsilon=3.0, truncate=5.0)).key
+    assert key == {"mechanism": "exponential", "setting": "truncate=5", "epsilon": 3.0}
     assert not any("array" in repr(value) for value in (compared, compared.before, outcome.totals))
 
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from dptext_spark.embedding.build import build_embedding
     from dptext_spark.embedding.bundle import Embedding
     from dptext_spark.errors import DptextError
-    from dptext_spark.evaluation.comparison import Comparison, evaluate
+    from dptext_spark.evaluation.comparison import Comparison, Target, evaluate
     from dptext_spark.evaluation.measures import Risk
-    from dptext_spark.evaluation.target import Target
     from dptext_spark.guarantee import Guarantee
     from dptext_spark.jobs.privatize import privatize_table
     from dptext_spark.mechanisms import (
@@ -71,9 +70,8 @@ _HOMES: Final = {
     "embedding.build": "build_embedding",
     "embedding.bundle": "Embedding",
     "errors": "DptextError",
-    "evaluation.comparison": "Comparison evaluate",
+    "evaluation.comparison": "Comparison Target evaluate",
     "evaluation.measures": "Risk",
-    "evaluation.target": "Target",
     "guarantee": "Guarantee",
     "jobs.privatize": "privatize_table",
     "noise": "NoiseKey",

@@ -9,16 +9,13 @@ from dptext_spark.errors import all_of
 from dptext_spark.guarantee import WEAK_LOSS, rounded_up
 from dptext_spark.options import AccountOptions
 from dptext_spark.report.facts import Facts, Report, embedding_json
+from dptext_spark.report.text import table
 
 _DIGITS = 4
 
 
 def run(options: AccountOptions) -> Report:
-    """Run ``dptext account``: bound the loss at the worst output, and the loss except with each delta.
-
-    Raises:
-        DptextError: Options and bundle do not go together.
-    """
+    """Run ``dptext account``: bound the loss at the worst output, and the loss except with each delta."""
     embedding = Embedding.open(options.embedding)
     all_of(*(lambda m=each: m.prepare(embedding) for each in options.mechanism))
     notes = [
@@ -28,6 +25,7 @@ def run(options: AccountOptions) -> Report:
         "probability.",
     ]
     losses: list[Facts] = []
+    rows = [("mechanism", "from", "distance", "words", "pure", *(f"{delta:g}" for delta in options.deltas))]
     for each in options.mechanism:
         guarantee = each.guarantee(embedding)
         notes.append(f"{each}: distance is the {guarantee.metric}.")
@@ -40,20 +38,13 @@ def run(options: AccountOptions) -> Report:
             beyond = {f"{d:g}": guarantee.loss_beyond(d, distance, words) for d in options.deltas}
             away = {"mechanism": str(each), "from": name, "distance": distance, "words": words}
             losses.append({**away, "pure": words * guarantee.law.bound(distance), "beyond": beyond})
+            numbers = (distance, losses[-1]["pure"], *beyond.values())
+            shown, *bounds = (rounded_up(number, _DIGITS) for number in numbers)
+            rows.append((str(each), name, shown, str(words), *bounds))
     notes = [*dict.fromkeys(notes)]
-    lines = [*_table(losses), "", *notes, _verdict(losses)]
+    lines = [*table(rows, numbers=False), "", *notes, _verdict(losses)]
     facts = {"embedding": embedding_json(embedding), "notes": notes, "losses": losses}
     return Report(facts=facts, text="\n".join(lines))
-
-
-def _table(losses: list[Facts]) -> list[str]:
-    rows = [("mechanism", "from", "distance", "words", "pure", *losses[0]["beyond"])]
-    for loss in losses:
-        numbers = (loss["distance"], loss["pure"], *loss["beyond"].values())
-        far, *bounds = (rounded_up(number, _DIGITS) for number in numbers)
-        rows.append((loss["mechanism"], loss["from"], far, f"{loss['words']}", *bounds))
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, sizes)).rstrip() for row in rows]
 
 
 def _verdict(losses: list[Facts]) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
@@ -27,7 +25,7 @@ from dptext_spark.version import __version__
 REQUIRED: Final = "Required"
 _RUNNING: Final = "Running"
 _ALWAYS: Final = ("config", "help-all", "help")
-_WIDTH: Final = 110
+_SETTINGS: Final = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 _LONG: Final = 26  # than which a choice does not stand in front of an option's description
 _APART: Final = "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""  # from Spark's lines, under spark-submit
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
@@ -45,7 +43,8 @@ def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Paramet
     number, values = number_of(field), values_of(field)
     if positional:
         metavar = name.upper() if field.is_required() else None
-        return click.Argument([name], required=False, metavar=metavar, shell_complete=_completed(values))
+        kind = click.Path() if "PATH" in values else None
+        return click.Argument([name], required=False, metavar=metavar, type=kind)
     names = [f"--{name}", name.replace("-", "_")]
     if field.annotation is bool:
         return click.Option(names, is_flag=True, default=None, help=help_of(field))
@@ -53,11 +52,10 @@ def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Paramet
     choice = f"[{listed}]" if len(name) + len(listed) < _LONG else "NAME"
     return click.Option(
         names,
-        type=lambda text: read_number(text, number),
+        type=click.Path() if "PATH" in values else lambda text: read_number(text, number),
         multiple=several(field),
         metavar=listed if listed.isupper() else choice,
         help=help_of(field),
-        shell_complete=_completed(values),
     )
 
 
@@ -100,18 +98,6 @@ def read_number(text: str, number: type[float] | None) -> Any:
         return text
 
 
-def _completed(values: Sequence[str]) -> Callable[..., list[CompletionItem]]:
-    """Complete a path, or one of the values, up to what the user writes there."""
-
-    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        if "PATH" in values:
-            return [CompletionItem(incomplete, type="file")]
-        known = filter(None, (re.sub("[A-Z]+$", "", value) for value in values))
-        return [CompletionItem(value) for value in known if value.startswith(incomplete)]
-
-    return complete
-
-
 def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         ctx.meta[_HELP_ALL] = True
@@ -125,7 +111,6 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
         ["--config"],
         type=click.Path(path_type=Path),
         help="TOML file of options; the command line wins over it",
-        shell_complete=_completed(["PATH"]),
     )
     flag: dict[str, Any] = {"is_flag": True}
     yield click.Option(["--json", "as_json"], **flag, help="print the report as JSON, and nothing else")
@@ -191,7 +176,7 @@ class Job(_Command):
             model.command,
             params=[*self.own, *run_options(model)],
             help=inspect.getdoc(model),
-            context_settings={"max_content_width": _WIDTH, "help_option_names": ["-h", "--help"]},
+            context_settings=_SETTINGS,
             callback=self._run,
         )
 
@@ -255,11 +240,7 @@ class Job(_Command):
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password.
-
-    Raises:
-        ConfigError: One is something else.
-    """
+    """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password."""
     pairs = {name: value for name, sign, value in (text.partition("=") for text in settings) if sign}
     if len(pairs) < len(settings) or not all(name.startswith("spark.") for name in pairs):
         raise ConfigError(
@@ -288,11 +269,7 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
 
 
 def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
-    """Read a TOML file whose keys are option names, ``allowed`` those of the command.
-
-    Raises:
-        ConfigError: The file cannot be read, is not TOML, or has an unknown key.
-    """
+    """Read a TOML file whose keys are option names, ``allowed`` those of the command."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -316,30 +293,19 @@ class _Commands(click.Group):
         return [*self.commands]  # not by the alphabet
 
 
-@click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
-)
+@click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="dptext")
-@click.pass_context
-def main(ctx: click.Context) -> None:
+def main() -> None:
     """Sanitize text columns on Spark under metric differential privacy."""
-    if os.environ.get("NO_COLOR"):
-        ctx.color = False
 
 
 @main.command("demo", cls=_Command)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("dptext-demo"),
-    show_default=True,
-    help="folder for the demo's tables",
-)
-def demo_command(output: Path) -> None:
+@click.option("--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder")
+def demo_command(output: str) -> None:
     """Try all of it on data of the package."""
     from dptext_spark import demo
 
-    demo.run(output)
+    demo.run(Path(output))
 
 
 for _model in COMMANDS.values():

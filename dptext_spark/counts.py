@@ -14,10 +14,9 @@ CountT = TypeVar("CountT", NDArray[np.int64], int)
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(Generic[CountT]):
-    """Counters of one kind of release, which are the fields of a subclass: int64 (rows,) each, or int.
+    """Counters of one kind of release, the fields of a subclass: int64 (rows,) each, or int.
 
-    Attributes:
-        shown: Two counters, of which the first less the second is the number of a row's words, if it has any.
+    The first of ``shown`` less the second is the number of a row's words, if it has any.
     """
 
     shown: ClassVar[tuple[str, str] | None] = None

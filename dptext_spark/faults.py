@@ -18,11 +18,7 @@ _LARGEST_BOUND = 2.0**53
 
 
 def parsed(spec: str) -> tuple[str, dict[str, float | str]]:
-    """Read ``NAME:PARAMETER=VALUE,PARAMETER=VALUE``; a value that reads as a number is one.
-
-    Raises:
-        ConfigError: A parameter has no value, or two.
-    """
+    """Read ``NAME:PARAMETER=VALUE,PARAMETER=VALUE``; a value that reads as a number is one."""
     name, colon, listed = spec.partition(":")
     pairs = [part.partition("=") for part in listed.split(",")] if colon else []
     given = {parameter: _number(text) for parameter, _, text in pairs}
@@ -78,11 +74,8 @@ def faults(
 ) -> list[str]:
     """Write pydantic's findings in this package's form; the kinds of value that one name allows as one.
 
-    Args:
-        called: Names a value.
-        unknown: The sentence's end for a name that does not exist.
-        known: The names that exist.
-        hidden: Whether a value must not be quoted.
+    ``called`` names a value, ``unknown`` ends the sentence on a name that is none of ``known``; a ``hidden``
+    value is not quoted.
     """
     found = groupby(error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"])))
     said = []
@@ -126,11 +119,7 @@ def _allowed(error: ErrorDetails) -> str:
 def check_names(
     owner: str, names: Collection[str], unnamed: Collection[object], unknown: Iterable[str] = ()
 ) -> None:
-    """Refuse parameters without a name, or of a name that does not exist.
-
-    Raises:
-        ConfigError: There are any.
-    """
+    """Refuse parameters without a name, or of a name that does not exist."""
     allowed = ", ".join(names)
     if unnamed:
         raise ConfigError(

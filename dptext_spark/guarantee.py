@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.accounting.composition import loss_beyond
-from dptext_spark.accounting.laws import LossLaw
+from dptext_spark.accounting.laws import LossLaw, loss_beyond
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.noise import UNIFORM_BITS
 

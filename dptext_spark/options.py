@@ -32,15 +32,15 @@ from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
-from dptext_spark.calibration.target import Target
+from dptext_spark.calibration.summary import Target
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError, JobError, printable
+from dptext_spark.errors import ConfigError, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
+from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
-from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.faults import faults, parsed
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
@@ -179,7 +179,6 @@ EMBEDDING: Final = "bundle that dptext embedding made"
 RELEASE_WORDS: Final = "output only the first N releasable words"
 NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
 PUBLIC_SEED: Final = "public seed of the simulated noise"
-JSON_FILE: Final = "JSON file to write or replace"
 
 
 def several(field: FieldInfo) -> bool:
@@ -561,7 +560,7 @@ class CalibrateOptions(GridOptions):
         "--embedding glove-50d --output calibration --mechanism laplace \\\n"
         "      --epsilon 5 10 20 --target 'p95(n_w) <= 0.5'"
     )
-    first = "words runs target compare example overwrite"
+    first = "words runs target overwrite"
 
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for the tables; a killed run begins anew")
@@ -576,11 +575,7 @@ class CalibrateOptions(GridOptions):
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
     )
-    compare: TablePath | None = MEASURE("another calibration: find epsilons of equal N_w", None)
     transitions: bool = OUTPUT("keep the table of all transitions", False)
-    example: tuple[Annotated[str, "WORD"], ...] = OUTPUT(
-        "word whose substitutions the report shows; repeatable", ()
-    )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
 
@@ -615,7 +610,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
     runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
     confidence: Confidence = MEASURE("of each interval, and of the choice", CONFIDENCE)
-    release_words: Annotated[tuple[int, ...], SORTED] = WORDS(f"{RELEASE_WORDS}; several may follow", ())
+    release_words: int | None = WORDS(RELEASE_WORDS, None)
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, as 'recovery(top1) <= 0.2'", None
     )
@@ -685,7 +680,7 @@ class AccountOptions(GridOptions):
 
     command = "account"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 5 10 --words 1 10 100"
-    first = "words distance deltas report"
+    first = "words distance deltas"
     runner = "dptext_spark.account"
     on_spark = False
 
@@ -699,17 +694,6 @@ class AccountOptions(GridOptions):
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = MEASURE(
         "failure probabilities; several may follow", DELTAS
     )
-    report: LocalPath | None = OUTPUT(JSON_FILE, None)
-
-    def finish(self, report: Any) -> str:
-        """Write the account where it is wanted."""
-        if self.report is None:
-            return ""
-        try:
-            self.report.write_text(report.to_json(), encoding="utf-8")
-        except OSError as error:
-            raise JobError(f"The report {self.report} cannot be written", got=str(error.strerror)) from None
-        return f"Report: {self.report}"
 
 
 WorldName: TypeAlias = Literal["line", "star", "clusters", "bundle"]
@@ -725,7 +709,8 @@ class AuditOptions(MechanismOptions):
 
     command = "audit"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 10"
-    first = "embedding world pair runs confidence noise-seed report"
+    first = "embedding world pair runs confidence noise-seed"
+    on_spark = False
 
     spec: Annotated[str, AfterValidator(partial(check_mechanism, releases=("words", "vectors")))] = MECHANISM(
         "what is audited, as mahalanobis:lambda=0.5", takes=lambda: sorted(MECHANISMS)
@@ -738,7 +723,6 @@ class AuditOptions(MechanismOptions):
     runs: int | None = MEASURE("outputs of each word; default: 40000, of world bundle 4000", None, ge=100)
     confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
     noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
-    report: LocalPath | None = OUTPUT(JSON_FILE, None)
 
     @property
     def worlds(self) -> tuple[WorldName, ...]:
@@ -750,8 +734,8 @@ class AuditOptions(MechanismOptions):
             yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
 
     def finish(self, report: Any) -> str:
-        """Write the audit's report where it is wanted, and fail where there is a violation."""
-        report.finish(self.report)
+        """Fail where there is a violation."""
+        report.finish(None)
         return ""
 
 
@@ -893,10 +877,10 @@ class PoincareOptions(Options):
 
     command = "poincare"
     usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
-    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed checkpoint never-output"
+    first = "vocabulary min-links transitive-closure dimension epochs max-radius seed never-output"
 
     pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
-    output: LocalPath = OUTPUT("folder of the bundle to make; OUTPUT.vec and OUTPUT.png lie next to it")
+    output: LocalPath = OUTPUT("folder of the bundle; OUTPUT.report.json, .vec and .png lie next to it")
     vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
     min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
     min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
@@ -912,25 +896,11 @@ class PoincareOptions(Options):
         "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
     )
     seed: Seed = TRAINING("the same seed gives the same vectors", 0)
-    checkpoint: LocalPath | None = TRAINING(
-        "folder of the training's state: the same command continues", None
-    )
     never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
-    report: LocalPath | None = OUTPUT("where the report goes; default: OUTPUT.report.json", None)
     overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
 
-    @property
-    def report_path(self) -> Path:
-        """Where the report goes."""
-        return self.report or self.beside("report.json")
-
-    @property
-    def unfinished(self) -> str:
-        continued = " The same command continues the training." if self.checkpoint else ""
-        return super().unfinished + continued
-
     def finish(self, report: Any) -> str:
-        return f"Bundle: {self.output}\nReport: {self.report_path}"
+        return f"Bundle: {self.output}\nReport: {self.beside('report.json')}"
 
     def beside(self, suffix: str) -> Path:
         """Give the path next to the bundle with this suffix."""

@@ -60,11 +60,7 @@ class VectorSanitizer:
     tokenizer: Tokenizer = PLAIN  # of texts; joined words of the vocabulary are one token each
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
-        """Release rows of one column; for ids and column see :meth:`Sanitizer.sanitize`.
-
-        Values are lists of floats, or texts where there is an embedding; null stays null. They become lists
-        of the input's type, or of float32 for texts.
-        """
+        """Release rows of lists of floats, or of texts, which become lists of float32; null stays null."""
         row_ids, kind = id_bytes(ids), values.type
         if len(row_ids) != len(values):
             got = f"{len(values)} rows, {len(row_ids)} ids"

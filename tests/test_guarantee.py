@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dptext_spark.accounting.composition import loss_beyond
-from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.binomial import lower_limit, upper_limit
+from dptext_spark.accounting.laws import SphericalLaplace, loss_beyond
+from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import WEAK_LOSS, factor, rounded_up
 from dptext_spark.mechanisms import Laplace

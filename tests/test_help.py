@@ -145,15 +145,11 @@ def test_the_file_of_options_has_each_under_its_help(name: str) -> None:
     [
         ("dptext pri", ["plain,privatize"]),
         ("dptext privatize --nam", ["plain,--name"]),
-        ("dptext privatize --oov k", ["plain,keep-unprotected"]),
-        ("dptext privatize --protect s", ["plain,slots:"]),
-        ("dptext try --epsilon 5 10 --mechanism l", ["plain,laplace"]),
         ("dptext privatize --input da", ["file,da"]),
         ("dptext embedding glo", ["file,glo"]),
-        ("dptext calibrate --words a", ["plain,all"]),
     ],
 )
-def test_shells_complete_options_and_their_values(line: str, completed: list[str]) -> None:
+def test_shells_complete_options_and_paths(line: str, completed: list[str]) -> None:
     variables = {
         "_DPTEXT_COMPLETE": "bash_complete",
         "COMP_WORDS": line,

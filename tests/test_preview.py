@@ -1,4 +1,4 @@
-"""dptext try: what a sentence becomes, as privatize would have it; a table that fits the terminal."""
+"""dptext try: what a sentence becomes, as privatize would have it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SENTENCE = "play some jazz in boston"
 def attempt(demo_bundle: Embedding) -> Callable[..., Result]:
     """``dptext try`` with the demo's bundle."""
 
-    def invoke(*arguments: object, stdin: str | None = None, columns: int = 200) -> Result:
+    def invoke(*arguments: object, stdin: str | None = None) -> Result:
         given = ["try", *arguments, "--embedding", demo_bundle.path]
-        return CliRunner().invoke(main, [*map(str, given)], input=stdin, env={"COLUMNS": str(columns)})
+        return CliRunner().invoke(main, [*map(str, given)], input=stdin)
 
     return invoke
 
@@ -83,10 +83,7 @@ def test_what_is_wrong_is_said(attempt: Callable[..., Result], arguments: str, m
 
 
 def test_standard_input_the_report_as_json_and_what_is_counted(attempt: Callable[..., Result]) -> None:
-    """A sentence that is piped need not be in the shell's history; a line is no wider than the terminal.
-
-    Rejects a break inside the first columns, and words that are lost at a break.
-    """
+    """A sentence that is piped need not be in the shell's history."""
     for arguments in ([], ["-"]):
         result = attempt(*arguments, *LAPLACE, "1e6", stdin="jazz in boston\n")
         assert result.output.splitlines()[-1].endswith("jazz in boston"), result.output
@@ -97,16 +94,3 @@ def test_standard_input_the_report_as_json_and_what_is_counted(attempt: Callable
     assert (value["draws"][-1]["text"], value["draws"][-1]["replaced"]) == (f"{SENTENCE} [MASK]", 0.0)
     said = attempt(SENTENCE + " Zzyzx", *LAPLACE, 5, "--protect", "content").output
     assert said.splitlines()[0] == "6 words, 1 outside the vocabulary (mask), 2 not protected."
-    sentence = " ".join([SENTENCE] * 4)
-    lines = attempt(sentence, *LAPLACE, "1e6", "--draws", 1, columns=60).output.splitlines()[3:]
-    assert len(lines) > 2 and max(map(len, lines)) <= 60 and lines[0].startswith("laplace")
-    assert " ".join(" ".join(lines).split("%")[1].split()) == sentence
-
-
-@pytest.mark.parametrize(
-    ("text", "columns"), [("jazz", 4), ("爵士樂", 6), ("e\u0301", 1), ("موسيقى", 6), ("ﾊ", 1)]
-)
-def test_wide_letters_and_combining_marks(text: str, columns: int) -> None:
-    assert preview._columns(text) == columns
-    assert preview._wrapped(f"{text} {text}", 2 * columns) == [text, text]
-    assert preview._wrapped(f"{text} {text}", 2 * columns + 1) == [f"{text} {text}"]

@@ -1,17 +1,18 @@
-"""Privacy loss of one word: the law of ln P[q | w] / P[q | w'] when w was perturbed.
+"""Privacy loss of words: the law of ln P[q | w] / P[q | w'] when w was perturbed, and what losses add up to.
 
 A law is given by atoms, losses with their probabilities, that bound the true one from above: the mass of a
 small cell of noise lies at the largest loss in it. So whatever is computed from them bounds delta(t) =
-E[(1 - exp(t - loss))+] from above, but for roundings of double precision.
+E[(1 - exp(t - loss))+] from above, except for roundings. The library dp-accounting composes them.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -73,8 +74,8 @@ class RadialLaw(LossLaw):
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         """Bound the loss of words at a distance in cells of noise from above, float64 (r, c).
 
-        By ``radii`` (r + 1,), ascending edges of the cells' lengths, the last one infinite, and ``cosines``
-        (c,), the least of a cell between noise and the way to the other word.
+        ``radii`` (r + 1,) are ascending edges of lengths, the last one infinite, ``cosines`` (c,) the least
+        of a cell.
         """
 
     def atoms(self, distance: float) -> Atoms:
@@ -235,3 +236,102 @@ LAWS: Final[dict[str, type[LossLaw]]] = {
     kind.__name__: kind for kind in (SphericalLaplace, VolumeLaw, LebesgueLaw, BoundedRange)
 }
 """Laws that their names and parameters make again."""
+
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+# Steps of the grid of losses from 0 to the largest one, and of a coarse one, fewer for many words: what a
+# step adds to the variance of a word's loss is a share of that variance, however many words there are.
+_STEPS: Final = 4000
+_COARSE_STEPS: Final = (100, 800)
+# Words, beyond which the fine grid's transforms would be too long.
+_MANY: Final = 1 << 14
+# Part of delta that composition may cut off; it is added again.
+_TRUNCATED: Final = 1e-3
+# More than what Fourier transforms in double precision err by, for each word: at most 1.6 * 2^-52 were
+# measured against transforms in extended precision, for 10 to 16,384 words.
+FOURIER: Final = 2.0**-49
+# Of the pure loss, to which t is searched for, and where a coarse answer will do.
+_PRECISION: Final = 1e-8
+_COARSELY: Final = 1e-5
+
+
+@lru_cache(maxsize=256)  # both reports of a run, and what it prints, state the same losses
+def loss_beyond(
+    law: LossLaw, distance: float, *, words: int = 1, delta: float, coarse: bool = False
+) -> float:
+    """Find t such that words, each moved by a distance at most, are (t, delta)-indistinguishable, in nats.
+
+    It is never above what is proven without a delta; ``coarse`` bounds it less closely, far faster.
+    """
+    pure = words * law.bound(distance)
+    if pure == 0.0:
+        return 0.0
+    steps = _STEPS
+    if coarse or words > _MANY:
+        law, steps = law.coarse(), max(_COARSE_STEPS[0], min(_COARSE_STEPS[1], int(6400 / words**0.5)))
+    composed = _words(law, distance, law.bound(distance) / steps)
+    if words > 1:
+        cut_off, erred = _TRUNCATED * delta, FOURIER * words
+        composed = composed.self_compose(words, tail_mass_truncation=cut_off)
+        delta -= erred
+    low, high = 0.0, pure
+    if composed.get_delta_for_epsilon(low) <= delta:
+        return low
+    while high - low > (_COARSELY if coarse else _PRECISION) * pure:
+        middle = (low + high) / 2.0
+        if composed.get_delta_for_epsilon(middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def joint_loss_beyond(laws: Mapping[LossLaw, int], distance: float, *, delta: float) -> float:
+    """Find t, as above, for one word that was released several times, so often with noise of each law."""
+    pure = sum(times * law.bound(distance) for law, times in laws.items())
+    if pure == 0.0:
+        return 0.0
+    # One grid for all: that of the largest loss.
+    interval = max(law.bound(distance) for law in laws) / _STEPS
+    # Each composition may cut off a part of its own.
+    cut = _TRUNCATED * delta / (2 * len(laws))
+    parts = [
+        _words(law, distance, interval).self_compose(times, tail_mass_truncation=cut)
+        for law, times in laws.items()
+    ]
+    composed = reduce(lambda one, other: one.compose(other, tail_mass_truncation=cut), parts)
+    return min(max(float(composed.get_epsilon_for_delta(delta)), 0.0), pure)
+
+
+@lru_cache(maxsize=64)
+def _words(law: LossLaw, distance: float, interval: float) -> PrivacyLossDistribution:
+    # A large package, and all that a release of words without an account does without.
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    first, masses = on_grid(law.atoms(distance), interval)
+    return PrivacyLossDistribution.create_from_rounded_probability(
+        {first + i: float(mass) for i, mass in enumerate(masses) if mass > 0.0},
+        infinity_mass=0.0,
+        value_discretization_interval=interval,
+        pessimistic_estimate=True,
+    )
+
+
+def on_grid(atoms: Atoms, interval: float) -> tuple[int, Floats]:
+    """Move atoms to multiples of an interval, the first and the masses from there on; no delta(t) falls.
+
+    Equal mass and equal mean of exp(-loss): "connect the dots", Doroshenko et al. 2022.
+    """
+    losses, masses = atoms
+    below = np.floor(losses / interval)
+    upper = np.expm1(below * interval - losses) / np.expm1(-interval)  # 0 on the grid point, 1 on the next
+    upper = np.clip(upper, 0.0, 1.0) * masses
+    first = int(below.min())
+    index = (below - first).astype(np.int64)
+    size = int(index.max()) + 2
+    on = np.zeros(size)
+    on += np.bincount(index, weights=masses - upper, minlength=size)
+    on += np.bincount(index + 1, weights=upper, minlength=size)
+    return first, on

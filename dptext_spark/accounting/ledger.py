@@ -257,8 +257,7 @@ class Ledger:
     def family_totals(self, unit: Unit) -> dict[Family, Decimal]:
         """Give the largest total of a row in a unit, for each family.
 
-        Nobody knows which rows a run had that was cut off before it was assessed: it adds to each, but for
-        those whose total has it already.
+        What was cut off before it was assessed adds to each row, except to those whose total has it already.
         """
         own = [entry for entry in self.counted if entry.terms.unit == unit]
         cut_off = [entry for entry in own if entry.total is None]
@@ -278,10 +277,7 @@ class Ledger:
         return exact_sum(total for family, total in self.family_totals(unit).items() if family != without)
 
     def exposed(self, terms: Terms) -> list[str]:
-        """Say, in words, what a release lets out raw that an earlier one protected or left out.
-
-        What another release of the same input has let out raw since is out already.
-        """
+        """Say what a release lets out raw that an earlier one protected, and that is not out already."""
         found, same = [], (terms.key, terms.input, "committed")
         for column in dict.fromkeys((*terms.kept, *terms.columns)):
             for what, which in (terms.raw(column) or {}).items():
@@ -310,10 +306,10 @@ def cost_of(
     budget: float | None,
     exposed: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Give what a release adds to a ledger, as JSON-ready values and in plain words.
+    """Give what a release adds to a ledger; a row with more than the ``budget`` is refused.
 
     ``costliest`` is the largest earlier total, within the family, of the rows that get new noise, None where
-    none does. A row with more than the ``budget`` is refused, a release that adds nothing never.
+    none does: then nothing is ever refused.
     """
     unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
     spent = exact_sum([ledger.total(unit, without=terms.family), costliest or 0])

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from dptext_spark.accounting.composition import loss_beyond
-from dptext_spark.accounting.laws import LossLaw
+from dptext_spark.accounting.laws import LossLaw, loss_beyond
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 

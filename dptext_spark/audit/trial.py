@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.audit.worlds import World, row_of
-from dptext_spark.binomial import lower_limit, upper_limit
+from dptext_spark.calibration.statistics import lower_limit, upper_limit
+from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace, Space
+from dptext_spark.errors import ConfigError
+from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.projected import nearest_images
 from dptext_spark.mechanisms.vectors import ProjectedVectors
@@ -25,7 +32,138 @@ from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
+from dptext_spark.text.tokens import lookup_form
 from dptext_spark.vector_sanitizer import VectorSanitizer
+
+_ANGLES: Final = np.arange(8) * np.pi / 4.0
+# Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
+# small, so a leak of the input shows at once. Where a law is normalized, a crowd against one word loses all
+# that is claimed, not half of it.
+_LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
+    "line": np.arange(-3.5, 4.0)[:, None],
+    "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
+    "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Words whose outputs are compared, and what is claimed about them."""
+
+    name: str  # as option ``--world`` has it
+    embedding: Embedding
+    guarantee: Guarantee
+    words: NDArray[np.int64]  # (k,), rows of the words that are perturbed
+    pairs: NDArray[np.int64]  # (p, 2), places in ``words``: the first is favoured over the second
+    claims: NDArray[np.float64]  # (p,), the most nats by which it may be
+
+    def word(self, place: int) -> str:
+        """Give the word at a place of ``words``."""
+        return str(self.embedding.words[int(self.words[place])])
+
+
+def row_of(embedding: Embedding, word: str) -> int:
+    """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
+    return int(pc.index(embedding.forms, lookup_form(word)).as_py())
+
+
+def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
+    """Build the worlds of an audit, in the geometries that the mechanism has, the bundle's last."""
+    mechanism, bundle = options.mechanism, []
+    if BUNDLE_WORLD in options.worlds:
+        # First what may be refused.
+        embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
+        mechanism.check(embedding)
+        pairs = [_named_pair(embedding, pair) for pair in options.pair] or _neighbours(embedding, mechanism)
+        bundle.append(_world(BUNDLE_WORLD, embedding, mechanism, pairs))
+    for space, name in product(mechanism.spaces, options.worlds):
+        if name in _LAYOUTS:
+            embedding = _small_world(name, space, mechanism, folder)
+            pairs = [] if bundle else [_named_pair(embedding, pair) for pair in options.pair]
+            yield _world(name, embedding, mechanism, pairs or [*combinations(range(len(_LAYOUTS[name])), 2)])
+    yield from bundle
+
+
+def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]) -> World:
+    """Compare pairs of the bundle's rows, both ways."""
+    mechanism.prepare(embedding)
+    guarantee = mechanism.guarantee(embedding)
+    ordered = np.array(list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)])), dtype=np.int64)
+    distances = mechanism.metric(embedding).between(ordered[:, 0], ordered[:, 1])
+    words, places = np.unique(ordered.ravel(), return_inverse=True)
+    return World(
+        name=name,
+        embedding=embedding,
+        guarantee=guarantee,
+        words=words,
+        pairs=places.reshape(ordered.shape),
+        claims=np.array([guarantee.loss(float(distance)) for distance in distances]),
+    )
+
+
+def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Path) -> Embedding:
+    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes."""
+    refusal = ConfigError(f"World {name} cannot be built")
+    for n in (_LAYOUTS[name].shape[1], *(1 << power for power in range(11))):
+        embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
+        try:
+            mechanism.prepare(embedding)
+            proven = mechanism.guarantee(embedding).epsilon
+        except ConfigError as error:
+            refusal = error
+            continue
+        if proven != mechanism.epsilon:
+            embedding = _bundle(folder, name, space, n, 1.0 / proven)
+        return embedding
+    raise refusal
+
+
+def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) -> Embedding:
+    """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
+    layout = _LAYOUTS[name]
+    # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
+    unit = min(max(unit, 1e-8), 1e10 if space is EuclideanSpace else 2.0)
+    # On a line, points of the plane lie side by side.
+    onto = np.eye(layout.shape[1], n) if n >= layout.shape[1] else np.array([[1.0], [0.3]])
+    points = unit * layout @ onto
+    if space is EuclideanSpace:
+        # Away from the origin, for bundles refuse vectors of length 0.
+        points += 16.0 * unit * np.eye(1, n)
+    else:
+        lengths = np.linalg.norm(points, axis=1, keepdims=True)
+        points *= np.tanh(lengths / 2.0) / np.where(lengths > 0.0, lengths, 1.0)
+    place = Path(tempfile.mkdtemp(dir=folder))
+    np.save(place / "points.npy", points)
+    (place / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8")
+    return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry, strict=True)
+
+
+def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:
+    """Pair a frequent word and one from the middle with their nearest and 10th nearest words."""
+    words, pairs = len(embedding.words), []
+    for row in (words // 10, words // 2):
+        (order,), _, _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
+        others = order[order != row]
+        pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
+    # Both must be words that looking up the words of a table can find.
+    usable = [pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)]
+    if not usable:
+        raise ConfigError("This bundle's words cannot be paired by themselves", do="Name pairs with --pair")
+    return usable
+
+
+def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
+    """Read a pair WORD:WORD; words may have colons themselves."""
+    for cut in (place for place, letter in enumerate(pair) if letter == ":"):
+        rows = row_of(embedding, pair[:cut]), row_of(embedding, pair[cut + 1 :])
+        if min(rows) >= 0 and rows[0] != rows[1]:
+            return rows
+    raise ConfigError(
+        "Option --pair does not name two words that can be compared",
+        allowed=f"WORD:WORD, two different words of the {len(embedding.words):,} of this vocabulary",
+        got=pair,
+    )
+
 
 COLUMN: Final = "tokens"
 """The column that is sanitized."""
@@ -39,16 +177,12 @@ _ROW_WORDS: Final = 200
 _SHOWN_OUTPUTS: Final = 10
 _CHOICE_LEVEL: Final = 1e-6  # fixed, so that the events do not depend on the number of pairs
 
-Tally: TypeAlias = Callable[[pa.Table, Release, NoiseKey], pa.Table]
-"""Sanitizes rows and counts by ``place`` and output; see :func:`tallied`."""
 
-
-def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally: Tally) -> dict[str, Any]:
+def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> dict[str, Any]:
     """Search a world for a violation of its claims, which may be found with ``alpha`` where there is none.
 
-    Half of the ``runs``, an even number of each word's outputs, choose events. The JSON-ready facts are of
-    the pair that breaks its claim by most, or else comes nearest to it, with the smallest factor of epsilon
-    ``caught`` and the ``command`` that repeats it.
+    Half of the ``runs`` choose events. The facts are of the pair that breaks its claim by most, or else comes
+    nearest to it, with the smallest factor of epsilon ``caught`` and the ``command`` that repeats it.
     """
     search, half = options.search_over(world.embedding), runs // 2
     seed = f"dptext audit {options.noise_seed}".encode()  # public: nothing private is perturbed under it
@@ -57,7 +191,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float, tally
     def draw(mechanism: Mechanism) -> tuple[Any, ...]:
         """Draw two independent halves, one to choose events, one to test them: losses, and strays of both."""
         (chosen, strays), (tested, others) = (
-            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search, tally)
+            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search)
             for part in (b"choose", b"test")
         )
         level = alpha / (2 * len(world.pairs))  # two bounds for each pair
@@ -129,7 +263,6 @@ def sampled(
     runs: int,
     key: NoiseKey,
     search: Search,
-    tally: Tally,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
 
@@ -140,52 +273,29 @@ def sampled(
         # Each vector is a row of its own; its output is the word of the nearest image.
         noise = mechanism.release_noise(key, salt=_NAME, embedding=embedding, search=search)
         sanitizer = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
-        of = np.repeat(np.arange(len(words)), runs)
+        places = np.repeat(np.arange(len(words)), runs)
         ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
-        vectors = pa.array(list(embedding.vectors[words[of]].astype(np.float64)), pa.list_(pa.float64()))
+        vectors = pa.array(list(embedding.vectors[words[places]].astype(np.float64)), pa.list_(pa.float64()))
         points = sanitizer.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
         nearest = nearest_images(embedding, sanitizer.mechanism.projection, search)
-        counts = _counted(of, embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1)))))
+        outputs = embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1))))
     else:
         unknown = "unheardof"
         while row_of(embedding, unknown) >= 0:
             unknown += "x"
-        texts, rows = [*embedding.words.take(pa.array(words)).to_pylist(), unknown], -(-runs // _ROW_WORDS)
-        table = pa.table(
-            {
-                # It names the word itself, so that a pair that is audited alone has the same noise.
-                "id": [f"{word}-{row}" for word in (*words, -1) for row in range(rows)],
-                "place": np.repeat(np.arange(len(texts)), rows),
-                "text": np.repeat(texts, rows),
-                "times": np.tile(np.minimum(_ROW_WORDS, runs - _ROW_WORDS * np.arange(rows)), len(texts)),
-            }
-        )
+        texts = [*embedding.words.take(pa.array(words)).to_pylist(), unknown]
+        sizes = [min(_ROW_WORDS, runs - start) for start in range(0, runs, _ROW_WORDS)]
+        # An id names the word itself, so that a pair that is audited alone has the same noise.
+        ids = pa.array([f"{word}-{row}" for word in (*words, -1) for row in range(len(sizes))])
+        lists = pa.array([[text] * size for text in texts for size in sizes], pa.list_(pa.string()))
         release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
-        counts = tally(table, release, key)
-    places, times = counts.column(0).to_numpy(), counts.column(2).to_numpy()
-    outputs = pc.index_in(counts.column(1), value_set=embedding.words[: embedding.releasable])
-    masked = pc.fill_null(pc.equal(counts.column(1), PLACEHOLDER), False).to_numpy()
+        outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
+        places = np.repeat(np.arange(len(texts)), runs)
+    rows = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable]).fill_null(-1).to_numpy()
+    masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
     found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
-    cells = places, pc.fill_null(outputs, embedding.releasable).to_numpy()
-    np.add.at(found, cells, np.where((places == len(words)) & masked, 0, times))
+    np.add.at(found, (places, rows), ~((places == len(words)) & masked))
     return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
-
-
-def tallied(rows: pa.Table, release: Release, key: NoiseKey) -> pa.Table:
-    """Sanitize rows, each with an ``id`` and the word ``text`` of a ``place`` so many ``times``, here.
-
-    Gives columns of the place, the output and how often it came.
-    """
-    texts, times = rows["text"].to_pylist(), rows["times"].to_numpy()
-    lists = pa.array([[text] * n for text, n in zip(texts, times, strict=True)], pa.list_(pa.string()))
-    ids = rows["id"].combine_chunks()
-    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
-    return _counted(np.repeat(rows["place"].to_numpy(), times), outputs)
-
-
-def _counted(places: NDArray[np.int64], outputs: pa.Array) -> pa.Table:
-    table = pa.table({"place": places, "output": outputs})
-    return table.group_by(table.column_names).aggregate([([], "count_all")])
 
 
 def sampled_losses(
@@ -198,8 +308,7 @@ def sampled_losses(
 ) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.int64]]:
     """Bound losses of pairs (p, 2) by two samples' counts (k, V), of which the first chooses events.
 
-    Gives lower bounds (p,) in nats, see :func:`loss_bound`; the words of each pair's event, (e,); and how
-    many outputs of both words are in it, (p, 2).
+    Gives lower bounds (p,) in nats, the words of each pair's event, and how many outputs are in it, (p, 2).
     """
     events = []
     for one, other in (chosen[pair] for pair in pairs):
@@ -214,10 +323,6 @@ def sampled_losses(
 def loss_bound(
     hits: NDArray[np.int64], others: NDArray[np.int64], runs: int, level: float, delta: float
 ) -> NDArray[np.float64]:
-    """Bound ln((p - delta) / q) from below, in nats; 0 where no more is known.
-
-    Of ``runs`` outputs of the one word ``hits`` (p,) lie in an event of probability p, of the other word
-    ``others`` in one of probability q; each of the two bounds may fail with probability ``level``.
-    """
+    """Bound ln((p - delta) / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
     gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
     return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))

@@ -1,4 +1,4 @@
-"""How often each output of a word comes: by plain runs, by runs that share their rays, or computed.
+"""What a calibration measures: how often each output of a word comes, at several epsilons.
 
 The noise of all runs follows from a public seed: calibration reads no private text and can be repeated.
 """
@@ -6,8 +6,8 @@ The noise of all runs follows from a public seed: calibration reads no private t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,11 +45,9 @@ _LEAST_COUNT: Final = 1e-9
 class Estimator:
     """Estimates transitions of words at a grid of epsilons, in the way of its ``name``.
 
-    - ``plain`` runs the mechanism as a release would: every word and run has noise of its own, at all
-      epsilons.
+    - ``plain`` runs the mechanism as a release would: every word and run has noise of its own.
     - ``shared-ray`` lets the words of a block, and all epsilons, share the rays along which noise goes. Each
-      word's runs are independent and follow the mechanism's law; errors of words of one block, and of one
-      word at several epsilons, are correlated.
+      word's runs are independent; errors of words of one block, and of one word at several epsilons, are not.
     - ``exact`` computes probabilities and draws nothing: counts are the expected ones.
     """
 
@@ -61,17 +59,11 @@ class Estimator:
     runs: int
 
     @property
-    def block_words(self) -> int:
-        """Words that one call does best to take."""
-        return BLOCK_WORDS[self.name]
-
-    @property
     def monotone(self) -> bool:
         """Whether a run in which a word stays is one at every larger epsilon too.
 
-        So it is where the nearest word is taken of a point on a ray from the word: the points nearest to a
-        word are a convex set, and a ray that left it never returns. With Vickrey's choice a run may leave the
-        word and stay again, and an approximate search has cells of any shape.
+        The points nearest to a word are a convex set, and a ray that left it never returns; not so with
+        Vickrey's choice, nor with an approximate search, which has cells of any shape.
         """
         first = self.bound[0]
         return (
@@ -165,18 +157,7 @@ def estimator(
     seed: int = 0,
     name: EstimatorName = "auto",
 ) -> Estimator:
-    """Make an estimator for a grid of epsilons.
-
-    Args:
-        mechanisms: The mechanism at each epsilon, else alike.
-        runs: Of each word at each epsilon, 1 or more.
-        seed: Public, 0 or more: equal seeds give equal runs.
-        name: ``auto`` computes probabilities where the mechanism can, lets words share rays where it is noise
-            around a point, and runs it plainly otherwise.
-
-    Raises:
-        ConfigError: The estimator does not serve this mechanism, or a number is out of range.
-    """
+    """Make an estimator by a public seed; ``auto`` computes, or else shares rays, where the mechanism can."""
     rests = [(m.name, m.model_dump(exclude={"epsilon"})) for m in mechanisms]
     if not rests or any(rest != rests[0] for rest in rests):
         raise ConfigError(
@@ -218,3 +199,104 @@ def estimator(
 
 def _slices(count: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+Prior: TypeAlias = Literal["uniform", "zipf"]
+"""How likely each measured word is to be the input: all alike, or the k-th of them, by their order in the
+bundle, with weight 1 / k, which is Zipf's law where a bundle's words come by falling frequency."""
+
+PRIORS: Final[tuple[Prior, ...]] = ("uniform", "zipf")
+
+BATCHES: Final = 16
+"""Blocks come in multiples of this, so that a few tasks share them evenly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A mechanism at its epsilons, and the words that it is measured at; with the embedding it is all."""
+
+    mechanisms: tuple[Mechanism, ...]  # the mechanism at each epsilon, ascending, else alike
+    estimator: EstimatorName
+    monotone: bool  # see :attr:`Estimator.monotone`
+    search: Search
+    runs: int  # of each word at each epsilon
+    seed: int  # public; the noise follows from it
+    vocabulary: int  # words of the embedding, the first ones
+    words: int  # of the sample
+    confidence: float  # of each word's interval, and of what is said of all of them
+    eta: float  # mass that s_eta may leave out
+
+    @classmethod
+    def over(
+        cls,
+        embedding: Embedding,
+        search: Search,
+        mechanisms: Sequence[Mechanism],
+        *,
+        estimator_name: EstimatorName,
+        words: int | Literal["all"],
+        **rest: Any,
+    ) -> Self:
+        """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
+        ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
+        made = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
+        vocabulary = embedding.inputs
+        sample = vocabulary if words == "all" else min(words, vocabulary)
+        rest |= {"estimator": made.name, "monotone": made.monotone, "search": search}
+        return cls(mechanisms=ordered, vocabulary=vocabulary, words=sample, **rest)
+
+    @property
+    def name(self) -> str:
+        """The mechanism with its parameters, epsilon apart."""
+        return self.mechanisms[0].spec
+
+    @property
+    def epsilons(self) -> list[float]:
+        """The epsilons, ascending."""
+        return [mechanism.epsilon for mechanism in self.mechanisms]
+
+    @property
+    def exact(self) -> bool:
+        """Whether probabilities are computed."""
+        return self.estimator == "exact"
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing is left to chance: probabilities are computed, of all words."""
+        return self.exact and self.words == self.vocabulary
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
+        return min(BATCHES * -(-self.words // (BATCHES * BLOCK_WORDS[self.estimator])), self.words)
+
+    def ranks_of(self, number: int) -> Ints:
+        """Places of the words of a block among all of the sample, from 1."""
+        return np.arange(number, self.words, self.blocks) + 1
+
+    def block(self, number: int) -> Ints:
+        """Ids of the words of a block, evenly spread over the vocabulary."""
+        return (self.ranks_of(number) - 1) * self.vocabulary // self.words
+
+    def weights(self, prior: Prior) -> Floats:
+        """Give the prior probabilities of the sample's words, (words,)."""
+        weights = np.ones(self.words) if prior == "uniform" else 1.0 / np.arange(1, self.words + 1)
+        return weights / float(weights.sum())
+
+    def units(self, prior: Prior) -> Floats:
+        """Give the prior probabilities of words that share a run's noise: of each block, or each word."""
+        weights = self.weights(prior)
+        if self.estimator != "shared-ray":
+            return weights
+        return np.bincount(np.arange(self.words) % self.blocks, weights).astype(np.float64)
+
+    def made_estimator(self, embedding: Embedding) -> Estimator:
+        """Make what estimates the transitions."""
+        search, runs, seed, name = self.search, self.runs, self.seed, self.estimator
+        return estimator(self.mechanisms, embedding, search=search, runs=runs, seed=seed, name=name)
+
+    def at(self, *epsilons: float) -> Self:
+        """Measure other epsilons, all else as here."""
+        first = self.mechanisms[0]
+        other = tuple(first.model_copy(update={"epsilon": epsilon}) for epsilon in sorted({*epsilons}))
+        return replace(self, mechanisms=other)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.calibration.grid import PRIORS, Grid
+from dptext_spark.calibration.estimators import PRIORS, Grid
+from dptext_spark.calibration.summary import NUMBERS
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import TypicalDistances
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
@@ -25,11 +24,7 @@ Curve = list[tuple[float, float]]
 
 
 def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
-    """Put together what was measured of a bundle with what is proven.
-
-    ``facts`` are JSON-ready: ``options``, ``embedding`` and ``versions`` of the run, and the rows of
-    ``summary``, ``words``, ``examples``, ``target`` and ``matches``.
-    """
+    """Put together what was measured of a bundle, JSON-ready ``facts``, with what is proven."""
     first = grids[0]
     proven = guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search)
     return {
@@ -57,45 +52,6 @@ def guarantees(
         if metric.description not in measured:
             measured[metric.description] = TypicalDistances.measure(metric)
         yield mechanism, mechanism.guarantee(bundle, measured[metric.description], search).to_json()
-
-
-def read(path: str, text_of: Callable[[str], str]) -> Facts:
-    """Read the facts of a calibration, by its folder or its calibration.json.
-
-    Raises:
-        ConfigError: It is not one, or of another format.
-    """
-    place = path if path.endswith(".json") else f"{path.rstrip('/')}/{FILE}"
-    try:
-        value = json.loads(text_of(place))
-        found = value["format_version"] if "summary" in value else None
-    except (json.JSONDecodeError, TypeError, KeyError):
-        found = None
-    if found != FORMAT_VERSION:
-        raise ConfigError(
-            f"{place} is not a calibration of this version",
-            allowed=f"format version {FORMAT_VERSION}",
-            do="Give the folder of a finished dptext calibrate",
-        )
-    return dict(value)
-
-
-def matches(other: Facts, summary: Sequence[Facts]) -> Iterator[dict[str, Any]]:
-    """Find the epsilons at which this calibration's N_w, average or worst case, equals another's.
-
-    Between this grid's epsilons N_w counts as linear in their logarithm.
-
-    Yields:
-        For each of the other's mechanisms and epsilons, and each mechanism of this one, both, the value of
-        N_w, and the epsilon; None outside this grid's range.
-    """
-    for kind, number in (("average", "mean"), ("worst case", "max")):
-        mine = n_w_curves(summary, number)
-        for there, curve in n_w_curves(other["summary"], number).items():
-            for epsilon, value in curve:
-                key = {"n_w": kind, "other": {"mechanism": there, "epsilon": epsilon}, "value": value}
-                for here, points in mine.items():
-                    yield key | {"mechanism": here, "epsilon": epsilon_at(points, value)}
 
 
 def n_w_curves(summary: Sequence[Facts], number: str) -> dict[str, Curve]:
@@ -175,23 +131,13 @@ def said(facts: Facts) -> Iterator[Any]:
         "(risk_zipf).",
         remark(facts),
     ]
-    yield from filter(None, ([*filter(None, notes)], match_lines(facts)))
+    yield [*filter(None, notes)]
     # Table and column have to be filled in.
     release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
     command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
     if met := [row["options"] for row in facts["target"] if row["options"]]:
         yield [f"The release: {command} {options}" for options in met]
     yield list(verdict(facts))
-
-
-def match_lines(facts: Facts) -> list[str]:
-    """Say which epsilon here has the N_w of another calibration."""
-    return [
-        f"{match['n_w']} N_w {match['value']:.4g} of {match['other']['mechanism']}, epsilon "
-        f"{match['other']['epsilon']:g}: {match['mechanism']}, "
-        + (f"epsilon {match['epsilon']:.4g}" if match["epsilon"] else "outside this grid")
-        for match in facts["matches"]
-    ]
 
 
 def world(facts: Facts) -> str:
@@ -237,3 +183,45 @@ def verdict(facts: Facts) -> Iterator[str]:
             ends = dict([curve[0], curve[-1]]).items()
             values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
             yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."
+
+
+# The page
+
+_FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "n_w": (
+        {"label": "$N_w$ (share of runs; lower is better)", "limits": (0.0, 1.0)},
+        "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
+    ),
+    "s_w": (
+        {"label": "$S_w$ (different outputs, log scale; higher is better)", "log": True},
+        "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
+    ),
+}
+"""What figures have over epsilon, and what they show."""
+
+
+def page(facts: Facts) -> dict[str, Any]:
+    """Give what the template of the page reads."""
+    names = [own["mechanism"] for own in facts["mechanisms"]]
+    plots = []
+    for statistic, (axis, caption) in _FIGURES.items():
+        curves = {}
+        for name in names:
+            own = [r for r in facts["summary"] if (r["statistic"], r["mechanism"]) == (statistic, name)]
+            own.sort(key=lambda row: float(row["epsilon"]))
+            curves[name] = {n: [row[n] for row in own] for n in ("p5", "p50", "p95")}
+            curves[name]["x"] = [row["epsilon"] for row in own]
+        x = {"label": "Epsilon (nats per unit of distance)"}
+        shown = {"curves": curves, "x": x, "y": axis, "caption": caption}
+        plots.append({"name": statistic, "kind": "percentiles", **shown})
+    return {
+        "template": "calibration.html",
+        "title": f"Calibration of {', '.join(names)}",
+        "facts": facts,
+        "plots": plots,
+        "verdict": [*verdict(facts)],
+        "world": world(facts),
+        "remark": remark(facts),
+        "statistics": STATISTICS,
+        "columns": NUMBERS,
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from fractions import Fraction
 from functools import lru_cache, partial, reduce
 from typing import Any, Final
 
@@ -13,11 +12,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import Estimator
-from dptext_spark.calibration.grid import BATCHES, PRIORS, Grid
+from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
-from dptext_spark.calibration.summary import AVERAGED, KEYS, OF_OUTPUTS, OF_WORDS, BatchMeans, Key, Rows
-from dptext_spark.calibration.target import Target, bounded_mean, bounding_rank
+from dptext_spark.calibration.summary import KEYS, OF_OUTPUTS, OF_WORDS, Key, Rows, Target, bounding_rank
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
@@ -31,9 +28,6 @@ CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judge
 _ROWS: Final = 256
 
 
-# In Python workers
-
-
 def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, cells: bool) -> DataFrame:
     """Measure the words of grids, one task for each block of each; ``cells`` keeps the transitions."""
     tasks = [(grid, block) for grid in grids for block in range(grid.blocks)]
@@ -42,10 +36,7 @@ def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *,
 
 
 def _measure(
-    bundle: BundleFiles,
-    tasks: Sequence[tuple[Grid, int]],
-    cells: bool,
-    batches: Iterable[pa.RecordBatch],
+    bundle: BundleFiles, tasks: Sequence[tuple[Grid, int]], cells: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks by the numbers of their tasks: a row for each epsilon and word."""
     for grid, block in (tasks[task] for batch in batches for task in batch.column(0).to_pylist()):
@@ -88,16 +79,10 @@ def _name(
         yield pa.RecordBatch.from_pydict(named | {name: words.take(named[name]) for name in columns})
 
 
-# In SQL
-
-
 def tables(
     spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, place: str
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Measure the cells of grids, and what they say of words and of outputs.
-
-    Each is computed once, and kept in a folder whose name begins with ``place``.
-    """
+    """Measure the cells of grids, and what they say of words and outputs: each once, kept under ``place``."""
 
     def kept(df: DataFrame, name: str) -> DataFrame:
         df.write.parquet(f"{place}-{name}")
@@ -122,10 +107,9 @@ def exploded(parts: DataFrame) -> DataFrame:
 def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
     """K_w of each output, and what guessers win at it under each prior, as sums of weights times counts.
 
-    K_w is how many words gave an output in these runs; where probabilities are computed, how many do on
-    average if any does. ``uniform`` and ``zipf`` are the weight times the count of the input that leads in
-    all runs. Of the guesser who learns from one half of the runs, ``uniform_judged`` and ``zipf_judged``
-    are what it wins in the other half: at an output it has not seen it names the likeliest word beforehand.
+    K_w counts the words that gave an output; where probabilities are computed, on average if any does.
+    ``uniform`` and ``zipf`` are of the input that leads in all runs; ``uniform_judged`` and ``zipf_judged``
+    of the one that leads in one half, judged by the other: at a new output the likeliest word beforehand.
 
     Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
         protocols", section 3: the sums of the former over outputs give its complement.
@@ -175,9 +159,10 @@ def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
     """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
+    weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
     of_words, of_outputs = (
         df.unpivot(list(KEYS), list(names), "statistic", "value")
-        for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
+        for df, names in ((weighted, (*OF_WORDS, "n_w_zipf")), (outputs, OF_OUTPUTS))
     )
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
     numbers |= {"squares": F.sum(short * short)}
@@ -193,37 +178,16 @@ def guesses(outputs: DataFrame) -> dict[Key, dict[str, Any]]:
     return {key: row for key, (row,) in _by_key(sums).items()}
 
 
-def batch_means(words: DataFrame, columns: Sequence[str] = AVERAGED) -> dict[Key, BatchMeans]:
-    """Means of columns over each of the batches, by mechanism and epsilon, and the batches' words, n."""
-    batch = (F.col("block") % BATCHES).alias("batch")
-    weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
-    sums = [_exact_sum(F.col(name)).alias(name) for name in columns]
-    means: dict[Key, BatchMeans] = {}
-    for key, rows in _by_key(weighted.groupBy(*KEYS, batch).agg(F.count(F.lit(1)).alias("n"), *sums)).items():
-        rows.sort(key=lambda row: int(row["batch"]))
-        own = {c: np.array([float(Fraction(row[c]) / row["n"]) for row in rows]) for c in columns}
-        means[key] = own | {"n": np.array([float(row["n"]) for row in rows])}
-    return means
-
-
 def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
     """Give a target's statistic of the words of one mechanism and epsilon, and its bound."""
     rank, column = bounding_rank(target, grid), target.arguments[0]
-    if rank is None:
-        (means,) = batch_means(words, sorted({column, target.bounding})).values()
-        return bounded_mean(target, means, grid)
     quantile = words.agg(_quantile(column, LEVELS[target.measure])).collect()[0][0]
     bound = words.select(target.bounding).orderBy(target.bounding).offset(rank - 1).limit(1).collect()[0][0]
     return float(quantile), float(bound)
 
 
 def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
-    """Find the words of highest n_w, of equals the first of the bundle, and count those of 0.95 or more.
-
-    Returns:
-        For each mechanism and epsilon ``staying``, the count, and as ``top`` so many rows with word, one of
-        ``names`` by its row in the bundle, n_w, n_w_low and n_w_high.
-    """
+    """Find the ``top`` words of highest n_w, of equals the first; ``staying`` are those of 0.95 or more."""
     own = Window.partitionBy(*KEYS)
     staying = F.sum((F.col("n_w") >= 0.95).cast("int")).over(own).alias("staying")
     place = F.row_number().over(own.orderBy(F.col("n_w").desc(), "word")).alias("place")

@@ -54,13 +54,7 @@ class NearestOnRays:
     def chosen(self, centres: Floats, t: float | None, coins: Floats) -> Ints:
         """Find the nearest word of each point, or by Vickrey's coin the nearest or the second nearest.
 
-        Args:
-            centres: (k, n).
-            t: See :func:`vickrey_probability`; None for the nearest.
-            coins: (r,), one for each ray.
-
-        Returns:
-            (k, e, r).
+        Centres are (k, n), ``t`` as in :func:`vickrey_probability`, coins (r,); words (k, e, r).
         """
         coins, wanted = np.tile(coins, len(self._lengths)), 1 if t is None else 2
         chosen = np.empty((len(centres), coins.size), dtype=np.int64)
@@ -103,10 +97,7 @@ class NearestOnRays:
     ) -> Iterator[tuple[Ints, NDArray[np.int32]]]:
         """Find all words that may be among the nearest of each point that leading words settle.
 
-        ``starts`` (V,) is the part of the scores that rays have none in.
-
-        Yields:
-            Numbers of points, epsilon * r + ray, and words, (c,) each, for a point all at once.
+        Yields numbers of points, epsilon * r + ray, and words, (c,) each, for a point all at once.
         """
         yield np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
         # How far two scores of one point can stray: as for EuclideanNearest, with 9 more terms. The products

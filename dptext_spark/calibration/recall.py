@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dptext_spark.binomial import lower_limit
+from dptext_spark.calibration.statistics import lower_limit
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made
 from dptext_spark.errors import ConfigError
@@ -73,11 +73,7 @@ class NoisySample:
 
 
 def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dict[str, Any] | None:
-    """Measure what a search in lists finds of what the exact search would; None for one without lists.
-
-    Returns:
-        JSON-ready facts, and as ``said`` what they are in plain words.
-    """
+    """Measure what a search in lists finds of what the exact search would; None for one without lists."""
     if not isinstance(search, IvfSearch):
         return None
     sample = sample_of(mechanism, embedding, search.release_words)
@@ -114,11 +110,7 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
 
 @lru_cache(maxsize=2)  # to choose a search and to measure it takes one sample
 def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
-    """Draw ``SAMPLE`` noisy points.
-
-    Raises:
-        ConfigError: The mechanism has no noisy point among the embedding's own words.
-    """
+    """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the own words."""
     exact = ExactSearch.over(embedding, release_words)
     for lists in made(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
         mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
@@ -148,14 +140,9 @@ def chosen_search(
 ) -> Search:
     """Set up a search for one mechanism or more, as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
 
-    Args:
-        spec: Of a search in lists how many lists a point looks at (``probes``), or how often it gives the
-            exact nearest word, whatever the mechanism (``recall``, by default ``RECALL``): of the bundle's
-            indexes the one is taken that compares a point with the fewest words.
-        release_words: How many words may be output; by default all that the bundle allows.
-
-    Raises:
-        ConfigError: It cannot be read, or the bundle or a mechanism does not suit the search.
+    A search in lists says how many lists a point looks at (``probes``), or how often it gives the exact
+    nearest word, whatever the mechanism (``recall``): of the bundle's indexes the one is taken that compares
+    a point with the fewest words.
     """
     kind, given = Search.named(spec)
     if not issubclass(kind, IvfSearch):

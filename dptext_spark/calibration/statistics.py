@@ -15,7 +15,6 @@ import pyarrow as pa
 import scipy
 from numpy.typing import NDArray
 
-from dptext_spark.binomial import lower_limit, upper_limit
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 
@@ -32,6 +31,7 @@ LEVELS: Final = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
 """Quantiles by which the distribution of a statistic over words is described."""
 
 Counts = NDArray[np.int32] | Floats
+Hits = NDArray[np.int64] | Floats | int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,25 +96,18 @@ def word_statistics(
 ) -> pa.Table:
     """Say of each word how often it stays itself, and how many words it becomes.
 
-    Args:
-        confidence: Of each interval, for each word by itself; not for all words at once.
-        eta: Mass that s_eta may leave out.
+    One row for each epsilon_index (int16) and word (int32), in that order, and float64 columns, which end
+    with ``_low`` and ``_high`` where they are limits (for each word by itself; the value where it is exact):
 
-    Returns:
-        One row for each epsilon_index (int16) and word (int32), in that order, and float64 columns, which
-        end with ``_low`` and ``_high`` where they are limits (equal to the value where counts are exact):
+    - n_w = P[M(w) = w], Clopper-Pearson limits.
+    - s_w, the number of distinct outputs in these runs; h_0 = log2 s_w. They grow with the runs.
+    - unseen, the chance that one more run gives a new output, by Good and Turing: the share of outputs
+      that came once. Where it is large, so many runs say little of s_eta and entropy.
+    - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs, and s_eta_low.
+    - entropy (Shannon), in bits, as counted plus (s_w - 1) / (2 runs) nats (Miller 1955).
+    - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
 
-        - n_w = P[M(w) = w], Clopper-Pearson limits.
-        - s_w, the number of distinct outputs in these runs; h_0 = log2 s_w. They grow with the runs.
-        - unseen, the chance that one more run gives a new output, by Good and Turing: the share of outputs
-          that came once. Where it is large, so many runs say little of s_eta and entropy.
-        - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs, and s_eta_low.
-        - entropy (Shannon), in bits, as counted plus (s_w - 1) / (2 runs) nats. That leaves a bias of second
-          order where runs are many, and too little where outputs are more than runs.
-        - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
-
-    Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953; Miller 1955, "Note on the bias of
-        information estimates".
+    Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953.
     """
     for name, value in (("confidence", confidence), ("eta", eta)):
         if not 0.0 < value < 1.0:
@@ -152,6 +145,19 @@ def word_statistics(
     return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
 
 
+def lower_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
+    """Bound a probability from below, by hits of any shape in so many trials; it may fail with ``tail``.
+
+    Source: Clopper and Pearson 1934.
+    """
+    return np.where(hits > 0, scipy.special.betaincinv(np.maximum(hits, 1), runs - hits + 1, tail), 0.0)
+
+
+def upper_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
+    """Bound a probability from above; see :func:`lower_limit`."""
+    return np.where(hits < runs, scipy.special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
+
+
 def least_count(runs: int, share: float, tail: float) -> int:
     """The largest count below which so many trials of probability ``share`` stay with chance ``tail``."""
     below = np.asarray(scipy.special.bdtr(np.arange(runs, dtype=np.float64), runs, share))
@@ -185,23 +191,8 @@ def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[
 def most_below(runs: int, squares: float, tail: float) -> float:
     """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
 
-    If one word of weight 1 has another output in the only run, the function changes by 1 at most.
-
-    Args:
-        squares: The sum of the squared weights of the words of a unit, over the units of one run.
+    ``squares`` sums the squared weights of the words of a unit, over the units of one run.
 
     Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
     """
     return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))
-
-
-def mean_interval(batches: Floats, sizes: Floats, tail: float) -> tuple[float, float, float]:
-    """Give the mean over all words and its Student limits, each of which may fail with ``tail``.
-
-    ``batches`` and ``sizes`` (b,) are the means and words of 2 batches or more, which share no rays.
-    """
-    weights, freedom = sizes / sizes.sum(), len(batches) - 1
-    mean = float((weights * batches).sum())
-    error = math.sqrt(float(np.square(weights * (batches - mean)).sum()) * len(batches) / freedom)
-    width = float(scipy.stats.t.isf(tail, freedom)) * error
-    return mean, mean - width, mean + width

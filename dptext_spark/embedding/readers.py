@@ -111,12 +111,7 @@ def open_source(
         strict: Refuse the first row that would be left out.
         word_prefix: Take only words that begin so, without it.
         judge: Finds what else to leave out of a block, by its vectors (b, n).
-        progress: Show the progress bar even where stderr is no terminal.
         dtype: float32 or float64, the type of the vectors. Text is parsed as float64 first.
-
-    Raises:
-        BundleError: An option is wrong, or a file is missing or of another form; what is wrong farther on is
-            raised while iterating.
     """
     if format not in formats():
         raise BundleError(
@@ -159,12 +154,9 @@ class LeftOut:
 class Source(ABC):
     """One pass over an embedding source; a subclass is a format, without another edit.
 
-    Attributes:
-        unit: What the rows are counted in, ``line`` or ``row``.
-        sha256: Hash, in hex, of the decompressed bytes that define the result; there once all blocks were
-            taken. With a limit they end with the last row that was read (text: ``head -n LINES``). For an
-            ``.npy`` the bytes of the vocabulary follow.
-        left_out: What was left out so far, by reason.
+    Rows are counted in a ``unit``, line or row; ``left_out`` has what was left out so far, by reason.
+    ``sha256``, there at the end, is of the decompressed bytes that define the result: up to the last row that
+    was read (text: ``head -n LINES``), and of an ``.npy`` those of the vocabulary too.
     """
 
     format: ClassVar[str]
@@ -363,8 +355,8 @@ class _TextSource(Source):
     def _check_end(self, lines: list[bytes], n: int, row: int) -> None:
         """Refuse a last line without a line break that ends unlike the others: cut in its last number.
 
-        Many writers put no line break there. What tells is that all others have a blank before theirs, or
-        more decimals in their last number; where lines are few, in all their numbers.
+        All others have a blank before their break, or more decimals in their last number; of few lines, in
+        all.
         """
         if lines[-1].endswith(b"\n"):
             return

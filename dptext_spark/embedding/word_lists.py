@@ -33,13 +33,7 @@ def caseless(word: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    """Which words a list names, and which of its lines name none.
-
-    Attributes:
-        option: The option that took the list.
-        name: Of its file.
-        words: bool (V,), the words of an embedding that it names.
-    """
+    """Which ``words`` of an embedding, bool (V,), a list names, and which of its lines name none."""
 
     option: str
     name: str

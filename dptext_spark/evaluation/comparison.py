@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration.estimators import estimator
+from dptext_spark.calibration.summary import Limit, Meaning
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, TOP, Knowledge
 from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import MEASURES, Interval, Risk, Totals
+from dptext_spark.evaluation.measures import MEASURES, Interval, Measure, Risk, Totals
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -49,6 +50,12 @@ class Outcome:
     def __repr__(self) -> str:
         return f"Outcome({self.mechanism!r}, release_words={self.search.release_words})"
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """Name the setting by its mechanism, its other parameters, and epsilon."""
+        mechanism = self.mechanism
+        return {"mechanism": mechanism.name, "setting": mechanism.parameters, "epsilon": mechanism.epsilon}
+
     def risked(self, risk: Risk, confidence: float) -> tuple[Interval, float]:
         """Give the share of words that an attacker recovers, and what it guesses without any output."""
         floor = replace(risk, versions=1).sums(self.floor)
@@ -75,35 +82,16 @@ class Comparison:
             ideal={name: sums + other.ideal[name] for name, sums in self.ideal.items()},
         )
 
-    def _size(self, outcome: Outcome, form: str) -> str:
-        """Say how many words may be output, where settings differ in it."""
-        sizes = {own.search.release_words for own in self.outcomes}
-        return form.format("release-words", outcome.search.release_words) if len(sizes) > 1 else ""
-
-    def options(self, outcome: Outcome) -> str:
-        """Write the options of a setting for the command line, those in which settings differ."""
-        return outcome.mechanism.options + self._size(outcome, " --{} {}")
-
-    def named(self, outcome: Outcome) -> dict[str, Any]:
-        """Name a setting by its mechanism, its other parameters, and epsilon."""
-        mechanism = outcome.mechanism
-        setting = ", ".join(filter(None, (mechanism.parameters, self._size(outcome, "{}={}"))))
-        return {"mechanism": mechanism.name, "setting": setting, "epsilon": mechanism.epsilon}
-
     def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, float]]:
         """Give what a setting keeps, each measure with its interval, and what random words keep."""
         own, floor = (totals.measures(self.before, confidence) for totals in (outcome.totals, outcome.floor))
         return {name: (value, floor[name][0]) for name, value in own.items()}
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Give the share of perturbed words that attackers recover.
+        """Give the share of perturbed words that attackers recover, for each setting and band of words.
 
-        Returns:
-            A row for each setting (mechanism, setting, epsilon), attacker, versions, guesses, and band of
-            words, ``all`` or ranks by frequency in the corpus: rows and words; recovered, a share with its
-            interval low, high, each for itself; considered, the share of words among the candidates at all;
-            floor, what is recovered without any output; error, see :class:`Outcome`. ``attribution`` is of
-            rows, not words.
+        Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
+        candidates at all, ``floor`` what is recovered without any output. ``attribution`` is of rows.
         """
         rows = []
         for outcome in self.outcomes:
@@ -126,17 +114,12 @@ class Comparison:
                 for i, band in enumerate(_BANDS[: len(found.size)]):
                     if found.size[i]:
                         own = {name: numbers[i].item() for name, numbers in columns.items()}
-                        rows.append(self.named(outcome) | named | {"words": band, **own})
+                        rows.append(outcome.key | named | {"words": band, **own})
                         rows[-1]["error"] = outcome.error
         return pa.Table.from_pylist(rows)
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Give what is left of use.
-
-        Returns:
-            A row for each setting and measure: value, its interval low, high where there is one, floor, what
-            random words keep, and ceiling, what the original keeps.
-        """
+        """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""
         ceilings = {name: 1.0 if own.ceiling is None else own.ceiling for name, own in MEASURES.items()}
         ceilings |= {name: sums.share(confidence)[0] for name, sums in self.ideal.items()}
         rows = []
@@ -144,15 +127,11 @@ class Comparison:
             for name, (value, floor) in self.measures(outcome, confidence).items():
                 low, high = (None if math.isnan(end) else end for end in value[1:])
                 own = {"measure": name, "value": value[0], "low": low, "high": high, "floor": floor}
-                rows.append(self.named(outcome) | own | {"ceiling": ceilings[name]})
+                rows.append(outcome.key | own | {"ceiling": ceilings[name]})
         return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None) -> list[Outcome]:
-        """Give the settings that no other one beats, by what was measured, the least risk first.
-
-        Raises:
-            ConfigError: That risk was not measured.
-        """
+        """Give the settings that no other one beats, by what was measured, the least risk first."""
         risk = risk or Risk()
         use = MEASURES[risk.keeping]
         points = [
@@ -187,21 +166,14 @@ def evaluate(
     Nothing is released. The result has facts about private rows: it is for those who may read them.
 
     Args:
-        values: Texts or token lists, as for :meth:`Sanitizer.sanitize`: a table, or a sample of its rows.
-        ids, embedding, mechanisms: Of the rows, a bundle or its folder, and the settings.
-        corpus: Public texts, from which attackers learn which words there are and which follow which; by
-            default these very rows: attackers then know the language of what they attack. They guess no word
-            that it does not have.
-        policy, slots: Which words are perturbed, all by default; and slots of rows for ``slots:COLUMN``.
-        search: How released words are searched, and how many there are; by default exactly, and all.
+        values: Texts or token lists, as for :meth:`Sanitizer.sanitize`.
+        corpus: Public texts, from which attackers learn the language; by default these very rows. They guess
+            no word that it does not have.
+        slots: Of rows, for a policy ``slots:COLUMN``.
         versions: In how many versions attackers have each row, besides one.
         runs: Draws of each word, from which attackers learn a mechanism that they cannot compute.
         candidates: Words that attackers take into account at each place.
         seed: Public: the same seed gives the same numbers.
-
-    Raises:
-        ConfigError: A mechanism does not suit the embedding, or a number is out of range.
-        InputError: Values, ids or slots cannot be used, or hold no word that is perturbed.
     """
     embedding = Embedding.of(embedding)
     if not mechanisms:
@@ -243,3 +215,80 @@ def evaluate(
         own, error = totals(mechanism, emissions), emissions.mean_error(known)
         outcomes.append(Outcome(mechanism=mechanism, search=search, totals=own, floor=floor, error=error))
     return Comparison(outcomes=tuple(outcomes), before=before)
+
+
+_GUESSES: Final = {f"top{number}": number for number in TOP}
+_UPPER: Final = [
+    name for name, own in MEASURES.items() if own.better == "lower" and not isinstance(own, Risk)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target(Limit):
+    """A limit, such as ``recovery(top1) <= 0.2`` or ``similarity >= 0.9``.
+
+    Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of those
+    that keep to the limit of a use the one that risks least.
+    """
+
+    allowed = (
+        "recovery(topK) <= NUMBER, recovery(topK, ATTACKER, VERSIONS) <= NUMBER, "
+        f"{', '.join(f'{name} <= NUMBER' for name in _UPPER)} or MEASURE >= NUMBER; "
+        f"K {' or '.join(map(str, TOP))}; ATTACKER {' or '.join(ATTACKERS)}; "
+        f"MEASURE {', '.join(name for name, own in MEASURES.items() if own.better == 'higher')}; "
+        "NUMBER between 0 and 1, of a distance above 0"
+    )
+
+    keeping: str = "similarity"
+
+    @classmethod
+    def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:
+        own = MEASURES.get(measure)
+        if isinstance(own, Risk) and arguments and arguments[0] in _GUESSES:
+            guesses, *others = arguments
+            attacker = others.pop(0) if others and others[0] in ATTACKERS else own.attacker
+            versions = others.pop(0) if others else "1"
+            counted = versions.isdecimal() and not versions.startswith("0") and not others
+            return ((guesses, attacker, versions), "<=", 1.0) if counted else None
+        if own is None or arguments or isinstance(own, Risk):
+            return None
+        distance = own.kind == "use" and own.better == "lower"
+        return (), "<=" if own.better == "lower" else ">=", math.inf if distance else 1.0
+
+    @property
+    def limited(self) -> Measure:
+        """What the limit is of."""
+        own = MEASURES[self.measure]
+        if not isinstance(own, Risk):
+            return own
+        guesses, attacker, versions = self.arguments
+        return replace(own, attacker=attacker, guesses=_GUESSES[guesses], versions=int(versions))
+
+    @property
+    def risk(self) -> Risk:
+        """Whose recovery it is; where another measure is asked for, which one is to be small."""
+        own = self.limited
+        return replace(own if isinstance(own, Risk) else Risk(), keeping=self.keeping)
+
+    def of(self, comparison: Comparison, outcome: Outcome, *, confidence: float) -> tuple[float, float]:
+        """Give what a setting was measured to have, and the end of its interval on the side that matters."""
+        value, low, high = self.limited.value(outcome.totals, comparison.before, confidence)
+        bound = high if self.upper else low
+        return value, value if math.isnan(bound) else bound
+
+    def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
+        """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
+
+        It holds although the choice looked at all: each has a share of the chance of error (Bonferroni).
+        """
+        each, limited = 1.0 - (1.0 - confidence) / len(comparison.outcomes), self.limited
+        is_risk = limited.kind == "risk"
+
+        def worth(outcome: Outcome) -> tuple[float, float]:
+            measures = limited if is_risk else self.risk, MEASURES[self.keeping]
+            risked, kept = (own.value(outcome.totals, comparison.before, each) for own in measures)
+            least = -math.inf if math.isnan(kept[1]) else kept[1]
+            return (least, -risked[2]) if is_risk else (-risked[2], least)
+
+        safe = [o for o in comparison.outcomes if self.met(self.of(comparison, o, confidence=each)[1])]
+        return max(safe, key=worth, default=None)

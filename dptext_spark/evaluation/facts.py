@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison, Outcome
-from dptext_spark.evaluation.measures import Risk
-from dptext_spark.evaluation.target import Target
+from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
+from dptext_spark.evaluation.measures import MEASURES, Risk
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
@@ -31,18 +31,12 @@ def facts_of(
     command: Callable[[Mechanism, Search], str],
     **facts: Any,
 ) -> dict[str, Any]:
-    """Put together what was measured, and choose.
+    """Put together what was measured, and choose; ``facts`` are JSON-ready.
 
     Args:
         thirds: Of the third that a setting is chosen on, and of the one that it is checked on; with fewer,
             as of very few rows, nothing is chosen. Together they are all attacked rows.
-        target: What is asked for, if anything.
-        confidence: Of each interval, and of the choice.
         command: Writes the command of a release with a setting.
-        facts: JSON-ready: ``options``, ``embedding``, ``sample``, ``corpus``, ``guarantee`` and ``versions``.
-
-    Raises:
-        ConfigError: The target's risk was not measured.
     """
     whole, risk = reduce(add, thirds), target.risk if target else Risk()
     front = whole.front(risk)
@@ -54,7 +48,7 @@ def facts_of(
     if chosen and (number := chosen["number"]) is not None:
         settings[number]["recommended"] = True
         best = whole.outcomes[number]
-        chosen |= {"options": whole.options(best), "command": command(best.mechanism, best.search)}
+        chosen |= {"options": best.mechanism.options, "command": command(best.mechanism, best.search)}
     return {
         "format_version": FORMAT_VERSION,
         "remark": f"{PRIVATE} {STRONGER}",
@@ -113,9 +107,8 @@ def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: f
         own, floor = (totals.sums["attribution"] for totals in (outcome.totals, outcome.floor))
         shown["attributed"] = own.share(confidence), floor.share(confidence)[0]
     row = {
-        **comparison.named(outcome),
-        "options": comparison.options(outcome),
-        "of_mechanism": outcome.mechanism.options,
+        **outcome.key,
+        "options": outcome.mechanism.options,
         "release_words": outcome.search.release_words,
         "search": outcome.search.label,
     }
@@ -213,3 +206,58 @@ def share(value: float | None) -> str:
 def number(value: float | None) -> str:
     """Write a number with three digits after the point; a dash for None."""
     return "-" if value is None else f"{value:.3f}"
+
+
+# The page
+
+_USES: Final = {
+    "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
+    "kept": ("Share of words unchanged", "Words unchanged"),
+    "accuracy": ("Labels right, learnt from released texts", "Labels that a model gets right"),
+}
+"""What a figure has over the share recovered: its label, and how its caption begins."""
+
+
+_CLASSIFIED: Final = {"attributed": "Authors right", "accuracy": "Labels right"}
+
+
+def page(facts: Facts) -> dict[str, Any]:
+    """Give what the template of the page reads."""
+    settings = sorted(facts["settings"], key=lambda row: float(row["recovered"]))
+    return {
+        "template": "evaluation.html",
+        "title": "What a release keeps, and what it reveals",
+        "facts": facts,
+        "plots": [_plot(settings, n) for n in _USES if any(row.get(n) is not None for row in settings)],
+        "settings": settings,
+        "advice": [*advice(facts)],
+        "attackers": attackers(facts),
+        "classified": {name: title for name, title in _CLASSIFIED.items() if name in settings[0]},
+        "stronger": STRONGER,
+        "measures": MEASURES,
+        "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},
+    }
+
+
+def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:
+    """What is kept over what is recovered, a line for each mechanism with its parameters."""
+    label, caption = _USES[name]
+    lines = defaultdict[str, dict[str, list[Any]]](lambda: defaultdict(list))
+    for row in sorted(settings, key=lambda row: float(row["epsilon"])):
+        if row[name] is None:
+            continue
+        line = lines[f"{row['mechanism']} {row['setting']}".strip()]
+        spot = {"x": "recovered", "low": "recovered_low", "high": "recovered_high", "y": name}
+        for end, of in spot.items():
+            line[end].append(row[of])
+        line["marks"].append(f"{row['epsilon']:g}")
+    return {
+        "name": name,
+        "kind": "trade_off",
+        "caption": f"{caption} over the share of words recovered.",
+        "x": {"label": "Share of words recovered"},
+        "y": {"label": label},
+        "floor": (settings[0]["recovered_floor"], settings[0][f"{name}_floor"] or 0.0),
+        "chosen": [(row["recovered"], row[name]) for row in settings if row["recommended"]],
+        "lines": lines,
+    }

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import scipy
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
@@ -24,9 +23,6 @@ from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
-
-LEADERS: Final = 100
-"""Leading words or pairs whose share that leads in the other counts too is measured."""
 
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = "pairs"
@@ -150,10 +146,10 @@ class Similarity(Mean):
 
 
 class Frequency(Measure):
-    """One of the numbers that compare how often words or pairs come; see :func:`frequencies`."""
+    """How much mass the frequencies of words, or of pairs, have in common: 1 less the total variation."""
 
     def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return frequencies(before, totals.pairs)[self.name], np.nan, np.nan
+        return overlaps(before, totals.pairs)[self.name], np.nan, np.nan
 
 
 _LEARNT: Final = "Labels right: learnt from released texts, on"
@@ -167,11 +163,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
         Distance("distance", "Distance from a word to what it became", better="lower", ceiling=0.0),
         Similarity("similarity", "Similarity of a text's mean vector"),
         Frequency("word_overlap", "Frequencies of words: mass in common"),
-        Frequency("word_agreement", "Frequencies of words: 1 less their divergence"),
-        Frequency("word_leaders", f"The {LEADERS} most frequent words that still are"),
         Frequency("pair_overlap", "Frequencies of pairs: mass in common"),
-        Frequency("pair_agreement", "Frequencies of pairs: 1 less their divergence"),
-        Frequency("pair_leaders", f"The {LEADERS} most frequent pairs that still are"),
         Measure("accuracy", f"{_LEARNT} released texts", needs="label", ceiling=None),
         Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label", ceiling=None),
     )
@@ -199,17 +191,7 @@ class Totals:
         *,
         versions: int,
     ) -> Totals:
-        """Simulate a setting, and measure and attack it.
-
-        Args:
-            rows, ids: The rows, in any versions, and their ids.
-            mechanism: The setting; None for the floors, what random words keep: with emissions that are all
-                the same, attackers then guess without any output.
-            versions: In how many versions attackers have each row, besides one.
-
-        Raises:
-            InputError: The ids are of the wrong type or number, or null.
-        """
+        """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
         released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
         embedding, sums = simulation.embedding, Sums()
         for measure in MEASURES.values():
@@ -237,10 +219,7 @@ class Totals:
         }
 
     def to_table(self) -> pa.Table:
-        """Write it as numbers under keys: columns kind (string), a, b (int64) and total (float64).
-
-        Totals of one key add up, exactly.
-        """
+        """Write it as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
         pairs = self.pairs
         columns = [(_PAIRS, pairs.first, pairs.second, pairs.count.astype(np.float64))]
         for kind, sums in self.sums.items():
@@ -265,33 +244,18 @@ class Totals:
         return cls(sums=sums, pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary))
 
 
-# Settings of one evaluation are compared with one table again and again.
-@lru_cache(maxsize=8)
-def frequencies(before: PairCounts, after: PairCounts) -> dict[str, float]:
-    """Compare how often words came in two tables over one vocabulary, and pairs, or words that begin a row.
-
-    Returns:
-        By ``word_`` and ``pair_`` with what follows. ``overlap``: the mass that both laws have in common (1
-        less the total variation); ``agreement``: 1 less the Jensen-Shannon divergence in bits (Lin 1991);
-        ``leaders``: the share of the ``LEADERS`` of one, the first of equal counts, that lead in the other
-        too. All are 1 for equal laws, and 0 for laws that have nothing in common. NaN where there is nothing
-        to compare.
-    """
+@lru_cache(maxsize=8)  # settings of one evaluation are compared with one table again and again
+def overlaps(before: PairCounts, after: PairCounts) -> dict[str, float]:
+    """Give the mass that the laws of words of two tables have in common, and of pairs; NaN without any."""
     keys = [pairs.first * (before.vocabulary + 2) + pairs.second for pairs in (before, after)]
     union = np.union1d(*keys)
-    pairs = np.zeros((2, len(union)), dtype=np.int64)
+    pairs = np.zeros((2, len(union)))
     for total, own, counted in zip(pairs, keys, (before, after), strict=True):
         total[np.searchsorted(union, own)] = counted.count
-    found: dict[str, float] = {}
-    for kind, counts in (("word", (before.words, after.words)), ("pair", pairs)):
-        overlap = agreement = leaders = float("nan")
-        if all(count.any() for count in counts):
-            p, q = (count / count.sum() for count in counts)
-            overlap = float(np.minimum(p, q).sum())
-            agreement = 1.0 - float(scipy.spatial.distance.jensenshannon(p, q, base=2)) ** 2
-            first, second = (
-                np.argsort(-count, kind="stable")[: min(LEADERS, np.count_nonzero(count))] for count in counts
-            )
-            leaders = len(np.intersect1d(first, second)) / max(len(first), len(second))
-        found |= {f"{kind}_overlap": overlap, f"{kind}_agreement": agreement, f"{kind}_leaders": leaders}
-    return found
+    both: dict[str, Any] = {"word": (before.words, after.words), "pair": pairs}
+    return {
+        f"{kind}_overlap": float(np.minimum(p / p.sum(), q / q.sum()).sum())
+        if p.any() and q.any()
+        else np.nan
+        for kind, (p, q) in both.items()
+    }

@@ -76,11 +76,7 @@ class Simulation:
         return self.bundle.shared()
 
     def read(self, values: pa.Array, slots: pa.Array | None = None) -> SimulatedRows:
-        """Read texts or token lists (rows,), and mark the words that would be perturbed; no version yet.
-
-        Raises:
-            InputError: The column has another type, a text is not Unicode, or the policy lacks its slots.
-        """
+        """Read texts or token lists (rows,), and mark the words that would be perturbed; no version yet."""
         reader = WordReader(bundle=self.bundle, policy=self.policy)
         runs = list(reader.runs(values, slots, column=_COLUMN))
         words = np.concatenate([np.zeros(0, np.int64), *(run.word_ids for run in runs)])
@@ -103,11 +99,7 @@ class Simulation:
     def release(
         self, rows: SimulatedRows, ids: pa.Array, mechanism: Mechanism, *, versions: int = 1
     ) -> SimulatedRows:
-        """Release rows in this number of versions, each with noise of its own, as every release goes.
-
-        Raises:
-            InputError: The ids are of the wrong type or number, or null.
-        """
+        """Release rows in this number of versions, each with noise of its own, as every release goes."""
         vocabulary, outputs = self.embedding.words, []
         # Token lists, null where a token is not perturbed.
         words = vocabulary.take(pa.array(rows.inputs, mask=~rows.perturbed))

@@ -18,7 +18,7 @@ from pyspark.ml.feature import HashingTF, StringIndexer
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import Estimator, estimator
+from dptext_spark.calibration.estimators import BLOCK_WORDS, Estimator, estimator
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.intervals import ClusterSums
@@ -67,12 +67,9 @@ def third_of(row_id: Column) -> Column:
 def sampled(
     selected: DataFrame, row_id: Column, *, rows: int, sample: int | None
 ) -> tuple[DataFrame, int | None]:
-    """Take so many rows whose ids have the smallest numbers, all where it is None, each with its third.
+    """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third.
 
-    ``selected`` is as :meth:`TableColumns.select` gives it, and has so many ``rows``.
-
-    Returns:
-        The rows, and the largest number among them, None where all are taken.
+    Gives the largest number among them too, None where all are taken.
     """
     number, chosen = named(row_id, _SAMPLE), selected.withColumn(_THIRD, third_of(row_id))
     if sample is None or sample >= rows:
@@ -130,10 +127,7 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
 def simulate(
     rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
 ) -> dict[int, Totals]:
-    """Simulate a setting, None for the floors, and attack it; see :meth:`Totals.simulate`.
-
-    ``known`` says by third what attackers know; other thirds are left out, and those without rows.
-    """
+    """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
     with _sent(rows.frame.sparkSession, known) as sent:
         tables = rows.sums(_simulate, mechanism, sent, versions)
     vocabulary = len(rows.simulation.embedding.words)
@@ -144,13 +138,10 @@ def simulate(
 def emissions_of(
     spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: Ints
 ) -> Emissions:
-    """Estimate or compute emissions of words (k,) on workers, block by block, as :class:`Emissions` does.
-
-    They follow from the public seed: no row has a share in them.
-    """
+    """Estimate or compute emissions of words (k,) on workers, from the public seed, block by block."""
     given = mechanism, simulation.search, runs, simulation.seed
     made = _estimator(simulation.bundle, *given)
-    blocks = max(1, -(-len(words) // made.block_words))
+    blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
     with _sent(spark, words) as sent:
         work = partial(_measure, simulation.bundle, given, sent)
         schema = "word int, output int, count double"
@@ -182,15 +173,9 @@ def classify(
 ) -> dict[int, Sums]:
     """Train a model on the known third, and count what it gets right in each of the attacked ones.
 
-    The words of a text are hashed and counted; multinomial logistic regression predicts the class. Rows
-    without a class are left out. They come in the order of their ids: the partitioning does not matter.
-
-    Args:
-        rows, column: Where the classes are.
-        names: How the share is called that the model gets right on released texts, and on the originals; only
-            the first where the latter is not asked.
-        mechanism: The setting; None for random words.
-        original: Learn from the original texts, and be tested on them: the ceiling.
+    Multinomial logistic regression on hashed counts of words predicts the classes of a ``column``; rows
+    without one are left out. ``names`` are those of the share right on released texts, and on the originals
+    where that is asked. ``original`` learns from the original texts too: the ceiling.
     """
     texts = rows.work(_texts, column, mechanism or RANDOM_WORDS, schema=_TEXT_SCHEMA)
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
@@ -314,14 +299,11 @@ def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, 
 
 
 def _measure(
-    bundle: Bundle,
-    given: tuple[Mechanism, Search, int, int],
-    words: Any,
-    batches: Iterable[pa.RecordBatch],
+    bundle: Bundle, given: tuple[Mechanism, Search, int, int], words: Any, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     made, known = _estimator(bundle, *given), pickle.loads(words.value)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
-        start = block * made.block_words
+        start = block * BLOCK_WORDS[made.name]
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-        word, output, count = likeliest(made(known[start : start + made.block_words], block=block))
+        word, output, count = likeliest(made(known[start : start + BLOCK_WORDS[made.name]], block=block))
         yield from pa.table({"word": word, "output": output, "count": count.astype(np.float64)}).to_batches()

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
-from itertools import groupby, islice
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.bars import stage
-from dptext_spark.calibration import measure
-from dptext_spark.calibration.facts import FILE, facts_of, matches, read, said
-from dptext_spark.calibration.grid import Grid, example_ids
-from dptext_spark.calibration.page import page
-from dptext_spark.calibration.summary import KEYS, Rows, summary
-from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
+from dptext_spark.calibration import facts, measure
+from dptext_spark.calibration.estimators import Grid
+from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
@@ -36,27 +30,19 @@ from dptext_spark.tables.local import LocalFiles, is_plain, local_path
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
 
-# Words of highest N_w, and outputs of a word of --example, that the page shows.
+# Words of highest N_w that the page shows.
 _TOP_WORDS: Final = 12
-_TOP_OUTPUTS: Final = 5
 
 
 def run(options: CalibrateOptions) -> Report:
-    """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page.
-
-    The folder takes its name when it is whole; a run that was killed begins anew.
-
-    Raises:
-        DptextError: Options do not go together, the output is not free, or the job failed.
-    """
+    """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page."""
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
         by_name = defaultdict[str, list[Mechanism]](list)
         for mechanism in options.mechanism:
             by_name[mechanism.spec].append(mechanism)
-        search, examples, *_ = all_of(
+        search, *_ = all_of(
             lambda: options.search_over(embedding, options.release_words),
-            lambda: example_ids(embedding, options.example),
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
         names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
@@ -69,22 +55,16 @@ def run(options: CalibrateOptions) -> Report:
             bounding_rank(target, searched(target, grid))  # refuses what so many words cannot bound
     place = options.output.rstrip("/")
     if is_plain() and local_path(place):
-        check_free(LocalFiles(), place, FILE, overwrite=options.overwrite)
-    drawing.announce("report.html and plots", drawing.PAGE)
+        check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
+    drawing.announce("report.html and plots")
     spark = session("dptext calibrate")
     storage = Storage(spark)
 
-    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
-        facts = _measured(options, spark, embedding, bundle, grids, target, examples, folder)
-        facts["matches"] = list(matches(other, facts["summary"])) if other else []
-        return facts, said(facts), page(facts)
-
     with plain_errors("The Spark job of the calibration failed"):
-        check_free(storage, place, FILE, overwrite=options.overwrite)
-        other = read(options.compare, storage.read) if options.compare else None
+        check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         bundle = BundleFiles.send(spark, embedding)
-        application = str(spark.sparkContext.applicationId)
-        return write_results(storage, place, FILE, make, run=application, overwrite=options.overwrite)
+        make = partial(_measured, options, spark, embedding, bundle, grids, target)
+        return write_results(spark, storage, options, facts, make)
 
 
 def _measured(
@@ -94,7 +74,6 @@ def _measured(
     bundle: BundleFiles,
     grids: Sequence[Grid],
     target: Target | None,
-    examples: Ints,
     folder: str,
 ) -> dict[str, Any]:
     """Measure grids, search for the target, and write the tables; give the facts."""
@@ -118,7 +97,7 @@ def _measured(
     with progress(spark, "Adding up"):
         cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         moments, won = measure.moments(words, outputs), measure.guesses(outputs)
-        rows = summary(whole, moments, measure.batch_means(words), won)
+        rows = summary(whole, moments, won)
         least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
     named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
@@ -127,24 +106,17 @@ def _measured(
     }
     if options.transitions:
         named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
-    shown: Rows = []
-    if options.example:
-        with stage("Measuring the words of --example"):
-            table = pa.concat_tables(_examples(grid, embedding, examples) for grid in whole)
-        named["examples"] = from_arrow(spark, table), ("word", "output")
-        shown = _most_frequent(table, embedding)
     with progress(spark, "Writing tables"):
         for name, (df, columns) in named.items():
             (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
     with stage("Measuring distances between words"):
-        return facts_of(
+        return facts.facts_of(
             whole,
             embedding,
             options=options.to_json(),
             embedding=embedding_json(embedding),
             summary=rows,
             words=least_protected,
-            examples=shown,
             target=found,
             versions=versions(),
         )
@@ -171,21 +143,3 @@ def _look(
         return measure.bounded(found, target, alone)
     finally:
         found.unpersist()
-
-
-def _examples(grid: Grid, embedding: Embedding, words: Ints) -> pa.Table:
-    """Measure words in a block of their own: mechanism, epsilon, word and output (ids), and count."""
-    cells = grid.made_estimator(embedding)(words, block=grid.blocks)
-    columns = {"word": cells.word, "output": cells.output, "count": cells.count.astype(np.float64)}
-    keys = {"mechanism": pa.repeat(grid.name, len(cells.word))}
-    keys["epsilon"] = pa.array(np.array(grid.epsilons)[cells.epsilon_index])
-    return pa.table(keys | columns)
-
-
-def _most_frequent(cells: pa.Table, embedding: Embedding) -> Rows:
-    """Give the first outputs of each word by their counts, in words; of equals the first of the bundle."""
-    keys = [(name, "ascending") for name in (*KEYS, "word")]
-    ordered = cells.sort_by([*keys, ("count", "descending"), ("output", "ascending")]).to_pylist()
-    groups = groupby(ordered, lambda row: (row["mechanism"], row["epsilon"], row["word"]))
-    first = [row for _, own in groups for row in islice(own, _TOP_OUTPUTS)]
-    return [row | {name: embedding.words[row[name]].as_py() for name in ("word", "output")} for row in first]

@@ -12,12 +12,7 @@ from dptext_spark.report.facts import Report, embedding_json
 
 
 def run(options: EmbeddingOptions) -> Report:
-    """Run ``dptext embedding``.
-
-    Raises:
-        BundleError: An option or the source is wrong; no bundle is written then.
-        ConfigError: The index cannot be made; the bundle is whole without it.
-    """
+    """Run ``dptext embedding``; where the index cannot be made, the bundle is whole without it."""
     given = dict(options)
     index = given.pop("index")
     left_out: list[LeftOut] = []

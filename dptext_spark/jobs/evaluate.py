@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -18,13 +18,12 @@ from dptext_spark.bars import stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
+from dptext_spark.evaluation import facts
 from dptext_spark.evaluation.attackers import Knowledge
-from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.facts import FILE, TABLES, facts_of, said
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import Sums
-from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,
@@ -38,7 +37,6 @@ from dptext_spark.evaluation.simulate import (
     sampled,
     simulate,
 )
-from dptext_spark.evaluation.target import Target
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
@@ -70,13 +68,7 @@ _ATTACKING: Final = 2e5
 
 
 def run(options: EvaluateOptions) -> Report:
-    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write.
-
-    The folder takes its name when it is whole; a run that was killed begins anew.
-
-    Raises:
-        DptextError: Options do not go together, the output is not free, or the job failed.
-    """
+    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write."""
     place = options.output.rstrip("/")
 
     def format_of() -> Format:
@@ -89,7 +81,7 @@ def run(options: EvaluateOptions) -> Report:
         paths = [("Input", "--input", options.input)] if format_of().has_path else []
         check_places(places, [own for own in [*paths, ("Output", "--output", place)] if asked(own[2])])
         if asked(place):
-            check_free(places, place, FILE, overwrite=options.overwrite)
+            check_free(places, place, facts.FILE, overwrite=options.overwrite)
 
     def check_here() -> None:
         """Refuse what files of this machine show without a JVM."""
@@ -102,27 +94,24 @@ def run(options: EvaluateOptions) -> Report:
     )
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        sizes = options.release_words or (None,)
-        searches: list[Search] = all_of(
-            *(partial(options.search_over, embedding, size) for size in sizes),
+        search, *_ = all_of(
+            partial(options.search_over, embedding, options.release_words),
             *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-        )[: len(sizes)]
-    drawing.announce("report.html and plots", drawing.PAGE)
+        )
+    drawing.announce("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
-    def make(folder: str) -> tuple[dict[str, Any], Iterable[Any], Mapping[str, Any]]:
-        facts = _evaluated(options, policy, read, embedding, searches, spark, storage)
-        for name in TABLES:
-            table = from_arrow(spark, pa.Table.from_pylist(facts[name]))
+    def make(folder: str) -> dict[str, Any]:
+        found = _evaluated(options, policy, read, embedding, search, spark, storage)
+        for name in facts.TABLES:
+            table = from_arrow(spark, pa.Table.from_pylist(found[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
-        return facts, said(facts), page(facts)
+        return found
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage, bool)
-        application, private = str(spark.sparkContext.applicationId), ", which is private"
-        given: dict[str, Any] = {"run": application, "overwrite": options.overwrite, "remark": private}
-        return write_results(storage, place, FILE, make, **given)
+        return write_results(spark, storage, options, facts, make, remark=", which is private")
 
 
 def _evaluated(
@@ -130,11 +119,10 @@ def _evaluated(
     policy: TextPolicy,
     read: Format,
     embedding: Embedding,
-    searches: Sequence[Search],
+    search: Search,
     spark: SparkSession,
     storage: Storage,
 ) -> dict[str, Any]:
-    """Sample rows, simulate and attack each setting, compare and choose."""
     columns = _columns(options)
     source = read.open(spark, storage, options.input)
     columns = check_left_out(read, source, columns)
@@ -149,11 +137,11 @@ def _evaluated(
     df = where(source.df, options.where) if options.where else source.df
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
-    simulation = Simulation(bundle=bundle, policy=policy, search=searches[0], seed=options.noise_seed)
+    simulation = Simulation(bundle=bundle, policy=policy, search=search, seed=options.noise_seed)
     corpus = _corpus(options, read, spark, storage, simulation)
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
-        frame, last = _sample(options, selected, columns, df, simulation, searches, total)
+        frame, last = _sample(options, selected, columns, df, simulation, total)
         command = options.release_command
         if options.hold_out:
             if last is None:
@@ -176,13 +164,13 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, searches, thirds, known, language)
+        compared = _compared(options, rows, thirds, known, language)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="accuracy")
-    return facts_of(
+    return facts.facts_of(
         compared,
         target=target,
         confidence=options.confidence,
@@ -203,7 +191,7 @@ def _evaluated(
         },
         guarantee=[
             {"options": mechanism.options, **guarantee}
-            for mechanism, guarantee in guarantees(options.mechanism, embedding, searches[0])
+            for mechanism, guarantee in guarantees(options.mechanism, embedding, search)
         ],
         versions=versions(),
     )
@@ -215,7 +203,6 @@ def _sample(
     columns: TableColumns,
     df: DataFrame,
     simulation: Simulation,
-    searches: Sequence[Search],
     total: int,
 ) -> tuple[DataFrame, int | None]:
     """Take the sample, spread over tasks; see :func:`sampled`. No measured number depends on partitions."""
@@ -227,7 +214,7 @@ def _sample(
     )
     looks(selected)
     embedding, versions = simulation.embedding, options.versions
-    release = max(m.operations(embedding, search) for m in options.mechanism for search in searches)
+    release = max(mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism)
     attacked = sum({1, versions})  # outputs of a word that attackers look at, in all
     partitioning = Partitioning(
         word=versions * release + attacked * options.candidates * _ATTACKING,
@@ -242,7 +229,6 @@ def _sample(
 def _compared(
     options: EvaluateOptions,
     rows: SampledRows,
-    searches: Sequence[Search],
     thirds: Sequence[Counted],
     known: Mapping[int, PairCounts],
     language: PairCounts,
@@ -252,29 +238,27 @@ def _compared(
     wanted = {options.label: ("accuracy", "accuracy_on_original"), options.author: ("attribution",)}
     classes = {column: names for column, names in wanted.items() if column is not None}
 
-    def right(own: SampledRows, mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
+    def right(mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
         """What models get right of all classes, by attacked third."""
-        found = [classify(own, *one, mechanism, original=original) for one in classes.items()]
+        found = [classify(rows, *one, mechanism, original=original) for one in classes.items()]
         return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
 
-    settings = [(s, mechanism) for s in searches for mechanism in (None, *options.mechanism)]
-    outcomes: list[dict[int, Outcome]] = []
-    for number, (search, mechanism) in enumerate(settings, 1):
+    settings, simulation = (None, *options.mechanism), rows.simulation
+    search, outcomes = simulation.search, list[dict[int, Outcome]]()
+    for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
-        size = f", {search.release_words:,} words" if len(searches) > 1 else ""
-        with progress(spark, f"{number} of {len(settings)}: {name}{size}"):
-            own = replace(rows, simulation=replace(rows.simulation, search=search))
+        with progress(spark, f"{number} of {len(settings)}: {name}"):
             if mechanism is None:
-                emissions = Emissions.uniform(len(own.simulation.embedding.words), search.release_words)
+                emissions = Emissions.uniform(len(simulation.embedding.words), search.release_words)
             else:
                 runs, words = options.runs, language.distinct
-                emissions = emissions_of(spark, own.simulation, mechanism, runs=runs, words=words)
+                emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
             knowledge = {
                 third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
-            totals = simulate(own, mechanism, knowledge, 1 if mechanism is None else options.versions)
-            learnt = right(own, mechanism)
+            totals = simulate(rows, mechanism, knowledge, 1 if mechanism is None else options.versions)
+            learnt = right(mechanism)
             totals = {t: replace(found, sums={**found.sums, **learnt[t]}) for t, found in totals.items()}
         if mechanism is None:
             floors = totals
@@ -284,7 +268,7 @@ def _compared(
     ideal: dict[int, Sums] = {}
     if classes:
         with progress(spark, "Learning from the originals"):
-            ideal = right(rows, None, original=True)
+            ideal = right(None, original=True)
     return [
         Comparison(
             outcomes=tuple(own[third] for own in outcomes),
@@ -308,7 +292,6 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
 def _corpus(
     options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, simulation: Simulation
 ) -> SampledRows | None:
-    """Open the public texts that attackers learn from, if there are any."""
     if options.public_corpus is None:
         return None
     columns = _columns(options, corpus=True)
@@ -325,8 +308,7 @@ def _corpus(
 def _known(thirds: Sequence[Counted], corpus: SampledRows | None) -> tuple[dict[int, PairCounts], PairCounts]:
     """Give what attackers learn the language from: by third, and all of it together.
 
-    It is a public corpus, or the known rows and those that are attacked: the rows of the check alone must
-    not have a share in the choice of a setting.
+    Without a public corpus the rows of the check alone must not have a share in the choice of a setting.
     """
     if corpus is None:
         own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql.utils import is_remote
 
-from dptext_spark.accounting.composition import joint_loss_beyond
+from dptext_spark.accounting.laws import joint_loss_beyond
 from dptext_spark.accounting.ledger import Ledger, Unit, law_of, plainly
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
@@ -24,20 +24,14 @@ from dptext_spark.tables.storage import Storage
 
 
 def run(options: LedgerOptions) -> Report:
-    """Run ``dptext ledger show``: read all events, add up; nothing is written.
-
-    Raises:
-        ConfigError: There is no ledger, or it is damaged.
-        JobError: Its file system failed.
-    """
+    """Run ``dptext ledger show``: read all events, add up; nothing is written."""
     with plain_errors("The ledger could not be read"):
         local = (is_plain() or is_remote()) and local_path(options.path) is not None
         storage: Storage | LocalFiles = LocalFiles() if local else Storage(session("dptext ledger"))
         folder = LedgerFolder(options.path, storage)
         if not storage.exists(folder.events):
             raise ConfigError(
-                f"There is no ledger {options.path}",
-                allowed="a folder that dptext privatize --ledger wrote",
+                f"There is no ledger {options.path}", allowed="a folder that dptext privatize --ledger wrote"
             )
         return report(options.path, folder.read())
 
@@ -65,11 +59,9 @@ def report(path: str, ledger: Ledger) -> Report:
 
 
 def losses(ledger: Ledger, unit: Unit) -> Iterator[Facts]:
-    """Bound what all releases together reveal of a word.
+    """Bound what all releases reveal of a word: ``pure``, and where all laws are known for ``DELTAS``.
 
-    Yields:
-        Which word it is compared with, the distance, ``pure``, and where all laws of losses are known a loss
-        for each of ``DELTAS``: that of a row that was in every release, which bounds those of all.
+    They are the losses of a row that was in every release, which bound those of all.
     """
     terms = [entry.terms for entry in ledger.counted if entry.terms.unit == unit]
     laws = Counter(law for each in terms if (law := law_of(each)) is not None)

@@ -37,11 +37,11 @@ def run(options: PoincareOptions) -> Report:
     )
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
-    drawing.announce("the picture", drawing.PICTURE)
+    drawing.announce("the picture")
     relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
     matches += list_matches(relations.words, never_output=options.never_output)
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
-    vectors, training = train(relations, settings, checkpoint=options.checkpoint)
+    vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
     manifest, picture = _write(options, relations, vectors)
     facts = {
@@ -58,19 +58,14 @@ def run(options: PoincareOptions) -> Report:
     }
     lines = [*_lines(facts), manifest.describe(), *(each.describe() for each in matches)]
     report = Report(facts=facts, text="\n".join(lines))
-    report.finish(options.report_path)
+    report.finish(options.beside("report.json"))
     return report
 
 
 def filtered_relations(
     options: PoincareOptions, vocabulary: WordList | None, excluded: WordList | None
 ) -> tuple[Relations, dict[str, Any], list[Matches]]:
-    """Read and filter the pairs of a run to those of a vocabulary, None for all, less the excluded words.
-
-    Returns:
-        The pairs, closure included; the numbers of ``rows``, ``words`` and ``pairs``, the ``steps`` of the
-        filters, and the ``cycles`` before the closure; and which entries of ``excluded`` the pairs have.
-    """
+    """Read and filter the pairs; give them with what each filter did, and the matches of ``excluded``."""
     spark = session("dptext poincare")
     place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
@@ -107,22 +102,17 @@ def read_words(path: Path, option: str) -> WordList:
 
 def _check_outputs(options: PoincareOptions) -> None:
     check_output(options.output, options.overwrite)
-    written = (options.report_path, options.beside("vec"), options.beside("png"))
+    written = map(options.beside, ("report.json", "vec", "png"))
     if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
         raise ConfigError(
             "Files next to the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
         )
-    if not options.report_path.absolute().parent.is_dir():
-        raise ConfigError("The report's folder does not exist", got=str(options.report_path))
 
 
 def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[Manifest, str | None]:
-    """Write text form, bundle and, if it can be drawn, picture; return manifest and picture's name.
-
-    The text is word2vec's, as gensim and ``dptext embedding`` read it, without loss.
-    """
+    """Write text form (word2vec's, without loss), bundle and, if it can be drawn, picture."""
     text, picture = options.beside("vec"), options.beside("png")
     with tempfile.TemporaryDirectory(
         prefix=".dptext-poincare-", dir=options.output.absolute().parent
@@ -142,7 +132,7 @@ def _write(
             overwrite=options.overwrite,
         )
         source.replace(text)
-        if drawing.missing_library(drawing.PICTURE):
+        if drawing.missing_library():
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
             return bundle.manifest, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
@@ -153,7 +143,6 @@ def _write(
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
-    """Say what each filter did, how long the training took, and of what quality its points are."""
     on, training, quality = facts["cycles"], facts["training"], facts["quality"]
     ranks, correlation = quality["reconstruction"], quality["norm_depth_correlation"]
     low, half, high = quality["nearest_distances"]

@@ -34,17 +34,7 @@ _NOISE: Final = 1250.0
 
 
 def run(options: VectorsOptions) -> Report:
-    """Run ``dptext vectors``: check, read, write once, report.
-
-    The table appears under its name when it is complete, and not at all if the run fails.
-
-    Returns:
-        The report, which lies in its place too, as what may be handed on of it and the projections lie beside
-        the output; that of a dry run only where ``--reports`` says.
-
-    Raises:
-        DptextError: Options or input are wrong (before any row is released), or the job failed.
-    """
+    """Run ``dptext vectors``: check, read, write once, report."""
     columns = TableColumns(
         text=options.text,
         vector=options.vector,
@@ -143,11 +133,7 @@ def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
 
 
 def _lengths(job: Table, names: Sequence[str]) -> dict[str, int | None]:
-    """Find the one length of each column's vectors, None where there are none, and check the ids.
-
-    Raises:
-        InputError: A column has vectors of different lengths or of length 0, or the ids are wrong.
-    """
+    """Find the one length of each column's vectors, None where there are none, and check the ids."""
     measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
     with progress(job.df.sparkSession, "Checking ids and lengths"):
         found = check_ids(job.df, job.checked_id, *measures)

@@ -3,8 +3,7 @@
 Source: Nickel and Kiela 2017, "Poincaré Embeddings for Learning Hierarchical Representations".
 """
 
-from dptext_spark.poincare.quality import measure
-from dptext_spark.poincare.relations import Relations
+from dptext_spark.poincare.relations import Relations, measure
 from dptext_spark.poincare.training import Settings, train
 
 __all__ = ["Relations", "Settings", "measure", "train"]

@@ -22,8 +22,7 @@ _ENDS: Final = ("hyponym", "hypernym")
 def read_pairs(spark: SparkSession, path: str) -> DataFrame:
     """Read is-a pairs: ``hyponym`` string, ``hypernym`` string, ``count`` bigint or null.
 
-    A file named .tsv or .txt, .gz too, is tab-separated text, with a header line or without. Anything else is
-    Parquet with these column names.
+    Tab-separated text, .tsv or .txt, .gz too, with a header line or without; else Parquet with these columns.
     """
     count = F.lit(None).cast("bigint")
     try:
@@ -71,12 +70,9 @@ def filter_pairs(
 ) -> tuple[list[dict[str, Any]], pa.Table, set[str]]:
     """Filter is-a pairs, whose rows are added up, and count what each filter removes.
 
-    Both ends must be in the ``vocabulary``, if there is one; pairs without any count pass ``min_count``;
-    words in ``min_links`` distinct pairs or fewer are removed, once. Gives the steps, in rows up to the
-    merging of repeated pairs and in pairs after it; the last pairs; and the excluded words that the input
-    has.
-
-    Source: Feyisetan et al. 2019, section V-E.
+    Pairs without any count pass ``min_count``; words in ``min_links`` distinct pairs or fewer are removed,
+    once. Gives the steps, in rows up to the merging of repeated pairs and in pairs after it; the last pairs;
+    and the excluded words that the input has. Source: Feyisetan et al. 2019, section V-E.
     """
     names = (
         "rows that are not two words",
@@ -116,11 +112,7 @@ def filter_pairs(
 def _judged(
     rows: DataFrame, vocabulary: Sequence[str] | None, excluded: Sequence[str], min_count: int
 ) -> DataFrame:
-    """Merge rows to pairs: ``hyponym``, ``hypernym``, ``unwanted`` ones of them, ``rows``, and ``verdict``.
-
-    That is the place, among the filters of :func:`filter_pairs`, of the first one that removes the pair, or
-    the number after the last one. All unusable rows become a single pair of nulls.
-    """
+    """Merge rows to pairs; ``verdict`` is the first filter that removes one."""
     usable = F.coalesce(F.col("count") >= 0, F.lit(True))
     for end in _ENDS:
         # \s does not know all separators of Unicode, and a bundle takes no control characters.

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from dptext_spark.poincare.objective import squared_norms
-from dptext_spark.poincare.relations import Relations
+from dptext_spark.poincare.relations import Relations, squared_norms
 
 _SHOWN_POINTS: Final = 5_000
 _SHOWN_PAIRS: Final = 1_000
@@ -24,11 +23,7 @@ _NAMED: Final = 25
 
 
 def disk_coordinates(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give points of the disk that stand for points of the ball: (V, n) -> float64 (V, 2).
-
-    In two dimensions these are the points. With more, the angle is that of the two principal axes and the
-    norm, which shows how general a word is, is kept.
-    """
+    """Show points (V, n) of the ball in the disk, (V, 2): true norms, angles of two principal axes."""
     if vectors.shape[1] == 2:
         return vectors
     flat = vectors @ np.linalg.eigh(vectors.T @ vectors)[1][:, -2:]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -32,11 +32,7 @@ class Relations:
     def from_words(
         cls, hyponyms: Sequence[str], hypernyms: Sequence[str], *, order: Iterable[str] = ()
     ) -> Relations:
-        """Number the words of pairs, and drop repeated pairs and those of a word with itself.
-
-        The words of ``order`` come first; the others go by their number of pairs, most first, then by
-        themselves.
-        """
+        """Number the words of distinct pairs: those of ``order`` first, then by their number of pairs."""
         rank = {word: row for row, word in enumerate(order)}
         distinct = {pair for pair in zip(hyponyms, hypernyms, strict=True) if pair[0] != pair[1]}
         if not distinct:
@@ -56,11 +52,6 @@ class Relations:
     def links(self) -> NDArray[np.int64]:
         """int64 (V,): the number of pairs that each word is in."""
         return np.bincount(self.pairs.ravel(), minlength=len(self.words))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 in hex over words and pairs."""
-        return hashlib.sha256("\n".join(self.words).encode() + self.pairs.tobytes()).hexdigest()
 
     @cached_property
     def _matrix(self) -> sparse.csr_array:
@@ -106,10 +97,7 @@ class Relations:
         return {"groups": len(sizes), "words": int(sizes.sum()), "pairs": int((low == high).sum())}
 
     def depths(self) -> NDArray[np.int64]:
-        """Count, for each word, the steps of the longest way up to a word without hypernyms: int64 (V,).
-
-        The words of a cycle count as one.
-        """
+        """Count the steps of the longest way up from each word, int64 (V,); a cycle's words count as one."""
         edges = np.unique(self._groups[self.pairs], axis=0)
         edges = edges[edges[:, 0] != edges[:, 1]]
         depth = np.zeros(self._groups.max() + 1, dtype=np.int64)
@@ -120,3 +108,84 @@ class Relations:
                 break
             depth[children] = deeper
         return depth[self._groups]
+
+
+_BLOCK_FLOATS: Final = 2**21
+_NEIGHBOURS: Final = 5
+_MEASURED_DISTANCES: Final = 1_000
+_EXAMPLES: Final = 10
+
+
+def squared_norms(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum the squares of each row: (t, n) -> (t,)."""
+    squares: NDArray[np.float64] = np.square(points).sum(axis=1)
+    return squares
+
+
+def measure(vectors: NDArray[np.float64], relations: Relations, *, words: int = 10_000) -> dict[str, Any]:
+    """Measure points of the ball, float64 (V, n); ``words`` are those of the ranks.
+
+    ``nearest_distances`` are the 5th, 50th and 95th percentile of hyperbolic distances to the nearest word.
+    """
+    norms, depths = squared_norms(vectors), relations.depths()
+    is_flat = np.ptp(norms) == 0 or np.ptp(depths) == 0
+    rows = _spread(len(vectors), _MEASURED_DISTANCES)
+    # Rounding can make what is nearly 0 negative.
+    nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (1 - norms[rows])
+    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), _EXAMPLES)]
+    order = [np.argsort(closeness, kind="stable")[:_NEIGHBOURS] for closeness in _closeness(vectors, shown)]
+    return {
+        "reconstruction": reconstruction(vectors, relations, words=words),
+        "norm_depth_correlation": None if is_flat else float(scipy.stats.spearmanr(norms, depths).statistic),
+        "largest_norm": float(np.sqrt(norms.max())),
+        "nearest_distances": np.quantile(2 * np.arcsinh(np.sqrt(nearest)), (0.05, 0.5, 0.95)).tolist(),
+        "neighbours": {
+            relations.words[row]: [relations.words[near] for near in others if near != row]
+            for row, others in zip(shown, order, strict=True)
+        },
+    }
+
+
+def reconstruction(vectors: NDArray[np.float64], relations: Relations, *, words: int) -> dict[str, Any]:
+    """Rank the true hypernyms of hyponyms, no more than ``words`` of them, among all words by distance.
+
+    Other hypernyms of the word do not count, and equal distances count against it. Source: Nickel and Kiela
+    2017, section 4.1.
+    """
+    starts = relations.starts
+    hyponyms = np.flatnonzero(np.diff(starts))
+    chosen = hyponyms[_spread(len(hyponyms), words)]
+    ranks, precisions = [], []
+    for word, row in zip(chosen, _closeness(vectors, chosen), strict=True):
+        hypernyms = relations.pairs[starts[word] : starts[word + 1], 1]
+        own = np.sort(row[hypernyms])
+        row[hypernyms] = np.inf  # each is ranked among the words that are none
+        rank = np.array([np.count_nonzero(row <= value) + 1 for value in own])
+        hits = np.arange(1, len(rank) + 1)
+        ranks.append(rank)
+        precisions.append((hits / (rank + hits - 1)).mean())
+    return {
+        "mean_rank": float(np.concatenate(ranks).mean()),
+        "mean_average_precision": float(np.mean(precisions)),
+        "words": len(chosen),
+        "all_words": len(hyponyms),
+    }
+
+
+def _spread(count: int, wanted: int) -> NDArray[np.int64]:
+    """Choose positions, evenly spread, all of them where there are few."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(np.int64))
+
+
+def _closeness(vectors: NDArray[np.float64], rows: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    """For each of some rows, numbers (V,) that order all words by distance; the word itself comes last."""
+    squares, step = squared_norms(vectors), max(1, _BLOCK_FLOATS // len(vectors))
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        products = vectors[block] @ vectors.T
+        products *= -2
+        products += squares
+        products += squares[block, None]
+        products /= 1 - squares
+        products[np.arange(len(block)), block] = np.inf
+        yield from products

@@ -1,5 +1,7 @@
 """Riemannian stochastic gradient descent on is-a pairs, repeatable to the bit on one kind of processor.
 
+The objective is that of Nickel and Kiela, with its Riemannian gradient, and steps that stay in the ball.
+
 All pairs of a batch share one set of negatives. Distances and gradients are then products of two matrices,
 which makes an epoch far faster than with negatives of each pair's own.
 """
@@ -7,12 +9,9 @@ which makes an epoch far faster than with negatives of each pair's own.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +19,17 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
-from dptext_spark.errors import ConfigError
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
-from dptext_spark.poincare.objective import LARGEST_RADIUS, exponential_map, loss_and_gradients
-from dptext_spark.poincare.quality import reconstruction
-from dptext_spark.poincare.relations import Relations
+from dptext_spark.poincare.relations import Relations, reconstruction, squared_norms
 
-CHECKPOINT: Final = "poincare-checkpoint.npz"
+Points: TypeAlias = NDArray[np.float64]
+
+LARGEST_RADIUS: Final = 12.0
+"""Largest hyperbolic radius of a point, a norm of 1 - 1.2e-5: float64 still resolves distances there."""
+
 BURN_IN: Final = 10
 """Epochs at a tenth of the learning rate, in which words settle around the centre in the right directions."""
 
-_FORMAT_VERSION: Final = 2
 _PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public training").digest())
 _EVALUATE_EVERY: Final = 5
 _EVALUATED_WORDS: Final = 1000
@@ -38,6 +37,7 @@ _DAMPENING: Final = 0.75
 _LARGEST_START: Final = 1e-3
 _LONGEST_STEP: Final = 1.0
 _LAST_RATE: Final = 0.01
+_SMALLEST_EXCESS: Final = 1e-18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,49 +61,33 @@ class Settings:
         return self.max_radius or LARGEST_RADIUS / math.sqrt(self.dimension - 1)
 
 
-def train(
-    relations: Relations, settings: Settings, *, checkpoint: Path | None = None
-) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Train an embedding; a run that is killed and started again ends with the same bits.
+def train(relations: Relations, settings: Settings) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Train an embedding: the points with the best mean rank, float64 (V, n), and what each evaluation gave.
 
-    The folder ``checkpoint`` has the state, written after every evaluation. Gives the points with the best
-    mean rank, float64 (V, n), and each evaluation's ``loss`` (hyperbolic length a pair) and ``mean_rank``.
+    A ``loss`` is a hyperbolic length a pair.
 
     Source: Nickel and Kiela 2017, sections 3.1 and 4. Differences: shared negatives, steps along geodesics
     instead of straight lines, the mean of a word's gradients in a batch instead of their sum.
     """
-    identity = {
-        "format_version": _FORMAT_VERSION,
-        "relations": relations.fingerprint,
-        "settings": asdict(settings),
-    }
     shape = len(relations.words), settings.dimension
     points = _LARGEST_START * (2 * uniforms(settings.seed, "start", 0, shape) - 1)
-    best = points.copy()
-    done: dict[str, Any] = {"best_epoch": 0, "epoch": 0, "history": []}
-    if checkpoint is not None and (checkpoint / CHECKPOINT).exists():
-        done, best, points = _load(checkpoint / CHECKPOINT, identity)
-    history = done["history"]
-    bar = progress_bar(total=settings.epochs, initial=done["epoch"], desc="poincare", unit="epoch")
+    best, best_epoch, last, history = points.copy(), 0, 0, list[dict[str, Any]]()
     # One thread: with more, BLAS splits its sums differently and the last bits follow their number.
-    with threadpool_limits(limits=1, user_api="blas"), bar:
-        while (
-            done["epoch"] < settings.epochs
-            and done["epoch"] - max(done["best_epoch"], BURN_IN) < settings.patience
-        ):
-            last = min(done["epoch"] + _EVALUATE_EVERY, settings.epochs)
-            for epoch in range(done["epoch"], last):
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        progress_bar(total=settings.epochs, desc="poincare", unit="epoch") as bar,
+    ):
+        while last < settings.epochs and last - max(best_epoch, BURN_IN) < settings.patience:
+            for epoch in range(last, min(last + _EVALUATE_EVERY, settings.epochs)):
                 loss = run_epoch(points, epoch, relations, settings)
+                last += 1
                 bar.update()
             rank = reconstruction(points, relations, words=_EVALUATED_WORDS)["mean_rank"]
             if rank < min((entry["mean_rank"] for entry in history), default=np.inf):
-                best, done["best_epoch"] = points.copy(), last
-            done["epoch"] = last
+                best, best_epoch = points.copy(), last
             history.append({"epoch": last, "loss": loss, "mean_rank": rank})
-            if checkpoint is not None:
-                _save(checkpoint, identity | done, best, points)
             bar.set_postfix(history[-1])
-    return best, {"epochs": done["epoch"], "best_epoch": done["best_epoch"], "history": history}
+    return best, {"epochs": last, "best_epoch": best_epoch, "history": history}
 
 
 def run_epoch(points: NDArray[np.float64], epoch: int, relations: Relations, settings: Settings) -> float:
@@ -148,41 +132,89 @@ def draw_negatives(relations: Relations, settings: Settings, epoch: int, batches
 
 
 def uniforms(seed: int, purpose: str, epoch: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Draw uniforms, float64 of a shape, from seed, purpose and epoch: a checkpoint needs no generator.
-
-    They are public, as the pairs are: they protect nothing.
-    """
+    """Draw uniforms, float64 of a shape, from seed, purpose and epoch: public, they protect nothing."""
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(str(seed).encode("ascii")), uint64s_per_token=1)
     words = np.empty(shape, dtype=np.uint64)
     noise.fill(words, noise.row_key(purpose.encode("ascii"), (str(epoch).encode("ascii"),)), 0)
     return to_uniform(words)
 
 
-def _save(folder: Path, about: dict[str, Any], best: NDArray[np.float64], now: NDArray[np.float64]) -> None:
-    """Write the state such that a reader finds the old one or the new one, whole."""
-    folder.mkdir(parents=True, exist_ok=True)
-    making = folder / f".{CHECKPOINT}.part"
-    with making.open("wb") as file:
-        np.savez(file, about=np.array(json.dumps(about)), vectors=best, current=now)
-        file.flush()
-        os.fsync(file.fileno())
-    making.replace(folder / CHECKPOINT)
+# The objective
 
 
-def _load(
-    path: Path, identity: dict[str, Any]
-) -> tuple[dict[str, Any], NDArray[np.float64], NDArray[np.float64]]:
-    """Read the state of a run with this identity: what was done, the best points and those now."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            about = json.loads(str(arrays["about"]))
-            best, now = arrays["vectors"], arrays["current"]
-    except (ValueError, KeyError, OSError, EOFError):
-        raise ConfigError(f"The checkpoint {path} cannot be read", do="Remove it") from None
-    if {name: about.get(name) for name in identity} != identity:
-        raise ConfigError(
-            f"The checkpoint {path} is of another run",
-            allowed="the same pairs, filters and training options",
-            do="Choose another --checkpoint, or remove it",
-        )
-    return {name: about[name] for name in ("best_epoch", "epoch", "history")}, best, now
+def loss_and_gradients(
+    u: Points, v: Points, z: Points, excluded: NDArray[np.bool_], *, sharpness: float
+) -> tuple[NDArray[np.float64], Points, Points, Points]:
+    """Evaluate the objective over a batch of b pairs (u, v) that share k negatives z.
+
+    For a pair with negatives N(u) the loss is ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``:
+    how much farther v is than the nearest word, by a soft minimum of sharpness s. It is 1/s of the negative
+    logarithm of the softmax of -s d; with s = 1 it is the paper's.
+
+    ``excluded`` (b, k) is true where a negative is none for this hyponym; points are (b, n) and (k, n),
+    within ``LARGEST_RADIUS``. Gives losses (b,), hyperbolic lengths, and the Riemannian gradients of their
+    sum at u, v and z, in the coordinates of the ball.
+
+    Source: Nickel and Kiela 2017, sections 3 (distance, gradient) and 4.1 (loss).
+    """
+    edge_u, edge_v, edge_z = (1 - squared_norms(points) for points in (u, v, z))
+    gap = squared_norms(u - v)
+    sinh_near, weight_near = _sinh_and_weight(2 * gap / (edge_u * edge_v), sharpness)
+    # cosh(d) - 1 of all distances by one product, of Lorentz coordinates: (b, k).
+    left = np.column_stack([u * (-2 / edge_u)[:, None], 2 / edge_u - 1, np.ones(len(u))])
+    right = np.column_stack([z * (2 / edge_z)[:, None], 2 / edge_z - 1, np.full(len(z), -1.0)])
+    far = left @ right.T
+    sinh_far, weight_far = _sinh_and_weight(far, sharpness)
+    weight_far[excluded] = 0
+    away = weight_far.sum(axis=1)
+    total = weight_near + away
+    # d loss / d distance, over sinh(distance), which every distance's derivative has below it.
+    pull = away / total / sinh_near
+    push = weight_far
+    push /= -total[:, None]
+    push /= sinh_far
+    far *= push
+    to_z = push @ np.column_stack([z / edge_z[:, None], 1 / edge_z])
+    to_u = push.T @ np.column_stack([u / edge_u[:, None], 1 / edge_u])
+    near_u, near_v = pull / edge_v, pull / edge_u
+    scale_u = edge_u * (far.sum(axis=1) / 2 + to_z[:, -1]) + near_u * (gap + edge_u)
+    scale_z = edge_z * (far.sum(axis=0) / 2 + to_u[:, -1])
+    return (
+        np.log(total / weight_near) / sharpness,
+        scale_u[:, None] * u - edge_u[:, None] * (to_z[:, :-1] + near_u[:, None] * v),
+        (near_v * (gap + edge_v))[:, None] * v - (near_v * edge_v)[:, None] * u,
+        scale_z[:, None] * z - edge_z[:, None] * to_u[:, :-1],
+    )
+
+
+def _sinh_and_weight(
+    excess: NDArray[np.float64], sharpness: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give sinh(d) and exp(-sharpness d) where excess is cosh(d) - 1; no logarithm is needed."""
+    # Rounding can make it negative; and closer points have no direction but rounding's.
+    np.maximum(excess, _SMALLEST_EXCESS, out=excess)
+    sinh = excess + 2
+    sinh *= excess
+    np.sqrt(sinh, out=sinh)
+    weight = excess + 1
+    weight += sinh
+    return sinh, np.power(weight, -sharpness, out=weight)
+
+
+def exponential_map(points: Points, steps: Points, *, longest: float, max_radius: float) -> Points:
+    """Follow geodesics from points of the ball: ``x ⊕ tanh(λ|s|/2) s/|s|`` with ``λ = 2/(1-|x|²)``.
+
+    Steps are tangent vectors (t, n) in the coordinates of the ball, cut at the hyperbolic length ``longest``;
+    points beyond the hyperbolic ``max_radius`` go back to it, towards the centre.
+
+    Source: Ganea et al. 2018, "Hyperbolic Neural Networks", lemma 2.
+    """
+    edge, lengths = 1 - squared_norms(points), np.sqrt(squared_norms(steps))
+    travelled = np.tanh(np.minimum(2 * lengths / edge, longest) / 2)
+    moves = steps * (travelled / np.maximum(lengths, np.finfo(np.float64).tiny))[:, None]
+    inner, squares = (points * moves).sum(axis=1), np.square(travelled)
+    reached: Points = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
+    reached /= (1 + 2 * inner + (1 - edge) * squares)[:, None]
+    norms, largest = np.sqrt(squared_norms(reached)), math.tanh(max_radius / 2)
+    reached *= np.where(norms > largest, largest / np.maximum(norms, largest), 1.0)[:, None]
+    return reached

@@ -1,4 +1,4 @@
-"""Pages as one HTML file each, of sections that are data, and their figures with findings in words.
+"""Pages as one HTML file each, a template over facts, and their figures.
 
 Needs the extra ``[report]``, so it is imported only where a page is drawn.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +18,7 @@ from markupsafe import Markup, escape
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from dptext_spark.errors import printable
 from dptext_spark.report.drawing import HTML, PLOTS
@@ -36,44 +34,24 @@ _SHADE: Final[dict[str, Any]] = {"color": _COLOURS[0], "alpha": 0.2, "lw": 0.0}
 _DASHES: Final = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 _MARKERS: Final = "os^Dv"
 
-_STYLE: Final[dict[str, Any]] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters everywhere
-    "font.size": 10.0,
-    "axes.titlesize": 10.0,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 2.0,
-    "lines.markersize": 5.0,
-    "legend.frameon": False,
-    "mathtext.default": "regular",
-    "figure.constrained_layout.use": True,
-}
+_STYLE: Final = str(Path(__file__).with_name("page.mplstyle"))
 
 _LINES: Final = ("Without any output", "Random words")
 _CHOSEN: Final = "Recommended"
 _PANELS: Final = {"p95": "95th percentile", "p50": "Median", "p5": "5th percentile"}
 
+Spec = Mapping[str, Any]
 
-def write_page(folder: Path, page: Mapping[str, Any]) -> None:
+
+def write_page(folder: Path, page: Spec) -> None:
     """Write a page, one file that needs no other, and its figures as PNG; equal input gives equal bytes.
 
-    It has a ``title``, and as lists of blocks the ``lead`` and the blocks of each of ``sections``. A block is
-    a text, a list of texts, or has a ``text`` with its ``style``, ``plots``, the ``head`` and ``rows`` of a
-    table, of which some are ``marked``, ``facts`` by name, or a ``title`` and ``blocks`` that can be folded.
-    In a table's cell, a mapping is a word with ``small`` remarks; in a list, one has a command as ``code``,
-    and may have a ``text`` before it.
+    A page names its ``template`` in this folder, its ``plots``, and what else the template reads.
     """
     (folder / PLOTS).mkdir(exist_ok=True)
-    drawn = {}
-    for block in chain.from_iterable(section["blocks"] for section in page["sections"]):
-        for spec in block.get("plots", ()) if isinstance(block, Mapping) else ():
-            drawn[spec["name"]] = plot = _drawn(spec)
-            (folder / PLOTS / f"{spec['name']}.png").write_bytes(plot["png"])
+    drawn = [_drawn(spec) for spec in page["plots"]]
+    for plot in drawn:
+        (folder / PLOTS / f"{plot['name']}.png").write_bytes(plot["png"])
     environment = Environment(
         loader=PackageLoader("dptext_spark.report", "."),
         autoescape=True,
@@ -82,8 +60,8 @@ def write_page(folder: Path, page: Mapping[str, Any]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "marked": _marked, "command": _command}
-    html = environment.get_template("page.html").render(page, plots=drawn)
+    environment.filters |= {"number": number, "form": _form, "marked": _marked, "command": _command}
+    html = environment.get_template(page["template"]).render({**page, "plots": drawn})
     (folder / HTML).write_text(html, encoding="utf-8")
 
 
@@ -92,6 +70,10 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+
+
+def _form(value: Any, form: str) -> str:
+    return "–" if value is None else form.format(value)
 
 
 def _marked(text: str) -> Markup:
@@ -109,44 +91,22 @@ def _command(line: str) -> Markup:
     return Markup("<code>{}</code>").format(Markup(" ").join(parts))
 
 
-# Figures
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """A quantity that a figure shows."""
-
-    name: str  # as findings call it
-    label: str  # as the figure does, with its unit
-    log: bool = False
-    limits: tuple[float, float] | None = None  # where the axis ends; None lets the figure decide
-    digits: int | None = None  # after the point in findings; None writes three significant ones
-
-    def write(self, value: float) -> str:
-        """Write a value as findings do."""
-        return number(value) if self.digits is None else f"{value:.{self.digits}f}"
-
-
-Spec = Mapping[str, Any]
+# Figures; an axis has a ``label``, that of y may be ``log`` or have ``limits``
 
 
 def _drawn(spec: Spec) -> dict[str, Any]:
-    """Draw a figure that is data: its ``png`` with its size, and as ``findings`` what it shows, in words."""
+    """Draw a figure that is data: its ``png`` with its size, and as ``address`` what a page shows."""
     draw = {"percentiles": _percentiles, "trade_off": _trade_off}[spec["kind"]]
     file = io.BytesIO()
     with style.context(["default", _STYLE]):  # not the user's own
-        figure, findings = draw(spec)
+        figure = draw(spec)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        look: dict[str, Any] = {"ncols": _legend_columns(labels), "handlelength": 2.8}
+        figure.legend(handles, labels, loc="outside lower center", **look)
         figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
     width, height = (round(side * _DPI) for side in figure.get_size_inches())
     address = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
-    return {
-        "png": file.getvalue(),
-        "address": address,
-        "width": width,
-        "height": height,
-        "findings": [*findings],
-        "caption": spec["caption"],
-    }
+    return {**spec, "png": file.getvalue(), "address": address, "width": width, "height": height}
 
 
 def _panels(height: float, count: int) -> tuple[Figure, list[Axes]]:
@@ -155,39 +115,37 @@ def _panels(height: float, count: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(count, sharex=True, sharey=True, squeeze=False)[:, 0])
 
 
-def _percentiles(spec: Spec) -> tuple[Figure, Iterator[str]]:
+def _percentiles(spec: Spec) -> Figure:
     """Draw the median and the range of the middle 90% of words over ``x``.
 
     ``curves`` have, by label, ``x``, ascending, and ``p5``, ``p50`` and ``p95``. One curve has its range
     shaded; of several, each percentile has a panel of its own.
     """
-    curves, x, y = spec["curves"], Axis(**spec["x"]), Axis(**spec["y"])
+    curves, title = spec["curves"], spec["y"]["label"]
     several = len(curves) > 1
     names = list(_PANELS) if several else ["p50"]
     figure, panels = _panels(1.1 + (1.9 if several else 2.4) * len(names), len(names))
     for axes, name in zip(panels, names, strict=True):
         for i, (label, curve) in enumerate(curves.items()):
             axes.plot(curve["x"], curve[name], label=_text(label) if several else "Median", **_look(i))
-        title = f"{_PANELS[name]} of {y.label}" if several else y.label
-        axes.set_title(title[0].upper() + title[1:])
+        axes.set_title(f"{_PANELS[name]} of {title}" if several else title)
     if not several:
         (only,) = curves.values()
         band = only["x"], only["p5"], only["p95"]
         panels[0].fill_between(*band, label="Middle 90% of words", **_SHADE)
         if len(only["x"]) == 1:  # a band without width
             panels[0].vlines(*band, color=_COLOURS[0], alpha=0.2, lw=12.0)
-    _scales(panels, x, y, np.concatenate([curve["x"] for curve in curves.values()]))
-    _legend(figure)
-    return figure, _trends(curves, x, y)
+    _scales(panels, spec, np.concatenate([curve["x"] for curve in curves.values()]))
+    return figure
 
 
-def _trade_off(spec: Spec) -> tuple[Figure, Iterator[str]]:
+def _trade_off(spec: Spec) -> Figure:
     """Draw what is gained over what is paid, a line of settings for each label, above a floor.
 
     ``lines`` have, by label, ``marks`` next to the spots, ``x`` with its ``low`` and ``high``, and ``y``;
     ``floor`` is what is paid, and what is gained, for nothing at all; ``chosen`` spots are circled.
     """
-    lines, x, y = spec["lines"], Axis(**spec["x"]), Axis(**spec["y"])
+    lines = spec["lines"]
     labels = [*lines, *_LINES, *([_CHOSEN] if spec["chosen"] else [])]
     figure, (axes,) = _panels(3.2 + 0.19 * -(-len(labels) // _legend_columns(labels)), 1)
     for i, (label, line) in enumerate(lines.items()):
@@ -203,10 +161,9 @@ def _trade_off(spec: Spec) -> tuple[Figure, Iterator[str]]:
     if spec["chosen"]:
         place: dict[str, Any] = {"s": 220.0, "facecolors": "none", "edgecolors": "#000000", "zorder": 5}
         axes.scatter(*zip(*spec["chosen"], strict=True), label=_CHOSEN, **place)
-    axes.set_title(y.label)
-    _scales([axes], x, y, np.concatenate([line["x"] for line in lines.values()]))
-    _legend(figure)
-    return figure, _ends(lines, x, y)
+    axes.set_title(spec["y"]["label"])
+    _scales([axes], spec, np.concatenate([line["x"] for line in lines.values()]))
+    return figure
 
 
 def _look(i: int) -> dict[str, Any]:
@@ -220,63 +177,21 @@ def _text(label: str) -> str:
     return label.replace("$", r"\$")
 
 
-def _scales(panels: Sequence[Axes], x: Axis, y: Axis, values: Any) -> None:
+def _scales(panels: Sequence[Axes], spec: Spec, values: Any) -> None:
     """Scale the axes, which are shared; ``values`` are all of x."""
     upper, lower = panels[0], panels[-1]
-    if y.log:
+    if spec["y"].get("log"):
         upper.set_yscale("log")
         upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
         upper.yaxis.set_minor_formatter(NullFormatter())
-    if y.limits:
-        low, high = y.limits
-        upper.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
-    if x.log:
-        lower.set_xscale("log")
-        lower.xaxis.set_minor_locator(NullLocator())
-        lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-    else:
-        lower.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
-    if x.limits:
-        lower.set_xlim(*x.limits)
+    if limits := spec["y"].get("limits"):
+        margin = 0.03 * (limits[1] - limits[0])
+        upper.set_ylim(limits[0] - margin, limits[1] + margin)
+    lower.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
     if len(np.unique(values)) == 1:
         lower.set_xticks(values[:1])
-    lower.set_xlabel(x.label)
-
-
-def _legend(figure: Figure) -> None:
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    columns = _legend_columns(labels)
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.8)
+    lower.set_xlabel(spec["x"]["label"])
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(len(labels), _CHARACTERS // (max(map(len, labels)) + 8)))
-
-
-def _trends(curves: Spec, x: Axis, y: Axis) -> Iterator[str]:
-    """Say where each curve begins and ends."""
-    for label, curve in curves.items():
-        lead = f"{label}: median" if len(curves) > 1 else "Median"
-        median = curve["p50"]
-        first, last = y.write(median[0]), y.write(median[-1])
-        start, end = (f"{x.name} {curve['x'][place]:g}" for place in (0, -1))
-        if len(curve["x"]) == 1:
-            way = f"is {first} at {start}"
-        elif first == last:
-            way = f"stays {first} from {start} to {end}"
-        else:
-            moves = "rises" if median[-1] > median[0] else "falls"
-            way = f"{moves} from {first} at {start} to {last} at {end}"
-        middle = f"from {y.write(curve['p5'][-1])} to {y.write(curve['p95'][-1])}"
-        yield f"{lead} {y.name} {way}, where the middle 90% of words lie {middle}."
-
-
-def _ends(lines: Spec, x: Axis, y: Axis) -> Iterator[str]:
-    """Say where each line begins and ends."""
-    for label, line in lines.items():
-        spots = list(zip(line["marks"], line["x"], line["y"], strict=True))
-        told = (
-            f"{mark}: {y.name} {y.write(up)} at {x.name} {x.write(along)}"
-            for mark, along, up in dict.fromkeys([spots[0], spots[-1]])
-        )
-        yield f"{label}: {', '.join(told)}."

@@ -18,13 +18,9 @@ def rendered(blocks: Iterable[Any]) -> str:
     return "\n\n".join(parts)
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align rows of cells, the first column to the left and the others to the right."""
+def table(rows: Iterable[Sequence[str]], *, numbers: bool = True) -> list[str]:
+    """Align rows of cells to the left; columns after the first, if they are ``numbers``, to the right."""
     rows = [[*map(printable, row)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [f"{first:{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(rest, widths[1:], strict=True))]
-        ).rstrip()
-        for first, *rest in rows
-    ]
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    align = str.rjust if numbers else str.ljust
+    return ["  ".join([row[0].ljust(first), *map(align, row[1:], widths)]).rstrip() for row in rows]

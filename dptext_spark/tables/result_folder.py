@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
+from dptext_spark.options import CalibrateOptions, EvaluateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered
@@ -37,36 +40,33 @@ def check_free(places: Places, place: str, file: str, *, overwrite: bool) -> Non
 
 
 def write_results(
+    spark: SparkSession,
     storage: Storage,
-    place: str,
-    file: str,
-    make: Callable[[str], tuple[Facts, Iterable[Any], Mapping[str, Any]]],
+    options: CalibrateOptions | EvaluateOptions,
+    kind: Any,
+    make: Callable[[str], Facts],
     *,
-    run: str,
-    overwrite: bool,
     remark: str = "",
 ) -> Report:
     """Write a folder of results, which takes its name when it is whole.
 
-    Args:
-        storage, place: Where it goes.
-        file: Of the facts.
-        make: Writes tables into a folder, and gives the facts, what is said of them, and the page's data.
-        run, overwrite: See :func:`write_whole`.
-        remark: Of the output, said where it is named.
+    ``make`` writes tables into a folder and gives the facts; their ``kind`` is the module that knows their
+    FILE, what is ``said`` of them, and their ``page``. ``remark`` is said where the output is named.
     """
-    reports, drawn = list[Report](), not drawing.missing_library(drawing.PAGE)
+    place = options.output.rstrip("/")
+    reports, drawn = list[Report](), not drawing.missing_library()
 
     def write(folder: str) -> None:
-        facts, said, page = make(folder)
+        facts = make(folder)
         end = f"Page{remark}: {place}/{drawing.HTML}" if drawn else f"Output{remark}: {place}"
-        reports.append(Report(facts=facts, text=rendered([*said, end])))
+        reports.append(Report(facts=facts, text=rendered([*kind.said(facts), end])))
         with stage("Writing the report"):
-            storage.write(f"{folder}/{file}", reports[0].to_json())
+            storage.write(f"{folder}/{kind.FILE}", reports[0].to_json())
             if drawn:
-                _draw(storage, folder, page)
+                _draw(storage, folder, kind.page(facts))
 
-    write_whole(storage, place, write, run=run, overwrite=overwrite)
+    run = str(spark.sparkContext.applicationId)
+    write_whole(storage, place, write, run=run, overwrite=options.overwrite)
     return reports[0]
 
 

@@ -35,7 +35,7 @@ from tests.helpers.comparison import compared
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "dist" / "cluster"
 FILES: Final = 8
-JOBS: Final = ("embedding", "privatize", "vectors", "calibrate", "poincare", "audit")
+JOBS: Final = ("embedding", "privatize", "vectors", "calibrate", "poincare")
 
 # What `dptext` sets on one machine, and what decides how many files a table has.
 _SPLITTING: Final = {
@@ -91,7 +91,6 @@ class Places:
         yield Job("calibrate", output / "calibrate", f"{words} --output {output}/calibrate/tables")
         pairs = f"--pairs {input}/{MAMMALS.name} --epochs 20"
         yield Job("poincare", own / "poincare", f"{pairs} --output {own}/poincare/mammals")
-        yield Job("audit", output / "audit", f"{bundle} --runs 4000 --report {output}/audit/report.json")
 
 
 @dataclass(frozen=True)

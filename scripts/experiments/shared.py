@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 from dptext_spark.calibration import estimator, word_statistics
+from dptext_spark.calibration.estimators import BLOCK_WORDS
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import GeometryName
@@ -127,7 +128,7 @@ def staying(
     """
     search = ExactSearch.over(embedding)
     draw = estimator(mechanisms, embedding, search=search, runs=runs, seed=seed)
-    blocks = blocks or -(-len(words) // min(512, draw.block_words))
+    blocks = blocks or -(-len(words) // min(512, BLOCK_WORDS[draw.name]))
     found = {name: np.empty((len(mechanisms), len(words))) for name in ("n_w", "s_w")}
     for block in range(blocks):
         table = word_statistics(draw(words[block::blocks], block=block))

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dptext_spark.accounting.composition import loss_beyond, on_grid
-from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace, VolumeLaw
+from dptext_spark.accounting.laws import (
+    BoundedRange,
+    LebesgueLaw,
+    LossLaw,
+    SphericalLaplace,
+    VolumeLaw,
+    loss_beyond,
+    on_grid,
+)
 from dptext_spark.geometry.ball import translated
 from dptext_spark.geometry.sphere import uniform_directions
 from tests.statistical.oracles import delta

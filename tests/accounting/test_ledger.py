@@ -14,8 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dptext_spark.accounting.composition import joint_loss_beyond, loss_beyond
-from dptext_spark.accounting.laws import LAWS, BoundedRange, LossLaw, SphericalLaplace
+from dptext_spark.accounting.laws import (
+    LAWS,
+    BoundedRange,
+    LossLaw,
+    SphericalLaplace,
+    joint_loss_beyond,
+    loss_beyond,
+)
 from dptext_spark.accounting.ledger import (
     _NOTHING_RAW,
     _RAW,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dptext_spark.accounting.composition import loss_beyond
-from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace
+from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace, loss_beyond
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.errors import ConfigError
 

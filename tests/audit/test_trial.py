@@ -43,11 +43,11 @@ LINE = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 1000
 
 
 def report(**given: Any) -> Report:
-    """Audit a mechanism, Laplace noise on a line unless something else is given; bundles in this process."""
+    """Audit a mechanism, Laplace noise on a line unless something else is given."""
     own = ",".join(f"{name}={given.pop(name)}" for name in [*given] if name not in AuditOptions.fields())
     options = {**LINE, **given}
     options["mechanism"] += f":{own}" if own else ""
-    return job.run(AuditOptions.of(options), bundle_tally=trial.tallied)
+    return job.run(AuditOptions.of(options))
 
 
 def audit(**given: Any) -> list[dict[str, Any]]:
@@ -146,13 +146,11 @@ class Doubled(Laplace):
         return replace(super().bind(embedding, search), epsilon=2 * self.epsilon)
 
 
-def test_a_violation_is_reported_and_its_command_repeats_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_violation_is_reported_and_its_command_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MECHANISMS, "laplace", Doubled)
-    line = f"audit --mechanism laplace --epsilon 2 --world line --runs 5000 --report {tmp_path}/audit.json"
+    line = "audit --mechanism laplace --epsilon 2 --world line --runs 5000"
     result = CliRunner().invoke(main, line.split())
-    written = json.loads((tmp_path / "audit.json").read_text())
+    written = json.loads(CliRunner().invoke(main, [*line.split(), "--json"]).stdout)
     (facts,) = written["worlds"]
     (one, other), (hits, misses) = facts["pair"], facts["hits"]
     program, *arguments = shlex.split(facts["command"])

@@ -13,14 +13,13 @@ from pyspark.sql import functions as F
 from dptext_spark.calibration import Transitions, word_statistics
 from dptext_spark.calibration.measure import (
     CELL_SCHEMA,
-    batch_means,
     bounded,
     guesses,
     least_protected,
     output_statistics,
 )
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
-from dptext_spark.calibration.target import Target, bounding_rank
+from dptext_spark.calibration.summary import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark
@@ -72,19 +71,6 @@ def test_risks_are_those_of_brute_force(spark: SparkSession, runs: int) -> None:
             assert float(row[f"{prior}_judged"]) * weights[0] / (runs // 2) == pytest.approx(judged)
 
 
-def test_batches_are_every_sixteenth_block(parts: DataFrame, transitions: Transitions) -> None:
-    table, found = word_statistics(transitions), batch_means(parts, ["n_w", "s_w", "n_w_zipf"])
-    assert sorted(found) == [("laplace", epsilon) for epsilon in EPSILONS]
-    for index, epsilon in enumerate(EPSILONS):
-        own = found["laplace", epsilon]
-        values = {name: table[name].to_numpy().reshape(2, -1)[index] for name in ("n_w", "s_w")}
-        values["n_w_zipf"] = values["n_w"] / np.arange(1, SIZE + 1)
-        for name, numbers in values.items():
-            means = [numbers[batch::16].mean() for batch in range(16)]
-            assert own[name] == pytest.approx(np.array(means), rel=1e-12)
-        assert own["n"].tolist() == [3.0] * 8 + [2.0] * 8
-
-
 @pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])
 def test_a_quantile_is_bounded_by_the_value_of_its_rank(
     parts: DataFrame, transitions: Transitions, text: str
@@ -94,8 +80,7 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
     values = table[target.arguments[0]].to_numpy()
     assert measured == np.quantile(values, LEVELS[target.measure], method="inverted_cdf")
-    rank = bounding_rank(target, GRID)
-    assert rank is not None and bound == np.sort(table[target.bounding].to_numpy())[rank - 1]
+    assert bound == np.sort(table[target.bounding].to_numpy())[bounding_rank(target, GRID) - 1]
 
 
 def test_the_least_protected_words_are_named_and_counted(parts: DataFrame, transitions: Transitions) -> None:

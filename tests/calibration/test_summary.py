@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -10,32 +11,40 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dptext_spark.calibration.grid import Grid
+from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.statistics import Transitions, mean_limits
-from dptext_spark.calibration.summary import NUMBERS, OF_OUTPUTS, OF_WORDS, SINGLE, summary
+from dptext_spark.calibration.summary import (
+    NUMBERS,
+    OF_OUTPUTS,
+    OF_WORDS,
+    SINGLE,
+    Target,
+    bounding_rank,
+    largest_epsilon,
+    looks,
+    searched,
+    summary,
+    tuned,
+)
+from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Mahalanobis
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers.calibration_oracle import grid
 
 GUESSES = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 LEVELS = {"min": 1.0, "p5": 1.0, "p50": 2.0, "p95": 4.0, "max": 4.0}
-BATCHES = {
-    "posterior": np.array([0.1, 0.15, 0.05, 0.1]),
-    "n_w_zipf": np.array([0.03, 0.02, 0.035, 0.04]),
-    "n": np.full(4, 16.0),
-}
 
 
 def rows_of(*grids: Grid, guesses: Any = None, **values: list[str]) -> list[dict[str, Any]]:
     """Rows of a summary; each statistic has ``values``, by default one 0.5."""
     moments = []
-    for name in (*OF_OUTPUTS, *OF_WORDS[::-1]):
+    for name in (*OF_OUTPUTS, "n_w_zipf", *OF_WORDS[::-1]):
         own = list(map(Decimal, values.get(name, ["0.5"])))
         row = {"statistic": name, "n": len(own), "sum": sum(own), "short_sum": sum(own)}
         moments.append(row | {"squares": sum(number * number for number in own), **LEVELS})
     keys = [(one.name, epsilon) for one in grids for epsilon in one.epsilons]
     won = guesses or dict.fromkeys(GUESSES, Decimal(60))
-    return summary(grids, *(dict.fromkeys(keys, own) for own in (moments, BATCHES, won)))
+    return summary(grids, *(dict.fromkeys(keys, own) for own in (moments, won)))
 
 
 def found_of(sample: Grid | None = None, **given: Any) -> dict[str, dict[str, Any]]:
@@ -64,25 +73,23 @@ def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics() -> None:
 
 
 def test_numbers_of_an_example() -> None:
-    """N_w has limits by units of noise, a posterior by batches; counts have none.
+    """N_w has limits by units of noise; counts have none.
 
     Rejects a variance over n - 1, and rounding that leaves one where all values are equal.
     """
     sample, given = grid(), {"s_w": ["1", "3", "2", "4"], "h_0": ["0.1"] * 3, "n_w": ["0.25"] * 4}
-    found = found_of(**given, posterior=["0.1"])
+    found = found_of(**given, posterior=["0.1"], n_w_zipf=["0.03"])
     first = found["s_w"]
     assert (first["mean"], first["sd"]) == (2.5, 1.25**0.5)
     assert (found["h_0"]["mean"], found["h_0"]["sd"]) == (0.1, 0.0)
     assert {name: first[name] for name in LEVELS} == LEVELS
     assert first["low"] is first["high"] is first["floor"] is None
-    zipf = 2 / (1 / np.arange(1, 65)).sum()  # 16 words of each batch, of 0.125 in all
+    zipf = 64 * 0.03 / (1 / np.arange(1, 65)).sum()
     for name, mean, prior in (("n_w", 0.25, "uniform"), ("n_w_zipf", zipf, "zipf")):
         limits = mean_limits(mean, 60, float(sample.units(prior).max()), 0.025)  # type: ignore[arg-type]
         assert [found[name][n] for n in ("mean", "low", "high")] == pytest.approx([mean, *limits])
-    low, high = stats.ttest_1samp(BATCHES["posterior"], 0.0).confidence_interval(0.95)
-    assert [found["posterior"][n] for n in ("low", "high")] == pytest.approx([low, high])
     row = [found["deniability"][n] for n in ("mean", "low", "high", "floor")]
-    assert row == pytest.approx([10.0, 1 / high, 1 / low, 64.0])
+    assert row == pytest.approx([10.0, None, None, 64.0])
     certain = found_of(grid(estimator="exact"), **given)["n_w"]
     assert [certain[name] for name in ("mean", "low", "high")] == [0.25] * 3
 
@@ -147,3 +154,176 @@ def test_zipfs_law_is_over_the_measured_words_whatever_the_vocabulary() -> None:
     assert found["bayes_risk_zipf"]["mean"] == pytest.approx(60 / 30 * expected)
     floors = [found[name]["floor"] for name in ("bayes_risk_zipf", "bayes_risk_uniform", "deniability")]
     assert floors == pytest.approx([expected, 1 / 200, 200.0])
+
+
+# Targets: what they say, which values bound them, and where the search for the largest epsilon ends
+
+LOOKS = 2 + 24  # the grid's epsilons, and twelve doublings and twelve halvings
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "bounding", "met", "missed"),
+    [
+        (" p95( n_w )<=0.50", "p95(n_w) <= 0.5", "n_w_high", 0.5, 0.51),
+        ("min(s_w) >= 20", "min(s_w) >= 20", "s_w", 20.0, 19.0),
+        ("p5(s_eta) >= 2", "p5(s_eta) >= 2", "s_eta_low", 2.0, 1.9),
+        ("p5(entropy) >= 2", "p5(entropy) >= 2", "entropy", 2.0, 1.9),
+    ],
+)
+def test_a_target_is_read_and_written(
+    text: str, written: str, bounding: str, met: float, missed: float
+) -> None:
+    """Rejects a limit on the wrong side, and n_w as counted in place of its limit."""
+    target = Target.parse(text)
+    assert str(target) == written and Target.parse(written) == target and target.bounding == bounding
+    assert target.met(met) and not target.met(missed) and not target.met(math.nan)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "mean(n_w) <= 0.5",
+            "n_w <= 0.5",
+            "p90(n_w) <= 0.5",
+            "p95(k_w) >= 5",
+            "p95(n_w) >= 0.5",
+            "p5(s_w) <= 20",
+        ),
+        *("p95(n_w) <= 1", "p95(n_w) <= 0", "p95(n_w) <= nan", "p5(s_w) >= inf", "p5(s_w) >= many"),
+        *("p95(n_w) <= 0.5; p5(s_w) >= 20", "p95(n_w, s_w) <= 0.5", "p95() <= 0.5"),
+    ],
+)
+def test_a_target_without_meaning_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--target has a wrong value.*STATISTIC"):
+        Target.parse(text)
+
+
+def rank(text: str, words: int, *, whole: bool = False, exact: bool = True, monotone: bool = True) -> int:
+    kind = {"estimator": "exact" if exact else "plain", "monotone": monotone}
+    target = Target.parse(text)
+    found = bounding_rank(target, searched(target, grid(words, words if whole else 2 * words, **kind)))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("words", [59, 100, 1000, 10_000])
+def test_a_sample_bounds_a_quantile_by_the_binomial_law(words: int) -> None:
+    upper = rank("p95(n_w) <= 0.5", words)
+    assert stats.binom.sf(upper - 1, words, 0.95) <= 0.05 < stats.binom.sf(upper - 2, words, 0.95)
+    each = 0.05 / LOOKS
+    # But for the words whose limits are too high, where runs are counted.
+    for text, exact, level in (
+        ("p50(s_w) >= 5", True, 0.5),
+        ("p50(s_eta) >= 5", False, 0.5 * (1.0 - each / 2)),
+    ):
+        lower = rank(text, words, exact=exact)
+        assert stats.binom.cdf(lower - 1, words, level) <= each < stats.binom.cdf(lower, words, level)
+    with_runs = rank("p95(n_w) <= 0.5", words, exact=False) if words > 59 else words
+    assert upper <= with_runs <= upper + 0.002 * words
+
+
+def test_all_words_are_no_sample_and_a_small_one_bounds_no_far_quantile() -> None:
+    for text, words, kind, expected in (
+        ("p95(n_w) <= 0.5", 100, {}, 95),
+        ("max(n_w) <= 0.5", 100, {}, 100),
+        ("max(n_w) <= 0.5", 100, {"exact": False}, 100),
+        ("max(n_w) <= 0.5", 100, {"exact": False, "monotone": False}, 100),
+        ("p50(n_w) <= 0.5", 9, {}, 5),
+        ("min(s_w) >= 5", 100, {"exact": False}, 1),
+        ("min(entropy) >= 5", 100, {"exact": False}, 1),
+    ):
+        assert rank(text, words, whole=True, **kind) == expected, (text, kind)
+    # Of 51 words at or above the median some upper limits are too low: up to 3 but for a chance of 5%.
+    allowed = rank("p50(n_w) <= 0.5", 100, whole=True, exact=False) - 50
+    assert stats.binom.sf(allowed, 51, 0.025) <= 0.05 < stats.binom.sf(allowed - 1, 51, 0.025)
+    for text, words in (("p95(n_w) <= 0.5", 58), ("max(n_w) <= 0.5", 10**6), ("min(s_w) >= 5", 10**6)):
+        with pytest.raises(ConfigError, match="words are too few"):
+            rank(text, words)
+
+
+# The confidence of the whole search
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        ("p95(n_w) <= 0.5", {}, 1),
+        ("p95(n_w) <= 0.5", {"monotone": False}, LOOKS),
+        ("p5(entropy) >= 2", {}, LOOKS),
+        ("p50(n_w) <= 0.5", {"vocabulary": 64, "estimator": "exact", "monotone": False}, 1),
+    ],
+)
+def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_shares_it(
+    text: str, changes: dict[str, Any], expected: int
+) -> None:
+    target, asked = Target.parse(text), grid(64, **{"vocabulary": 128} | changes)
+    assert looks(target, asked) == expected
+    assert 1.0 - searched(target, asked).confidence == pytest.approx(0.05 / expected)
+
+
+# The largest epsilon
+
+
+@pytest.mark.parametrize("epsilons", [[5.0], [0.01], [900.0], [1.0, 12.0, 300.0], [11.3], [11.4]])
+def test_the_largest_epsilon_has_three_digits(epsilons: list[float]) -> None:
+    tried = []
+
+    def meets(epsilon: float) -> bool:
+        tried.append(epsilon)
+        return epsilon <= 11.37
+
+    assert largest_epsilon(meets, epsilons) == (11.3, 11.4)
+    assert len(set(tried)) == len(tried) <= 22
+
+
+def test_a_search_ends_where_nothing_is_found() -> None:
+    """And epsilons that a mechanism refuses bound it."""
+    met, missed = largest_epsilon(lambda epsilon: False, [8.0])
+    assert met is None and missed is not None and 0.0 < missed < 1e-5
+    met, missed = largest_epsilon(lambda epsilon: True, [8.0])
+    assert missed is None and met is not None and 1e5 < met < math.inf
+
+    def meets(epsilon: float, limit: float) -> bool:
+        if epsilon <= 4.0:
+            raise ConfigError("The epsilon is too low")
+        return epsilon <= limit
+
+    for limit, found in ((4.5, 4.5), (4.001, None)):
+        assert largest_epsilon(lambda epsilon, most=limit: meets(epsilon, most), [9.0])[0] == found  # type: ignore[misc]
+
+
+def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release() -> None:
+    """Judged by its bound, not as measured."""
+    target = Target.parse("p50(n_w) <= 0.5")
+    found = tuned(target, grid(), lambda epsilon: (epsilon / 20.0, epsilon / 10.0), release_words=30)
+    tried = [own["epsilon"] for own in found.pop("tried")]
+    assert tried == sorted(tried) and {2.0, 40.0, 5.0, 5.01} <= set(tried)
+    assert found == {
+        "target": "p50(n_w) <= 0.5",
+        "confidence": 0.95,
+        "looks": 1,
+        "mechanism": "laplace",
+        "epsilon": 5.0,
+        "missed": 5.01,
+        "measured": 0.25,
+        "bound": 0.5,
+        "options": "--mechanism laplace --epsilon 5 --release-words 30",
+    }
+    none = tuned(target, grid(), lambda _: (1.0, 1.0), release_words=None)
+    assert none["epsilon"] is none["measured"] is none["bound"] is none["options"] is None
+    assert min(tried["epsilon"] for tried in none["tried"]) == none["missed"]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "weight"), [(11.3456789, 0.25), (0.1 + 0.2, 0.5), (1e22, 0.75), (10.0, 0.125)]
+)
+def test_the_options_have_all_digits_of_the_epsilon_that_was_measured(epsilon: float, weight: float) -> None:
+    """Rejects 11.3457 for 11.3456789: the release would be at an epsilon that nobody measured."""
+    asked: Grid = grid(mechanisms=(Mahalanobis(epsilon=epsilon, **{"lambda": weight}),))
+    met = Target.parse("p50(n_w) <= 0.5")
+    found = tuned(met, asked, lambda e: (0.1, float(e > epsilon)), release_words=None)
+    name, _, digits = found["options"].partition(" --epsilon ")
+    assert name == f"--mechanism mahalanobis:lambda={weight}"
+    assert found["epsilon"] == float(digits) == epsilon and not digits.endswith(".0")

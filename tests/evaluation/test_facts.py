@@ -12,9 +12,8 @@ import pytest
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.comparison import Comparison
-from dptext_spark.evaluation.facts import said
+from dptext_spark.evaluation.facts import page, said
 from dptext_spark.evaluation.measures import Risk
-from dptext_spark.evaluation.page import page
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.text import rendered
 from tests.helpers.evaluations import MET, UNMET, facts, thirds
@@ -94,8 +93,9 @@ def test_success_is_said_of_these_attackers_alone(found: Thirds) -> None:
     told = [text for text in described if "task" not in text]
     guide = Path(ROOT, "docs/guide/measuring.md").read_text()
     (section,) = (part for part in guide.split("\n## ") if part.startswith("What attackers get back"))
-    options = Path(ROOT, "conf/evaluate.toml").read_text()
-    told += [line for text in (section, options) for line in text.splitlines() if "task" not in line]
+    files = ("conf/evaluate.toml", "dptext_spark/report/evaluation.html")
+    options = [Path(ROOT, name).read_text() for name in files]
+    told += [line for text in (section, *options) for line in text.splitlines() if "task" not in line]
     assert all(STRONGER in text for text in accounts)
     for text in (*accounts, *told):
         assert not WIDE.search(text), text[:500]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration import Transitions
-from dptext_spark.calibration.grid import PRIORS, Grid
+from dptext_spark.calibration.estimators import PRIORS, Grid
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.worlds import among

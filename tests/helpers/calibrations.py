@@ -19,7 +19,6 @@ WEIGHTED = tuple(mechanism("mahalanobis:lambda=0.5", epsilon=e) for e in EPSILON
 TARGET = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "looks": 1, "mechanism": "laplace", "tried": []}
 MET = TARGET | {"epsilon": 3.25, "missed": 3.26, "measured": 0.48, "bound": 0.499}
 MET |= {"options": "--mechanism laplace --epsilon 3.25"}
-MATCH = {"n_w": "average", "other": {"mechanism": "tem", "epsilon": 7.0}, "value": 0.25}
 UNMET = TARGET | {"epsilon": None, "missed": 0.001, "measured": None, "bound": None, "options": None}
 
 
@@ -27,7 +26,7 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
     """Facts of mechanisms at ``EPSILONS``, with n_w of ``N_W``; all other numbers are between 0 and 1."""
     whole = len(embedding.words)
     grids = [grid(whole, mechanisms=own, confidence=0.9, runs=50) for own in several or (LAPLACE,)]
-    summary, words, examples = [], [], []
+    summary, words = [], []
     for one in grids:
         for epsilon, n_w in zip(EPSILONS, N_W, strict=True):
             key = {"mechanism": one.name, "epsilon": epsilon}
@@ -40,20 +39,13 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
                 summary.append(key | {"statistic": name} | row | ({"mean": 0.0} if name == "unseen" else {}))
             top = [{"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE]
             words.append(key | {"staying": 3, "top": top})
-            examples += [
-                key | {"word": word, "output": output, "count": 10.0 + place}
-                for word in HOSTILE[:2]
-                for place, output in enumerate(HOSTILE)
-            ]
     given: dict[str, Any] = {
-        "options": {"mechanism": several, "eta": 0.05, "embedding": "a bundle", "compare": None},
+        "options": {"mechanism": several, "eta": 0.05, "embedding": "a bundle"},
         "embedding": embedding_json(embedding),
         "versions": {"python": "3.11"},
         "summary": summary,
         "words": words,
-        "examples": examples,
         "target": [],
-        "matches": [],
     }
     given["options"] = {**given["options"], "mechanism": [one.name for one in grids]}
     return facts_of(grids, embedding, **given | changes)

@@ -8,17 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from dptext_spark.report import drawing
-
-MODULES = (drawing.PAGE, drawing.PICTURE)
-
 
 @contextmanager
 def without_drawing(*hidden: str) -> Iterator[None]:
     """Hide libraries, all unless some are named, as if the extra ``[report]`` were not installed."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in MODULES:
-            patch.delitem(sys.modules, module, raising=False)
-        for name in hidden or ("jinja2", "matplotlib.figure", "matplotlib.backends.backend_agg"):
+        for name in hidden or ("jinja2", "matplotlib"):
             patch.setitem(sys.modules, name, None)
         yield

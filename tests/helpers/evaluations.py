@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.comparison import Comparison, evaluate
+from dptext_spark.evaluation.comparison import Comparison, Target, evaluate
 from dptext_spark.evaluation.facts import facts_of
-from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
 

@@ -22,11 +22,10 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import poincare as job
-from dptext_spark.poincare import training
 from dptext_spark.poincare.pairs import filter_pairs, read_pairs
 from dptext_spark.text.policies import stop_words
 from tests.helpers.drawing import without_drawing
-from tests.helpers.tables import hashes, names
+from tests.helpers.tables import names
 
 ROOT = Path(__file__).parents[2]
 
@@ -204,7 +203,7 @@ def test_what_exists_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path
     with without_drawing():
         said = made(*run, "--overwrite", "--seed", 3)
     assert (
-        "\nWarning: the picture will not be drawn, as matplotlib is not installed. "
+        "\nWarning: the picture will not be drawn, as jinja2 is not installed. "
         "Run: pip install 'dptext-spark[report]'\n"
     ) in said
     assert names(tmp_path) == {"bundle", "bundle.report.json", "bundle.vec", "p.tsv"}
@@ -225,28 +224,3 @@ def test_faults_are_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
         "--seed has a wrong value. Allowed: a number, 0 or more. Got: -1.",
     )
     assert names(tmp_path) == {"p.tsv"}
-
-
-@pytest.mark.e2e
-def test_a_job_that_was_cut_off_goes_on_and_writes_the_same_bundle(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal")])
-    options = ["--pairs", pairs, "--min-links", 0, "--transitive-closure", "--epochs", 15, "--dimension", 4]
-    cut, whole, checkpoint = tmp_path / "cut" / "b", tmp_path / "whole" / "b", tmp_path / "state"
-    cut.parent.mkdir()
-    whole.parent.mkdir()
-    right = training._save
-
-    def save_and_stop(*state: Any) -> None:
-        right(*state)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "_save", save_and_stop)
-        assert dptext(*options, "--output", cut, "--checkpoint", checkpoint).exit_code != 0
-    assert names(cut.parent) == set() and names(checkpoint) == {training.CHECKPOINT}
-    made(*options, "--output", cut, "--checkpoint", checkpoint)
-    made(*options, "--output", whole)
-    assert hashes(cut) == hashes(whole)
-    assert Path(f"{cut}.vec").read_bytes() == Path(f"{whole}.vec").read_bytes()

@@ -79,8 +79,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (POINCARE + "nowhere.tsv", "The pairs nowhere.tsv cannot be read"),
         (POINCARE + "nowhere", "The pairs nowhere cannot be read"),
         (POINCARE + "{in} --output old", "The output exists"),
-        (AUDIT + "--report nowhere/audit.json", "The report nowhere/audit.json cannot be written"),
-        (AUDIT + "--report old", "The report old cannot be written"),
         (AUDIT + "--embedding nowhere", "This is no embedding bundle"),
         ("embedding nowhere.txt --output new", "nowhere.txt"),
         (f"embedding {GLOVE} --output {{ring}}", "The output exists"),

@@ -13,10 +13,10 @@ from typing import Any
 import matplotlib
 import pytest
 
-from dptext_spark.calibration.page import page as calibration_page
+from dptext_spark.calibration.facts import page as calibration_page
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.page import page as evaluation_page
+from dptext_spark.evaluation.facts import page as evaluation_page
 from dptext_spark.report import drawing
 from dptext_spark.report.page import _drawn, _look
 from tests.helpers import calibrations, evaluations
@@ -54,7 +54,7 @@ def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(
 
     And a wide table that a phone cuts off without a word, and one that a keyboard cannot scroll.
     """
-    data, _, page = pages[kind]
+    _, _, page = pages[kind]
     assert not re.search(r"https?:|//cdn|@import|url\(", page.source)
     assert not {"script", "link", "iframe", "object", "b"} & {tag for tag, _ in page.tags}
     for tag, attributes in page.tags:
@@ -68,13 +68,12 @@ def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(
     else:
         assert evaluations.SCRIPT in page.text
         assert "The release: dptext privatize --where '`id`' --epsilon 5" in page.text
-    ids = [section["id"] for section in data["sections"]]
-    assert ids == [a["id"] for a in page.attributes("h2")]
-    assert ids == [a["aria-labelledby"] for a in page.attributes("section")]
+    ids = [a["id"] for a in page.attributes("h2")]
+    assert len(ids) >= 4 and ids == [a["aria-labelledby"] for a in page.attributes("section")]
     assert len(page.attributes("h1")) == 1 and page.attributes("html") == [{"lang": "en"}]
     assert "prefers-color-scheme: dark" in page.source and "width=device-width" in page.source
     regions = [a for a in page.attributes("div") if a.get("class", "").startswith("scroll")]
-    assert len(regions) == len(page.attributes("table")) >= 5
+    assert len(regions) == len(page.attributes("table")) >= 4
     assert all(a["role"] == "region" and a["tabindex"] == "0" and a["aria-label"] for a in regions)
     wide = {a["aria-label"] for a in regions if "wide" in a["class"]}
     assert wide >= {"calibration": {"What an output reveals"}, "evaluation": {"Settings"}}[kind]
@@ -89,7 +88,7 @@ def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_by
     data, folder, page = pages[kind]
     files, images = sorted((folder / "plots").iterdir()), page.attributes("img")
     assert [f.stem for f in files] == FIGURES[kind]
-    assert len(images) == len(files) and all(re.search(r"\d", a["alt"]) for a in images)
+    assert len(images) == len(files) and all(a["alt"] for a in images)
     for file in files:
         content = file.read_bytes()
         width, height = struct.unpack(">II", content[16:24])
@@ -130,12 +129,9 @@ def test_the_page_of_an_evaluation_has_its_answer_first(
         assert text in labels
 
 
-def test_figures_say_where_a_curve_stays_differ_without_colour_and_grow_with_their_legend() -> None:
+def test_figures_differ_without_colour_and_grow_with_their_legend() -> None:
     """Rejects lines told apart by their colours alone, and curves that vanish where many are compared."""
-    flat = {"x": [1.0, 2.0], "p5": [0.0, 0.0], "p50": [0.001, 0.002], "p95": [1.0, 1.0]}
-    axes = {"x": {"name": "epsilon", "label": "Epsilon"}, "y": {"name": "N_w", "label": "N_w", "digits": 2}}
-    (said,) = _drawn({"kind": "percentiles", "curves": {"": flat}, "caption": "", **axes})["findings"]
-    assert said.startswith("Median N_w stays 0.00 from epsilon 1 to epsilon 2, where")
+    axes = {"x": {"label": "Epsilon"}, "y": {"label": "N_w"}}
     looks = [(str(look["color"]), str(look["ls"])) for look in map(_look, range(35))]
     assert len(set(looks)) == 35 and len({dash for _, dash in looks[:5]}) == 5
     line = {"marks": ["1", "2"], "x": [0.1, 0.5], "low": [0.1, 0.4], "high": [0.2, 0.6], "y": [0.2, 0.4]}
@@ -153,17 +149,14 @@ import sys
 sys.modules |= dict.fromkeys(("jinja2", "markupsafe", "matplotlib"))
 from dptext_spark.report import drawing
 from dptext_spark.jobs import calibrate, evaluate, poincare
-print(*map(drawing.missing_library, (drawing.PAGE, drawing.PICTURE)))
+print(drawing.missing_library())
 """
 
 
 def test_what_is_missing_is_named_and_jobs_load_without_it() -> None:
-    """Rejects a check of one library alone, one that takes its own fault for one, and an early import."""
-    both = (drawing.PAGE, drawing.PICTURE)
-    assert [*map(drawing.missing_library, both)] == ["", ""]
-    with without_drawing("matplotlib.figure"):
-        assert [*map(drawing.missing_library, both)] == ["matplotlib", "matplotlib"]
-    with pytest.raises(ModuleNotFoundError, match="dptext_spark"):
-        drawing.missing_library(drawing.PAGE + "s")
+    """Rejects a check of one library alone, and an early import."""
+    assert drawing.missing_library() == ""
+    with without_drawing("matplotlib"):
+        assert drawing.missing_library() == "matplotlib"
     printed = subprocess.check_output([sys.executable, "-c", BLOCKED], cwd=ROOT, text=True)
-    assert printed.split() == ["jinja2", "matplotlib"]
+    assert printed == "jinja2\n"

@@ -112,20 +112,29 @@ def test_a_byte_order_mark_is_no_fault(here: Path) -> None:
 
 # Names
 
+EMBEDDING: Final = ("source", "dimension", "geometry", "normalization", "fingerprint")
+
 
 def page(folder: Path) -> str:
     """A page that shows the name wherever one can stand."""
-    blocks = [
-        *(
-            NAME,
-            [NAME, {"code": NAME, "text": NAME}],
-            {"text": NAME, "style": "soft"},
-            {"facts": [(NAME, NAME), (NAME, [NAME])]},
-        ),
-        {"label": NAME, "head": [NAME], "rows": [[NAME], [{"word": NAME, "small": [NAME]}]]},
-    ]
-    section = {"id": "s", "title": NAME, "blocks": blocks}
-    write_page(folder, {"title": NAME, "lead": [NAME], "sections": [section]})
+    setting, top = {"mechanism": NAME, "epsilon": 1.0}, {"word": NAME, "n_w": 0.5}
+    facts = {
+        "mechanisms": [setting | {"estimator": "exact"}],
+        "summary": [],
+        "versions": {},
+        "confidence": 0.9,
+        "sample": 1,
+        "runs": 1,
+        "release_words": 1,
+        "embedding": {"words": 1} | dict.fromkeys(EMBEDDING, NAME),
+        "options": {NAME: NAME, "a list": [NAME]},
+        "target": [{"mechanism": NAME, "options": NAME}],
+        "words": [setting | {"staying": 0, "top": [top]}],
+        "guarantee": [{"of": NAME, "configured_epsilon": 1.0, "words": "It holds."}],
+    }
+    given = {"title": NAME, "facts": facts, "verdict": [NAME], "world": NAME, "remark": NAME}
+    given |= {"statistics": {}, "columns": [NAME], "plots": []}
+    write_page(folder, {"template": "calibration.html", **given})
     return re.sub(r"\n", "", (folder / "report.html").read_text(encoding="utf-8"))
 
 
@@ -155,7 +164,7 @@ FILES: Final = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism
         pytest.param(
             lambda _: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None), 3, 3, id="where results lie"
         ),
-        pytest.param(page, 18, 1, id="a page"),
+        pytest.param(page, 22, 1, id="a page"),
     ],
 )
 def test_a_name_is_printed_in_its_line(

@@ -14,7 +14,7 @@ from click.testing import Result
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark import Embedding, Exponential, Laplace, RowBudget, privatize
-from dptext_spark.accounting.composition import loss_beyond
+from dptext_spark.accounting.laws import loss_beyond
 from dptext_spark.jobs.privatize import open_release
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism

@@ -1,24 +1,17 @@
 """dptext vectors: Parquet in, projected noisy vectors out, and the projections that belong to them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
+from click.testing import CliRunner
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 from scipy import stats
 
 from dptext_spark.cli import main
 from dptext_spark.demo import QUERIES
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
 from dptext_spark.mechanisms.vectors import ProjectedVectors
@@ -30,18 +23,16 @@ from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 60
 FLOATS, DOUBLES = pa.list_(pa.float32()), pa.list_(pa.float64())
-Command = Callable[..., Result]
 
 
-def command(key_file: Path, place: Path) -> Command:
+def command(key_file, place):
     """``dptext vectors`` in this process, at epsilon 10 under the fixed key."""
 
-    def invoke(source: Path | str, *arguments: Any, output: Path | str = place) -> Result:
+    def invoke(source, *arguments, output=place):
         given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file]
         given += ["--name", LABEL, *arguments]
         return CliRunner().invoke(main, ["vectors", *map(str, given)])
@@ -50,16 +41,16 @@ def command(key_file: Path, place: Path) -> Command:
 
 
 @pytest.fixture
-def dptext(key_file: Path, tmp_path: Path) -> Command:
+def dptext(key_file, tmp_path):
     return command(key_file, tmp_path / "out")
 
 
-def done(result: Result) -> Result:
+def done(result):
     assert result.exit_code == 0, result.output
     return result
 
 
-def write_rows(folder: Path) -> Path:
+def write_rows(folder):
     """One file of 60 rows in 6 row groups: ids, the same vectors in both widths, texts of ring words."""
     vectors = np.random.default_rng(3).normal(size=(ROWS, 12)).astype(np.float32).tolist()
     columns = {
@@ -74,7 +65,7 @@ def write_rows(folder: Path) -> Path:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     return write_rows(tmp_path / "in")
 
 
@@ -82,9 +73,7 @@ ALL = ("--vector", "narrow", "--vector", "wide", "--text", "text", "--id", "id",
 
 
 @pytest.fixture(scope="module")
-def whole(
-    spark: SparkSession, ring: Embedding, key_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def whole(spark, ring, key_file, tmp_path_factory):
     """A folder with the table ``in`` and the release ``out`` of all its columns."""
     folder = tmp_path_factory.mktemp("whole")
     dptext = command(key_file, folder / "out")
@@ -92,20 +81,15 @@ def whole(
     return folder
 
 
-def kinds(output: Path) -> dict[str, pa.DataType]:
+def kinds(output):
     return {field.name: field.type for field in pq.read_schema(next(output.glob("part-*")))}
-
-
-# The whole path
 
 
 @pytest.mark.e2e
 @pytest.mark.statistical
-def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_path: Path) -> None:
-    """Averages anew, the matrix from the release: what is left is noise of the Gamma law.
-
-    False-alarm rate 10^-4 over keys; a Delta that is 10 % wrong either way is rejected.
-    """
+def test_the_demo_table_end_to_end(demo_bundle, dptext, tmp_path):
+    """Averages anew, the matrix from the release: what is left is noise of the Gamma law."""
+    # False-alarm rate 10^-4 over keys; a Delta that is 10 % wrong either way is rejected.
     arguments = ("--text", "text", "--embedding", demo_bundle.path, "--id", "id", "--keep", "intent")
     result = done(dptext(QUERIES, *arguments, "--keep", "id"))
     given, got = pq.read_table(QUERIES).to_pylist(), rows_of(tmp_path / "out")
@@ -146,7 +130,7 @@ def test_the_demo_table_end_to_end(demo_bundle: Embedding, dptext: Command, tmp_
         assert said in result.output
 
 
-def test_each_column_is_what_the_privatizer_gives_without_spark(ring: Embedding, whole: Path) -> None:
+def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
     got, source = rows_of(whole / "out"), pq.read_table(whole / "in")
     assert [set(row) for row in got] == [{"id", "narrow", "wide", "text"}] * ROWS
     assert kinds(whole / "out") == {"id": pa.int64(), "narrow": FLOATS, "wide": DOUBLES, "text": FLOATS}
@@ -168,9 +152,7 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring: Embedding,
     assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == expected
 
 
-def test_partitions_and_batches_do_not_matter(
-    dptext: Command, spark: SparkSession, ring: Embedding, whole: Path, tmp_path: Path
-) -> None:
+def test_partitions_and_batches_do_not_matter(dptext, spark, ring, whole, tmp_path):
     """The same rows in three files, another order, more partitions and batches of one row."""
     rows = pq.read_table(whole / "in").take(list(range(ROWS))[::-1])
     (tmp_path / "three").mkdir()
@@ -189,7 +171,7 @@ def test_partitions_and_batches_do_not_matter(
     assert (whole / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
-def test_without_a_key_file_every_run_has_other_noise(table: Path, tmp_path: Path) -> None:
+def test_without_a_key_file_every_run_has_other_noise(table, tmp_path):
     releases = []
     for name in ("one", "two"):
         given = {"input": str(table), "output": str(tmp_path / name), "epsilon": 10.0, "vector": ["narrow"]}
@@ -199,7 +181,7 @@ def test_without_a_key_file_every_run_has_other_noise(table: Path, tmp_path: Pat
     assert releases[0] != releases[1]
 
 
-def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(dptext, ring, table, tmp_path):
     before = hashes(tmp_path)
     arguments = (*ALL, "--embedding", ring.path, "--dry-run")
     result = done(dptext(table, *arguments))
@@ -215,7 +197,7 @@ def test_a_dry_run_writes_nothing(dptext: Command, ring: Embedding, table: Path,
     assert refused(dptext(table, *arguments, "--dimension", 3), "at most 2")
 
 
-def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_path: Path) -> None:
+def test_projections_are_part_of_the_release(dptext, table, tmp_path):
     arguments = ("--vector", "narrow", "--id", "id", "--dimension", 5)
     done(dptext(table, *arguments))
     first = hashes(tmp_path)
@@ -227,10 +209,7 @@ def test_projections_are_part_of_the_release(dptext: Command, table: Path, tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"in", *files}
 
 
-# Tables that cannot be used, and odd ones that can
-
-
-def test_a_hostile_table(dptext: Command, ring: Embedding, tmp_path: Path) -> None:
+def test_a_hostile_table(dptext, ring, tmp_path):
     texts = [
         *("w00", None, "", "unheardof", " \U0001f469\u200d\U0001f469 "),
         *("w01 " * 5000, "W02\u0301 w02", "e\x00e"),
@@ -253,7 +232,7 @@ def test_a_hostile_table(dptext: Command, ring: Embedding, tmp_path: Path) -> No
     assert (columns["v`1.x"]["released"], columns["v`1.x"]["null"]) == (7, 1)
 
 
-def test_vectors_that_cannot_be_released(dptext: Command, tmp_path: Path) -> None:
+def test_vectors_that_cannot_be_released(dptext, tmp_path):
     """Rejects a message that quotes a number, and an output that a failed run leaves."""
     for kind, rows, message in (
         (FLOATS, [[1.0, 2.0], [1.0]], "unequal lengths, or empty ones.*Got: v: 1 to 2"),
@@ -267,7 +246,7 @@ def test_vectors_that_cannot_be_released(dptext: Command, tmp_path: Path) -> Non
         assert {path.name for path in tmp_path.iterdir()} == {"in.parquet"}
 
 
-def test_tables_without_a_vector(dptext: Command, tmp_path: Path) -> None:
+def test_tables_without_a_vector(dptext, tmp_path):
     for name, nulls in (("no-rows", []), ("no-vectors", [None] * 3)):
         columns = {"v": pa.array(nulls, FLOATS), "w": pa.array([[1.0]] * len(nulls), DOUBLES)}
         source = write_table(tmp_path / name / "x.parquet", columns)
@@ -281,9 +260,7 @@ def test_tables_without_a_vector(dptext: Command, tmp_path: Path) -> None:
         assert report["columns"]["v"]["null"] == len(nulls)
 
 
-def test_columns_and_ids_that_cannot_be_used(
-    dptext: Command, ring: Embedding, ball: Embedding, table: Path, tmp_path: Path
-) -> None:
+def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path):
     twice = {"id": [1, 1, None], "v": pa.array([[1.0]] * 3, FLOATS), "s": [{"x": "w01"}] * 3}
     source = write_table(tmp_path / "twice.parquet", twice)
     schema = StructType([StructField("t", StringType()), StructField("v", ArrayType(FloatType()))])

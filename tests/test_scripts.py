@@ -79,14 +79,3 @@ def test_what_entries_start_and_jobs_and_options_that_scripts_give_exist():
     for file in [*(ROOT / "scripts/cluster").glob("*.py"), *(ROOT / "scripts/airflow").glob("*.py")]:
         given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", file.read_text())}
         assert given - known - OTHERS == set(), file.name
-
-
-def test_what_is_lost_is_seen():
-    """As when scripts/chaos named a script in the folder that it had left."""
-    moved = 'script = ROOT / "scripts" / "shuffled_release.py"\nscripts/setup dev\nconf/x.toml'
-    assert {*paths(moved)} == {"scripts/shuffled_release.py", "scripts/setup", "conf/x.toml"}
-    assert [*modules("python -m scripts.gone.faults", is_python=False)] == ["scripts.gone.faults"]
-    lost = [*modules("from tests.helpers.tables import lost", is_python=True)][-1]
-    assert lost == "tests.helpers.tables.lost"
-    assert not exists("scripts.gone.faults") and not exists(lost)
-    assert exists("dptext_spark.tables.columns.TableColumns")

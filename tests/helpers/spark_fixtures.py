@@ -26,11 +26,13 @@ Opened = Callable[..., Source]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that ``dptext`` starts on one machine, on two cores."""
+    """The session that ``dptext`` starts and jobs find, on two cores; what fails is not tried again."""
     with pytest.MonkeyPatch.context() as patch:
         settings = session_module._LOCAL_SETTINGS
-        patch.setitem(settings, "spark.master", "local[2,4]")
+        patch.setitem(settings, "spark.master", "local[2]")
         patch.setitem(settings, "spark.sql.shuffle.partitions", "2")
+        # Each call of a DataFrame's would ask the JVM six times where it stands.
+        patch.setitem(settings, "spark.python.sql.dataFrameDebugging.enabled", "false")
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         session = session_module.session("tests")
         patch.delenv("JAVA_TOOL_OPTIONS")

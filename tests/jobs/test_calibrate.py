@@ -297,22 +297,3 @@ def test_an_exact_law_is_compared_with_a_measured_one(ring, laplace, tmp_path):
     assert [match["other"]["epsilon"] for match in facts["matches"]] == [*EPSILONS, *EPSILONS]
     at = [match["epsilon"] for match in facts["matches"] if match["epsilon"]]
     assert at and all(1.0 <= epsilon <= 1000.0 for epsilon in at)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--estimator", "exact"], "does not serve"),
-        (["--compare", "nowhere"], "cannot be read"),
-        (["--release-words", "65"], "--release-words"),
-        (["--example", "w01", "--example", "absent"], "lacks words of --example"),
-        (["--target", "max(n_w) <= 0.5", "--words", "30"], "words are too few"),
-    ],
-)
-def test_options_that_do_not_suit_the_bundle_are_refused(ring, tmp_path, arguments, message):
-    given = ["--embedding", ring.path, "--mechanism", "laplace", "--epsilon", 5, *arguments]
-    given += ["--output", tmp_path / "out"]
-    result = CliRunner().invoke(main, ["calibrate", *map(str, given)])
-    assert result.exit_code == 2
-    assert message in result.output
-    assert not (tmp_path / "out").exists()

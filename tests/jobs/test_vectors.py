@@ -8,17 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
-from scipy import stats
 
 from dptext_spark.cli import main
-from dptext_spark.demo import QUERIES
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.text.joined import JoinedWords, vocabulary_forms
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
@@ -85,51 +82,6 @@ def kinds(output):
     return {field.name: field.type for field in pq.read_schema(next(output.glob("part-*")))}
 
 
-@pytest.mark.e2e
-@pytest.mark.statistical
-def test_the_demo_table_end_to_end(demo_bundle, dptext, tmp_path):
-    """Averages anew, the matrix from the release: what is left is noise of the Gamma law."""
-    # False-alarm rate 10^-4 over keys; a Delta that is 10 % wrong either way is rejected.
-    arguments = ("--text", "text", "--embedding", demo_bundle.path, "--id", "id", "--keep", "intent")
-    result = done(dptext(QUERIES, *arguments, "--keep", "id"))
-    given, got = pq.read_table(QUERIES).to_pylist(), rows_of(tmp_path / "out")
-    assert [row["id"] for row in got] == [row["id"] for row in given]
-    assert kinds(tmp_path / "out") == {"id": pa.int64(), "intent": pa.string(), "text": FLOATS}
-
-    (projection,) = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
-    matrix, grid = np.array(projection["matrix"]), projection["grid"]
-    assert projection["columns"] == ["text"]
-    assert matrix.shape == (projection["dimension"], projection["input_dimension"]) == (46, 50)
-    released = np.array([row["text"] for row in got])
-    steps = released / grid
-    assert (steps == np.rint(steps)).all() and np.abs(steps).max() < 2**23
-    index = {word: row for row, word in enumerate(demo_bundle.words.to_pylist())}
-    cut = JoinedWords.of(demo_bundle.words)
-    texts = [[form for word in cut(row["text"]) for form in vocabulary_forms(word)[1::2]] for row in given]
-    known = [[index[form] for form in forms if form in index] for forms in texts]
-    averages = np.array([demo_bundle.vectors[rows].mean(axis=0, dtype=np.float64) for rows in known])
-    radii = np.linalg.norm(released - averages @ matrix.T, axis=1)
-    largest = np.linalg.norm(matrix, ord=2)
-    real, *mutants = (
-        float(stats.kstest(radii, stats.gamma(46, scale=wrong * largest / 10).cdf).pvalue)
-        for wrong in (1.0, 0.9, 1.1)
-    )
-    assert real > 1e-4 and max(mutants) < 1e-6, (real, mutants)
-
-    report = json.loads((tmp_path / "out.private" / "report.json").read_text())
-    words, found = sum(len(cut(row["text"])) for row in given), sum(map(len, known))
-    counts = {"released": len(given), "null": 0, "wordless": sum(not rows for rows in known)}
-    counts |= {"known": found, "unknown": words - found}
-    assert report["columns"]["text"] == {"input_dimension": 50, "dimension": 46, **counts}
-    (guarantee,) = report["guarantees"]
-    assert (guarantee["epsilon"], guarantee["delta"], guarantee["columns"]) == (10.0, 0.0, ["text"])
-    assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == demo_bundle.fingerprint
-    assert (report["rows"], report["options"]["key"]) == (2002, "file")
-    assert "d / l" in guarantee["words"]
-    for said in ("words unknown", "Rows: 2,002", "out.projection.json", "without protection: intent"):
-        assert said in result.output
-
-
 def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
     got, source = rows_of(whole / "out"), pq.read_table(whole / "in")
     assert [set(row) for row in got] == [{"id", "narrow", "wide", "text"}] * ROWS
@@ -146,7 +98,9 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
 
     projections = json.loads((whole / "out.projection.json").read_text())["projections"]
     assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"]]
-    assert {p["seed"] for p in projections} == {7}
+    for described, length in zip(projections, (12, 2), strict=True):
+        expected = ProjectedVectors(epsilon=10.0, seed=7).of_length(length).to_json()
+        assert {name: described[name] for name in expected} == expected
     guarantees = json.loads((whole / "out.private" / "report.json").read_text())["guarantees"]
     expected = [(["narrow", "wide"], False), (["text"], True)]
     assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == expected
@@ -217,7 +171,9 @@ def test_a_hostile_table(dptext, ring, tmp_path):
     vectors = [None if i == 3 else [float(i), 1e-300, -0.0] for i in range(len(texts))]
     columns = {"text": texts, "v`1.x": pa.array(vectors, DOUBLES), "secret": ["s"] * len(texts)}
     source = write_table(tmp_path / "in.parquet", columns)
-    done(dptext(source, "--text", "text", "--vector", "v`1.x", "--embedding", ring.path))
+    result = done(dptext(source, "--text", "text", "--vector", "v`1.x", "--embedding", ring.path))
+    for said in ("words unknown", "Rows: 8", "out.projection.json"):
+        assert said in result.output
     rows = rows_of(tmp_path / "out")
     assert [set(row) for row in rows] == [{"text", "v`1.x"}] * len(texts)
     for column, given, length in (("text", texts, 2), ("v`1.x", vectors, 3)):

@@ -179,17 +179,6 @@ def test_bounds_of_distances_accept_what_distances_accept(metric):
     assert accepts_exactly(metric)
 
 
-def test_both_bounds_need_their_slack(demo_bundle, monkeypatch):
-    """Crowded words and uniforms next to weights do test it."""
-    crowded = offset_metric()
-    words, near = np.arange(crowded.words), screening(crowded, 400)
-    radii = np.full(crowded.words, np.median(near.between(np.zeros(400, dtype=np.int64), np.arange(400))))
-    complete = sum(len(rows) for rows, _ in near(words, radii))
-    monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
-    assert sum(len(rows) for rows, _ in near(words, radii)) < complete
-    assert not accepts_exactly(EuclideanMetric(vectors=demo_bundle.vectors))
-
-
 def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):
     """Counted by all distances: rejects radii that forget how many words there are, or the truncation."""
     # Where nothing else pays all words are listed; without a listed word nothing bounds rejections.

@@ -5,7 +5,6 @@ import sys
 from functools import reduce
 from types import SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
@@ -155,21 +154,6 @@ def released(out):
     return {row["id"]: tuple(row[name] for name in COLUMNS) for row in out.collect()}
 
 
-def drawn(seed):
-    """Mutant: ordinary random draws, or a generator that every partition seeds anew."""
-    vocabulary = np.array(RING_WORDS)
-
-    def draw(batches):
-        rng = np.random.default_rng(seed)
-        for batch in batches:
-            rows = [" ".join(rng.choice(vocabulary, len(t.split()))) for t in batch["text"].to_pylist()]
-            columns = [batch["id"], pa.array(rows, pa.string()), *batch.columns[2:]]
-            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-    kind = "id long, text string, note string, words array<string>"
-    return lambda df: df.select("id", *COLUMNS).mapInArrow(draw, kind)
-
-
 def cached_after_a_count(sanitize, df):
     out = sanitize(df).cache()
     try:
@@ -220,15 +204,6 @@ def test_the_words_are_the_sanitizers_however_spark_computes_them(frame, ring, v
     ids = list(range(100, 100 + ROWS))
     released = [reference(ring, ids, values[name], name) for name in COLUMNS]
     assert found == {row: tuple(each[row] for each in released) for row in ids}
-
-
-@pytest.mark.parametrize(
-    ("way", "seed"),
-    [("joined with itself", None), ("filter on the output", None), ("7 partitions in batches of 10,000", 7)],
-)
-def test_the_ways_catch_ordinary_generators(frame, way, seed):
-    with pytest.raises(AssertionError):
-        assert WAYS[way](drawn(seed), frame) == released(drawn(seed)(frame))
 
 
 def test_a_fresh_key_is_another_for_each_call(frame, ring):

@@ -32,7 +32,8 @@ def written(folder, row_group=ROWS, **more):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Makes tasks so short that these tables have many."""
+    """Makes tasks so short that these tables have six, three for each core."""
+    monkeypatch.setattr(partitioning, "_TASKS_OF_CORE", 3)
     return lambda: monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
 
 

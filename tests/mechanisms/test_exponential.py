@@ -152,8 +152,8 @@ def test_screening_loses_no_near_word(metric):
     assert not screening(nothing, 2).to_rows(np.arange(3), np.arange(2)).any()
 
 
-def accepts_exactly(metric):
-    """Say whether uniforms next to the weights of pairs are told right, by exact distances."""
+def test_bounds_of_distances_accept_what_distances_accept(metric):
+    """Uniforms next to the weights of pairs are judged right, by exact distances."""
     near = screening(metric, metric.words)
     pairs = np.random.default_rng(8).integers(0, metric.words, (2000, 2))
     words, rows = pairs[pairs[:, 0] != pairs[:, 1]].T
@@ -171,12 +171,7 @@ def accepts_exactly(metric):
     for uniforms[:, 2] in (weights, np.nextafter(weights, 0.0)):
         drawn.append(choice.round(empty, np.arange(count), words, uniforms))
     rejected = np.where(radii < choice.truncate, -1, rows)  # what is all alike is accepted
-    return bool((drawn[0] == rejected).all() and (drawn[1] == rows).all())
-
-
-def test_bounds_of_distances_accept_what_distances_accept(metric):
-    """Uniforms at weights to the last bit."""
-    assert accepts_exactly(metric)
+    assert (drawn[0] == rejected).all() and (drawn[1] == rows).all()
 
 
 def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):

@@ -129,7 +129,7 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
     # A kill before that leaves the files of finished tasks as well, which the next commit would add.
     left = tmp_path / "out" / "_temporary" / "0" / "task_20260101000000_0000_m_000000"
     left.mkdir(parents=True)
-    for file in (tmp_path / "out").rglob("*.parquet"):
+    for file in [*(tmp_path / "out").rglob("*.parquet")]:
         shutil.copy(file, left)
     assert grow(keep=["id", "dt"]).facts["added_rows"] == 12
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))

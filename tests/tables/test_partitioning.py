@@ -164,12 +164,6 @@ def test_words_and_rows_have_their_cost(spark, tmp_path):
 CANARY = f"canary{secrets.token_hex(16)}"
 
 
-def shuffled(folder, start=0.0):
-    """What lies in the files of shuffles below a folder that were written since ``start``."""
-    files = folder.rglob("blockmgr-*/*/*shuffle_*.data*")
-    return [file.read_bytes() for file in files if file.stat().st_mtime >= start]
-
-
 def test_rows_that_are_shuffled_are_encrypted(spark, tmp_path):
     """Rejects a session of ours without the setting."""
     start = time.time() - 1.0
@@ -177,10 +171,9 @@ def test_rows_that_are_shuffled_are_encrypted(spark, tmp_path):
     frame = spark.read.parquet(str(tmp_path / "in.parquet"))
     spread = Partitioning(word=1e12, words=lambda: 1.0).spread(frame, F.col("id"))
     assert {row["text"] for row in spread.collect()} == {f"{CANARY} a", f"{CANARY} b"}
-    jvm = spark._jvm
-    folder = spark.sparkContext.getConf().get(
-        "spark.local.dir", jvm.java.lang.System.getProperty("java.io.tmpdir")
-    )
-    found = shuffled(Path(str(folder)), start)
+    temporary = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")
+    folder = Path(str(spark.sparkContext.getConf().get("spark.local.dir", temporary)))
+    files = folder.rglob("blockmgr-*/*/*shuffle_*.data*")
+    found = [file.read_bytes() for file in files if file.stat().st_mtime >= start]
     assert any(found)
     assert not any(CANARY.encode() in content for content in found)

@@ -15,13 +15,17 @@ from tests.helpers.bundles import glove
 pytest_plugins = ["tests.helpers.spark_fixtures"]
 
 SESSIONS = {
+    "tests/situations/test_terminal.py::test_our_line": "processes",
+    "tests/spark/test_connect.py": "processes",
+    "tests/spark/test_processes.py": "processes",
+    "tests/test_documents.py::test_the_first_commands": "processes",
     "tests/tables/": "tables",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",
     "tests/situations/": "tables",
     "tests/test_documents.py": "jobs",
 }
-"""Where tests with Spark are, and the group whose one session they share."""
+"""Where tests with Spark are, and the group whose one session they share; processes have their own."""
 
 
 class BySession(LoadScopeScheduling):

@@ -29,7 +29,8 @@ from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables import table as tables
-from tests.helpers.tables import write_key, write_table
+from tests.helpers.cluster import write_key
+from tests.helpers.tables import write_table
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +107,7 @@ def test_a_bundle_with_a_flipped_bit(dptext, line, tmp_path, name):
 
 def test_a_key_file_that_others_can_read(dptext, tmp_path):
     """Rejects a message that quotes the key, and one that lacks what else is wrong."""
-    path = write_key(tmp_path / "key")
+    path = write_key(tmp_path / "key", KEY.secret)
     given = ("--key-file", path, "--name", "s")
     assert isinstance(dptext(*given).exception, SparkStartedError)
     path.chmod(0o644)

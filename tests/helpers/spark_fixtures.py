@@ -18,8 +18,8 @@ from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.source import Source, own_session
 from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
-from tests.helpers.cluster import QUICK_JAVA
-from tests.helpers.tables import RING_WORDS, texts, write_key, write_table
+from tests.helpers.cluster import QUICK_JAVA, write_key
+from tests.helpers.tables import RING_WORDS, texts, write_table
 
 Opened = Callable[..., Source]
 
@@ -51,7 +51,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key file with the fixed key of the tests."""
-    return write_key(tmp_path_factory.mktemp("key") / "key")
+    return write_key(tmp_path_factory.mktemp("key") / "key", worlds.KEY.secret)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.formats import files
 from dptext_spark.tables.incremental import Checkpoint
-from tests.helpers.tables import hashes, run_table, texts, write_key, write_table
+from tests.helpers.cluster import write_key
+from tests.helpers.tables import hashes, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

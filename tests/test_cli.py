@@ -118,16 +118,6 @@ def test_a_key_file_that_others_can_read(dptext, tmp_path):
     assert refused(both, "2 things are wrong", "open to other users", "no embedding")
 
 
-def test_a_failed_job_has_exit_code_1(dptext, monkeypatch):
-    def fail(app, **_):
-        raise JobError("The cluster is gone")
-
-    monkeypatch.setattr(tables, "session", fail)
-    result = dptext()
-    said = "Loading libraries ...\nOpening the embedding ...\ndptext privatize: The cluster is gone.\n"
-    assert (result.exit_code, result.output) == (1, said)
-
-
 @pytest.fixture
 def chosen(monkeypatch):
     """The options that reach the job."""

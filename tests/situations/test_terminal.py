@@ -185,7 +185,7 @@ def test_a_line_comes_before_libraries_are_loaded(line, monkeypatch):
 
     monkeypatch.setattr(cli, "import_module", load)
     failed = "dptext privatize: They are not loaded.\n"
-    assert run().stderr == f"Loading libraries ...\n{failed}"
+    assert (run().exit_code, run().stderr) == (1, f"Loading libraries ...\n{failed}")
     assert run("--quiet").stderr == failed
 
 

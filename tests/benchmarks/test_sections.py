@@ -11,7 +11,26 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.benchmarks.__main__ import SECTIONS
-from tests.helpers.made_embeddings import made_embeddings, tried
+from tests.helpers.tables import ROOT
+from tests.helpers.worlds import uneven, words
+
+SHAPES = {"glove_840b_300d_33k": (3_000, 40), "glove_6b_50d": (12_000, 50)}
+
+
+def made_embeddings(folder):
+    """Write embeddings of ``SHAPES`` where the benchmarks look for the real ones."""
+    for name, (count, dimension) in SHAPES.items():
+        (folder / name).mkdir(parents=True)
+        np.save(folder / name / "vectors.npy", uneven(count, dimension).astype(np.float16))
+        (folder / name / "vocab.txt").write_text("".join(f"{word}\n" for word in words(count)))
+    return folder
+
+
+def tried(section, data, *options):
+    """Run a section of the benchmarks as small as it can be; give what it prints."""
+    command = [sys.executable, "-m", f"scripts.benchmarks.{section}", "--data", str(data), "--small"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

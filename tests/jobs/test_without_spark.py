@@ -67,7 +67,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
         (CALIBRATE + "--estimator exact", "does not serve"),
-        (CALIBRATE + "--compare nowhere", "cannot be read"),
         (CALIBRATE + "--release-words 65", "--release-words"),
         (CALIBRATE + "--example w01 --example absent", "lacks words of --example"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),

@@ -170,6 +170,7 @@ def test_rows_that_are_shuffled_are_encrypted(spark, tmp_path):
     write_table(tmp_path / "in.parquet", {"id": [*"ab"], "text": [f"{CANARY} {row}" for row in "ab"]})
     frame = spark.read.parquet(str(tmp_path / "in.parquet"))
     spread = Partitioning(word=1e12, words=lambda: 1.0).spread(frame, F.col("id"))
+    assert spread.rdd.getNumPartitions() > 1  # shuffled, which it is not in a session that is not encrypted
     assert {row["text"] for row in spread.collect()} == {f"{CANARY} a", f"{CANARY} b"}
     temporary = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")
     folder = Path(str(spark.sparkContext.getConf().get("spark.local.dir", temporary)))

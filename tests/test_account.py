@@ -1,28 +1,23 @@
 """dptext account: upper bounds on what outputs reveal."""
 
-from __future__ import annotations
-
 import json
 import re
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from dptext_spark.cli import main
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 
 
-def account(bundle: Embedding, arguments: str) -> Result:
+def account(bundle, arguments):
     given = f"account --embedding {bundle.path} --mechanism laplace {arguments}"
     return CliRunner().invoke(main, given.split())
 
 
-def test_a_bundle(demo_bundle: Embedding) -> None:
-    """The guarantee's own numbers; rejects a table that mixes epsilons, words, distances or deltas up.
-
-    Also rejects a number that is shown below its bound, and a verdict about the wrong settings.
-    """
+def test_a_bundle(demo_bundle):
+    """The guarantee's own numbers; rejects a table that mixes epsilons, words, distances or deltas up."""
+    # Also rejects a number that is shown below its bound, and a verdict about the wrong settings.
     given = "--epsilon 4 5 --words 1 7 --deltas 1e-6 0.01"
     result = account(demo_bundle, given)
     assert result.exit_code == 0, result.output
@@ -56,7 +51,7 @@ def test_a_bundle(demo_bundle: Embedding) -> None:
         ("90", 1, "no setting keeps the odds below a factor of 10^6"),
     ],
 )
-def test_the_verdict(demo_bundle: Embedding, epsilons: str, distance: int, verdict: str) -> None:
+def test_the_verdict(demo_bundle, epsilons, distance, verdict):
     result = account(demo_bundle, f"--epsilon {epsilons} --distance {distance} --words 1")
     assert result.exit_code == 0, result.output
     last = result.output.splitlines()[-1]
@@ -72,6 +67,6 @@ def test_the_verdict(demo_bundle: Embedding, epsilons: str, distance: int, verdi
         ("--epsilon 5 --distance 0", 2, "--distance has a wrong value"),
     ],
 )
-def test_what_is_refused(demo_bundle: Embedding, arguments: str, code: int, message: str) -> None:
+def test_what_is_refused(demo_bundle, arguments, code, message):
     result = account(demo_bundle, arguments)
     assert (result.exit_code, message in result.output) == (code, True), result.output

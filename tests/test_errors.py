@@ -1,21 +1,19 @@
 """Errors: several checks at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from dptext_spark.errors import BundleError, ConfigError, all_of
 
 
-def test_all_of_runs_every_check() -> None:
+def test_all_of_runs_every_check():
     assert all_of(lambda: 1, lambda: "two") == [1, "two"]
     seen = []
 
-    def fail() -> None:
+    def fail():
         seen.append(1)
         raise BundleError("Broken")
 
-    def other() -> None:
+    def other():
         raise BundleError("Another")
 
     with pytest.raises(BundleError, match="Broken"):

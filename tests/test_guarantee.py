@@ -1,7 +1,5 @@
 """Bounds as they are printed: never below themselves. And the binomial ones, as they are computed."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -13,7 +11,6 @@ from scipy import stats
 
 from dptext_spark.accounting.laws import SphericalLaplace, loss_beyond
 from dptext_spark.calibration.statistics import lower_limit, upper_limit
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import WEAK_LOSS, factor, rounded_up
 from dptext_spark.mechanisms import Laplace
 from tests.helpers import worlds
@@ -22,14 +19,14 @@ BOUNDS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 
 
 @given(BOUNDS, st.integers(1, 6))
-def test_a_printed_bound_is_never_below_itself(bound: float, digits: int) -> None:
+def test_a_printed_bound_is_never_below_itself(bound, digits):
     """Rejects rounding to the nearest."""
     printed, exact = Fraction(rounded_up(bound, digits)), Fraction(repr(bound))
     assert exact <= printed <= exact * (1 + Fraction(10) ** (1 - digits))
 
 
 @given(st.floats(min_value=0.0, max_value=1e6))
-def test_a_printed_factor_is_never_below_itself(loss: float) -> None:
+def test_a_printed_factor_is_never_below_itself(loss):
     """Rejects e^12.5 for e^12.53."""
     printed = factor(loss).replace(",", "")
     if loss < WEAK_LOSS:
@@ -38,7 +35,7 @@ def test_a_printed_factor_is_never_below_itself(loss: float) -> None:
         assert loss <= float(printed.removeprefix("e^")) <= 1.01 * loss
 
 
-def test_bounds_and_factors_are_printed_so_that_a_person_can_feel_them() -> None:
+def test_bounds_and_factors_are_printed_so_that_a_person_can_feel_them():
     bounds = {0.0: "0", 10.0: "10", 0.1: "0.1", 2.001: "2.01", 12.5301: "12.6", 99999.5: "100000"}
     bounds |= {1e-7: "1e-7", 5e-324: "5e-324", 1.2345e300: "1.24e+300"}
     assert {bound: rounded_up(bound) for bound in bounds} == bounds
@@ -47,22 +44,19 @@ def test_bounds_and_factors_are_printed_so_that_a_person_can_feel_them() -> None
 
 
 @pytest.mark.parametrize(("hits", "runs"), [(0, 10), (10, 10), (3, 10), (412, 20_000), (19_999, 20_000)])
-def test_binomial_bounds_are_those_of_clopper_and_pearson(hits: int, runs: int) -> None:
+def test_binomial_bounds_are_those_of_clopper_and_pearson(hits, runs):
     exact = stats.binomtest(hits, runs).proportion_ci(0.998, method="exact")
     found = [float(limit(hits, runs, 0.001)) for limit in (lower_limit, upper_limit)]
     assert found == pytest.approx([exact.low, exact.high], rel=1e-9)
 
 
-# Losses but for a small probability
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def world(tmp_path_factory):
     points = np.random.default_rng(4).normal(size=(120, 20))
     return worlds.build(tmp_path_factory.mktemp("guarantee"), points)
 
 
-def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
+def test_losses_are_stated_for_words_and_rows(world):
     guarantee = Laplace(epsilon=4.0).guarantee(world)
     far, law = guarantee.distances, SphericalLaplace(dimension=20, epsilon=4.0)
     losses = {loss["from"]: loss for loss in guarantee.losses()}
@@ -90,6 +84,6 @@ def test_losses_are_stated_for_words_and_rows(world: Embedding) -> None:
     ("epsilon", "said", "unsaid"),
     [(1000.0, "too weak", "at best"), (3.6, "at best", "too weak"), (1.0, "factor", "too weak")],
 )
-def test_a_weak_bound_is_called_weak(world: Embedding, epsilon: float, said: str, unsaid: str) -> None:
+def test_a_weak_bound_is_called_weak(world, epsilon, said, unsaid):
     described = Laplace(epsilon=epsilon).guarantee(world).describe()
     assert said in described and unsaid not in described

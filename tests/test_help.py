@@ -1,14 +1,10 @@
 """The help: the example first, every option once in one line; examples that run; completion."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -21,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 command = pytest.mark.parametrize("name", COMMANDS)
 
 
-def sections(job: click.Command, asked: str = "--help-all") -> dict[str, list[str]]:
+def sections(job, asked="--help-all"):
     """The options under each heading of a help, as they stand there, a wrapped line as one of its own."""
     result = CliRunner().invoke(job, [asked], terminal_width=110)
     blocks = re.findall(r"^(\w[^\n]*):\n((?:  +[^\n]*\n?)+)", result.output, re.MULTILINE)
@@ -30,12 +26,12 @@ def sections(job: click.Command, asked: str = "--help-all") -> dict[str, list[st
     }
 
 
-def name_of(line: str) -> str:
+def name_of(line):
     return re.sub(r"^(-\w, )", "", line).split(" ")[0].strip("[]").removeprefix("--").lower()
 
 
 @command
-def test_every_option_is_in_one_group_and_one_line(name: str) -> None:
+def test_every_option_is_in_one_group_and_one_line(name):
     """Rejects a central list that lacks a new option, a group "Options", and a description of two lines."""
     model, found = COMMANDS[name], sections(main.commands[name])
     names = Counter(name_of(line) for lines in found.values() for line in lines)
@@ -47,7 +43,7 @@ def test_every_option_is_in_one_group_and_one_line(name: str) -> None:
 
 
 @command
-def test_the_first_help_is_short(name: str) -> None:
+def test_the_first_help_is_short(name):
     """What must be given and what most need: rejects a wall of 40 options, and one left out."""
     found = sections(main.commands[name], "--help")
     names = [name_of(line) for lines in found.values() for line in lines]
@@ -57,7 +53,7 @@ def test_the_first_help_is_short(name: str) -> None:
     assert all(line.startswith(("-", "[")) or line.split(" ")[0].isupper() for line in lines)
 
 
-def test_commands_are_listed_whole_and_in_the_order_of_use() -> None:
+def test_commands_are_listed_whole_and_in_the_order_of_use():
     """Rejects a description that is cut off, and the alphabet."""
     shown = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output.partition("Commands:\n")[2]
     names, said = zip(*(line.split(maxsplit=1) for line in shown.splitlines()), strict=True)
@@ -78,9 +74,7 @@ def test_commands_are_listed_whole_and_in_the_order_of_use() -> None:
         ({"ge": 0, "lt": 2**63}, "[0 or more]"),
     ],
 )
-def test_a_new_option_stands_under_its_heading_with_its_bounds(
-    bounds: dict[str, Any], shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_option_stands_under_its_heading_with_its_bounds(bounds, shown, monkeypatch):
     monkeypatch.setattr(options_module, "COMMANDS", {})
 
     class Base(Options):
@@ -112,11 +106,11 @@ def test_a_new_option_stands_under_its_heading_with_its_bounds(
 
 
 @command
-def test_the_example_of_the_help_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_help_is_right(name, monkeypatch):
     """It comes first; rejects an example with an option that is gone, or without one that must be given."""
-    reached: list[Options] = []
+    reached = []
 
-    def keep(options: Options) -> None:
+    def keep(options):
         reached.append(options)
         raise JobError("Not run")
 
@@ -129,7 +123,7 @@ def test_the_example_of_the_help_is_right(name: str, monkeypatch: pytest.MonkeyP
 
 
 @command
-def test_the_file_of_options_has_each_under_its_help(name: str) -> None:
+def test_the_file_of_options_has_each_under_its_help(name):
     """Rejects an option without an example, one that is gone, and a description of old."""
     first, *blocks = (ROOT / "conf" / f"{name}.toml").read_text(encoding="utf-8").split("\n\n")
     assert first.startswith(f"# dptext {name} ")
@@ -149,7 +143,7 @@ def test_the_file_of_options_has_each_under_its_help(name: str) -> None:
         ("dptext embedding glo", ["file,glo"]),
     ],
 )
-def test_shells_complete_options_and_paths(line: str, completed: list[str]) -> None:
+def test_shells_complete_options_and_paths(line, completed):
     variables = {
         "_DPTEXT_COMPLETE": "bash_complete",
         "COMP_WORDS": line,

@@ -1,50 +1,44 @@
 """The package as a whole: docstrings, and nothing that nobody uses."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Final
+from types import FunctionType
 
 import dptext_spark
 
-PACKAGE: Final = Path(dptext_spark.__file__).parent
-ROOT: Final = PACKAGE.parent
-TREES: Final = {
+PACKAGE = Path(dptext_spark.__file__).parent
+ROOT = PACKAGE.parent
+TREES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
     for folder in ("dptext_spark", "jobs", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
-MODULES: Final = [name for name in TREES if name.startswith("dptext_spark/")]
+MODULES = [name for name in TREES if name.startswith("dptext_spark/")]
 
-UNUSED: Final = {
+UNUSED = {
     "demo_command": "click calls it",
     "MAMMALS": "data of a recipe in the documents, which name the file; for tests and scripts",
     "Metric.to_all": "for scripts, and what tests hold nearest() against",
 }
 """Public names that the package itself need not mention."""
 
-Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
-
-def loaded(name: str) -> ModuleType:
+def loaded(name):
     return importlib.import_module(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
 
 
-def is_inherited(kind: type, name: str) -> bool:
+def is_inherited(kind, name):
     """Whether a method overrides one of a library, which says what it does."""
     bases = (base for base in kind.__mro__ if not base.__module__.startswith("dptext_spark"))
     return any(name in vars(base) for base in bases)
 
 
-def undocumented(module: ModuleType) -> Iterator[str]:
+def undocumented(module):
     """Public classes, functions and methods without a docstring, their own or that of what they override."""
     if not module.__doc__:
         yield module.__name__
@@ -64,11 +58,11 @@ def undocumented(module: ModuleType) -> Iterator[str]:
             )
 
 
-def test_what_is_public_has_a_docstring() -> None:
+def test_what_is_public_has_a_docstring():
     assert {name: missing for name in MODULES if (missing := [*undocumented(loaded(name))])} == {}
 
 
-def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
+def defined(body):
     """Names that a module or a class defines, but for the fields of a class."""
     for node in body:
         match node:
@@ -82,7 +76,7 @@ def defined(body: list[ast.stmt]) -> Iterator[tuple[str, Definition]]:
                 yield name, node
 
 
-def mentioned(tree: ast.AST) -> Counter[str]:
+def mentioned(tree):
     """How often each name is loaded, or looked up as an attribute."""
     return Counter(
         node.attr if isinstance(node, ast.Attribute) else node.id
@@ -91,12 +85,12 @@ def mentioned(tree: ast.AST) -> Counter[str]:
     )
 
 
-def registers_itself(node: Definition) -> bool:
+def registers_itself(node):
     """Whether it is a class with a ``name``, by which options find mechanisms, policies and searches."""
     return isinstance(node, ast.ClassDef) and "name" in dict(defined(node.body))
 
 
-def test_nothing_public_is_unused() -> None:
+def test_nothing_public_is_unused():
     """Rejects code that only tests or scripts use, or its own recursion."""
     trees = {name: tree for name, tree in TREES.items() if not name.startswith("tests/")}
     uses = sum((mentioned(tree) for tree in trees.values()), Counter[str]())
@@ -122,7 +116,7 @@ def test_nothing_public_is_unused() -> None:
     assert unused == UNUSED.keys()
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
+def imports(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -130,7 +124,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield node.module
 
 
-def test_no_test_imports_a_script() -> None:
+def test_no_test_imports_a_script():
     """Rejects tests of the package that need an experiment's insides; what both need is in tests/helpers."""
     tests = {name: list(imports(tree)) for name, tree in TREES.items() if name.startswith("tests/")}
     wrong = {name for name, modules in tests.items() if any(re.match(r"scripts\b", m) for m in modules)}

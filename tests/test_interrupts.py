@@ -1,13 +1,10 @@
 """Signals as one exception: raised once, where nothing stays half done, and not lost."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
+def signals_as_before():
     """What nohup made this process ignore is heard here."""
     before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
     for number, old in before.items():
@@ -30,17 +27,14 @@ def signals_as_before() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def interrupted(work: Callable[[], object]) -> Interrupted:
+def interrupted(work):
     """What comes out of work to which a signal comes."""
     with pytest.raises(Interrupted) as caught, handled():
         work()
     return caught.value
 
 
-Steps = list[object]
-
-
-def is_cleaned_up(steps: Steps) -> None:
+def is_cleaned_up(steps):
     ends_first(lambda number: (signal.raise_signal(signal.SIGHUP), steps.append(number)))
     try:
         signal.raise_signal(signal.SIGTERM)
@@ -49,7 +43,7 @@ def is_cleaned_up(steps: Steps) -> None:
         steps.append("cleaned")
 
 
-def fails_as_it_is_stopped(steps: Steps) -> None:
+def fails_as_it_is_stopped(steps):
     try:
         signal.raise_signal(signal.SIGTERM)
     finally:
@@ -57,7 +51,7 @@ def fails_as_it_is_stopped(steps: Steps) -> None:
         raise RuntimeError("the connection was lost")
 
 
-def cannot_be_undone(steps: Steps) -> None:
+def cannot_be_undone(steps):
     ends_first(steps.append)
     with handled():
         hold_to_the_end()
@@ -74,13 +68,11 @@ def cannot_be_undone(steps: Steps) -> None:
         (cannot_be_undone, ["renamed"], True),
     ],
 )
-def test_a_signal_to_work_that(work: Callable[[Steps], None], expected: Steps, finished: bool) -> None:
-    """What comes out is the first signal, once.
-
-    Rejects a JVM that is ended twice, after the exception or by an earlier run's function; a second signal
-    that disturbs the clean-up or the message; a message on a broken connection; a cut between two renames.
-    """
-    steps: Steps = []
+def test_a_signal_to_work_that(work, expected, finished):
+    """What comes out is the first signal, once."""
+    # Rejects a JVM that is ended twice, after the exception or by an earlier run's function; a second signal
+    # that disturbs the clean-up or the message; a message on a broken connection; a cut between two renames.
+    steps = []
     ends_first(lambda number: steps.append(f"an earlier run: {number}"))
     found = interrupted(lambda: work(steps))
     signal.raise_signal(signal.SIGINT)  # while the message is printed
@@ -89,7 +81,7 @@ def test_a_signal_to_work_that(work: Callable[[Steps], None], expected: Steps, f
 
 
 @pytest.mark.parametrize("number", interrupts.SIGNALS)
-def test_a_signal_ends_the_work(number: signal.Signals) -> None:
+def test_a_signal_ends_the_work(number):
     """And without one all is as before."""
     before = signal.getsignal(number), sys.unraisablehook
     with pytest.raises(ValueError, match="of the work"), handled():
@@ -99,7 +91,7 @@ def test_a_signal_ends_the_work(number: signal.Signals) -> None:
     assert (str(found), found.exit_code) == (f"Interrupted by {number.name}", 128 + number)
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_what_is_ignored_stays_ignored():
     """Rejects a run under nohup that ends with the terminal, also once Spark has taken Ctrl-C over."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -110,19 +102,19 @@ def test_what_is_ignored_stays_ignored() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_the_handler_of_a_library_is_replaced() -> None:
+def test_the_handler_of_a_library_is_replaced():
     """Rejects Spark's own, which asks a JVM in the midst of another question; outside of runs it stays."""
 
-    def of_a_library(*_: object) -> None:
+    def of_a_library(*_):
         raise KeyboardInterrupt
 
-    def work() -> None:
+    def work():
         with held():
             signal.signal(signal.SIGINT, of_a_library)
         ends_first(lambda _: steps.append("ended"))
         signal.raise_signal(signal.SIGINT)
 
-    steps: list[str] = []
+    steps = []
     interrupted(work)
     assert steps == ["ended"]
     with held():
@@ -133,12 +125,12 @@ def test_the_handler_of_a_library_is_replaced() -> None:
 class Noisy:
     """Python drops whatever a destructor raises, and prints it."""
 
-    def __del__(self) -> None:
+    def __del__(self):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_signal_in_a_destructor_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
-    def work() -> None:
+def test_a_signal_in_a_destructor_is_not_lost(capfd):
+    def work():
         noisy = Noisy()
         del noisy
         time.sleep(5)
@@ -161,7 +153,7 @@ __main__.main(["privatize"])
 
 
 @pytest.mark.e2e
-def test_ctrl_c_while_libraries_are_loaded_is_no_traceback() -> None:
+def test_ctrl_c_while_libraries_are_loaded_is_no_traceback():
     """Rejects a package that imports numpy or click when its name is imported: none is loaded before."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTING], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,13 +1,10 @@
 """Keyed noise: a pure function of every field of its context, pinned to an independent derivation."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import struct
 import traceback
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ from dptext_spark.noise import (
 )
 
 SECRET = bytes(range(32))
-CONTEXT: dict[str, Any] = {
+CONTEXT = {
     "secret": SECRET,
     "salt": "march",
     "law": "elliptical-laplace",
@@ -42,7 +39,7 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-def uint64s_of(tokens: int = 500, width: int = 3, **changes: Any) -> np.ndarray:
+def uint64s_of(tokens=500, width=3, **changes):
     """The noise (tokens, width) of a context, through the real derivation."""
     at = CONTEXT | changes
     law = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
@@ -53,11 +50,11 @@ def uint64s_of(tokens: int = 500, width: int = 3, **changes: Any) -> np.ndarray:
     return out
 
 
-def reference_uint64s(tokens: int = 500, width: int = 3, **changes: Any) -> np.ndarray:
+def reference_uint64s(tokens=500, width=3, **changes):
     """The same by the specification alone: BLAKE2b over prefixed fields, then AES-256 of a counter."""
     at = CONTEXT | changes
 
-    def keyed(key: bytes, *fields: bytes) -> bytes:
+    def keyed(key, *fields):
         message = b"".join(struct.pack("<Q", len(field)) + field for field in fields)
         return hashlib.blake2b(message, key=key, digest_size=32, person=b"dptext-noise").digest()
 
@@ -76,7 +73,7 @@ def reference_uint64s(tokens: int = 500, width: int = 3, **changes: Any) -> np.n
     return stream[first % 2 :][: tokens * width].reshape(tokens, width)
 
 
-CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+CHANGES = [
     *(
         ({}, {name: value})
         for name, value in (
@@ -95,13 +92,9 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), CHANGES, ids=str)
-def test_every_field_and_border_of_the_context_changes_all_noise(
-    one: dict[str, Any], other: dict[str, Any]
-) -> None:
-    """Rejects a derivation that forgets a field, above all epsilon (see the linear-combination attack).
-
-    And plain concatenation of the fields. By chance two numbers agree with probability 2^-64 each.
-    """
+def test_every_field_and_border_of_the_context_changes_all_noise(one, other):
+    """Rejects a derivation that forgets a field, above all epsilon (see the linear-combination attack)."""
+    # And plain concatenation of the fields. By chance two numbers agree with probability 2^-64 each.
     first, second = uint64s_of(**one), uint64s_of(**other)
     assert np.intersect1d(first, second).size == 0
     np.testing.assert_array_equal(second, reference_uint64s(**other))
@@ -109,17 +102,15 @@ def test_every_field_and_border_of_the_context_changes_all_noise(
 
 @given(width=st.integers(1, 7) | st.just(301), position=st.integers(0, 9) | st.integers(0, 2**40))
 @example(width=3, position=5)
-def test_the_derivation_is_the_documented_one(width: int, position: int) -> None:
-    """Rejects any other cipher, mode, byte order, offset or version, by primitives put together anew.
-
-    Also a token that starts at a whole AES block only, and a keystream that starts again after a buffer.
-    """
+def test_the_derivation_is_the_documented_one(width, position):
+    """Rejects any other cipher, mode, byte order, offset or version, by primitives put together anew."""
+    # Also a token that starts at a whole AES block only, and a keystream that starts again after a buffer.
     tokens = 22_000 if (width, position) == (3, 5) else 40
     expected = reference_uint64s(tokens, width, position=position)
     np.testing.assert_array_equal(uint64s_of(tokens, width, position=position), expected)
 
 
-def test_known_answer_and_a_name_that_cannot_pass_for_other_fields() -> None:
+def test_known_answer_and_a_name_that_cannot_pass_for_other_fields():
     """Pins the noise: if this fails, every release under an old key changes; raise FORMAT_VERSION."""
     assert uint64s_of(2, 3, position=1).astype("<u8").tobytes().hex() == (
         "b7b7e8bbb03a7d2924714d577f7b6ac8607eacd3c9c14470f327d573ccd2e92fdcb825decd3fe2d4c288a6a33fa0d7ae"
@@ -127,7 +118,7 @@ def test_known_answer_and_a_name_that_cannot_pass_for_other_fields() -> None:
     assert np.intersect1d(uint64s_of(salt='x", "version": 1'), uint64s_of(salt="x")).size == 0
 
 
-def test_further_uniforms_are_one_stream_of_each_token() -> None:
+def test_further_uniforms_are_one_stream_of_each_token():
     """Rejects rounds that repeat earlier ones, and uniforms that follow from the batch or from few seeds."""
     seeds = np.random.default_rng(2).random((5, SEED_UNIFORMS))
     whole = further_uniforms(seeds, 0, 70)
@@ -142,7 +133,7 @@ def test_further_uniforms_are_one_stream_of_each_token() -> None:
 @given(st.integers(0, 2**64 - 1))
 @example(2**64 - 1)
 @example(0)
-def test_the_uniform_grid_is_symmetric_and_exact(uint64: int) -> None:
+def test_the_uniform_grid_is_symmetric_and_exact(uint64):
     uniform, mirrored = to_uniform(np.array([uint64, 2**64 - 1 - uint64], dtype=np.uint64)).tolist()
     assert uniform == ((uint64 >> 12) + 0.5) / 2**52
     assert 0.0 < uniform < 1.0  # at the ends noise is infinite: rejects w / 2^64, which rounds to 1
@@ -150,12 +141,10 @@ def test_the_uniform_grid_is_symmetric_and_exact(uint64: int) -> None:
     assert uniform != 0.5  # its normal quantile, 0, has no direction in one dimension
 
 
-# Key files
-
 HEX = SECRET.hex().encode()
 TEXT = b"correct horse battery staple-yes"
 OPEN, WRONG, READABLE = "open to other users.*mode {:04o}", "wrong length|holds no key", "holds text, not a "
-FILES: list[tuple[bytes, int, str]] = [
+FILES = [
     *((content, mode, "") for content in (SECRET, HEX, HEX.upper() + b"\n") for mode in (0o600, 0o400)),
     *((SECRET, mode, OPEN.format(mode)) for mode in (0o640, 0o604, 0o620, 0o601, 0o644, 0o777)),
     *((content, 0o600, WRONG) for content in (b"", SECRET[:31], SECRET + b"\n", HEX[:62], HEX + b"00")),
@@ -167,16 +156,14 @@ FILES: list[tuple[bytes, int, str]] = [
 ]
 
 
-def shown(error: BaseException) -> str:
+def shown(error):
     return "".join(traceback.format_exception(error)) + repr(error) + str(error.args)
 
 
 @pytest.mark.parametrize(("content", "mode", "fault"), FILES, ids=lambda _: "")  # names are in paths
-def test_key_files(tmp_path: Path, content: bytes, mode: int, fault: str) -> None:
-    """Rejects any 32 bytes taken for a key: people choose texts among far fewer than 2^256.
-
-    And files that others may read, and messages that quote one.
-    """
+def test_key_files(tmp_path, content, mode, fault):
+    """Rejects any 32 bytes taken for a key: people choose texts among far fewer than 2^256."""
+    # And files that others may read, and messages that quote one.
     path = tmp_path / "key"
     path.write_bytes(content)
     path.chmod(mode)
@@ -191,7 +178,7 @@ def test_key_files(tmp_path: Path, content: bytes, mode: int, fault: str) -> Non
 
 
 @pytest.mark.parametrize("given", ["missing", ".", HEX.decode(), HEX.decode().upper()])
-def test_key_files_that_cannot_be_read(tmp_path: Path, given: str) -> None:
+def test_key_files_that_cannot_be_read(tmp_path, given):
     """They are named, but for a key in place of its file: it is not quoted."""
     named = len(given) < len(HEX)
     path = tmp_path / given if named else Path(given)
@@ -202,7 +189,7 @@ def test_key_files_that_cannot_be_read(tmp_path: Path, given: str) -> None:
     assert named or given[:16] not in said
 
 
-def test_secrets_of_another_length_are_refused_and_random_ones_are_no_text() -> None:
+def test_secrets_of_another_length_are_refused_and_random_ones_are_no_text():
     """Fewer than one random key in 2^30 is text; here are 2,000."""
     for length in (0, 31, 33, 64):
         with pytest.raises(ConfigError, match=f"wrong length.*{length} bytes"):
@@ -211,7 +198,7 @@ def test_secrets_of_another_length_are_refused_and_random_ones_are_no_text() -> 
     assert not any(is_text(random.bytes(32)) for _ in range(2_000))
 
 
-def test_the_secret_shows_nowhere() -> None:
+def test_the_secret_shows_nowhere():
     """Rejects the representation that a dataclass has by itself, in whatever holds a key."""
     release = ReleaseNoise(key=NoiseKey(b"s3cr3t!!" * 4))
     column = ColumnNoise(key=release.key, uint64s_per_token=2)

@@ -1,14 +1,11 @@
 """Options: all faults at once, from a file or the command line; what a report keeps of them."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType, SimpleNamespace
-from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +15,6 @@ from dptext_spark import RowBudget
 from dptext_spark import options as options_module
 from dptext_spark.cli import Job
 from dptext_spark.embedding import readers
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis
 from dptext_spark.options import COMMANDS, EvaluateOptions, Options, PrivatizeOptions, VectorsOptions, option
@@ -26,15 +22,11 @@ from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 
-TABLE: Final = {"input": "in", "output": "out/"}
-LAPLACE: Final = {"mechanism": "laplace", "epsilon": 5.0}
-GOOD: Final[dict[str, Any]] = TABLE | LAPLACE | {"embedding": "bundle", "text": ("text",)}
-EVALUATE: Final[dict[str, Any]] = GOOD | {
-    "text": "text",
-    "mechanism": ["laplace", "exponential"],
-    "epsilon": [5.0, 10.0],
-}
-RIGHT: Final[dict[str, dict[str, Any]]] = {
+TABLE = {"input": "in", "output": "out/"}
+LAPLACE = {"mechanism": "laplace", "epsilon": 5.0}
+GOOD = TABLE | LAPLACE | {"embedding": "bundle", "text": ("text",)}
+EVALUATE = GOOD | {"text": "text", "mechanism": ["laplace", "exponential"], "epsilon": [5.0, 10.0]}
+RIGHT = {
     "privatize": GOOD,
     "vectors": TABLE | {"epsilon": 5.0, "vector": "v"},
     "evaluate": EVALUATE,
@@ -42,13 +34,13 @@ RIGHT: Final[dict[str, dict[str, Any]]] = {
     "audit": LAPLACE | {"embedding": "b"},
     "embedding": {"source": "a", "output": "b"},
 }
-GROWS: Final = {"incremental": "c", "key-file": "k", "name": "s"}
-RANGES: Final = r"select \(nearest or vickrey\), t \(0 to 1\), lambda \(0 to 1, must be given\)"
-LAMBDA: Final = f"Parameters of mahalanobis: {RANGES}"
-UNREADABLE: Final = rf"cannot be read\. Allowed: NAME:.*{LAMBDA}"
-SEARCHES: Final = r"--search\).*ivf:probes= \(1 or more\), .*Got: "
+GROWS = {"incremental": "c", "key-file": "k", "name": "s"}
+RANGES = r"select \(nearest or vickrey\), t \(0 to 1\), lambda \(0 to 1, must be given\)"
+LAMBDA = f"Parameters of mahalanobis: {RANGES}"
+UNREADABLE = rf"cannot be read\. Allowed: NAME:.*{LAMBDA}"
+SEARCHES = r"--search\).*ivf:probes= \(1 or more\), .*Got: "
 
-WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
+WRONG = {
     "privatize": [
         *(({name: None}, f"--{name}") for name in GOOD),
         # Columns
@@ -168,7 +160,7 @@ WRONG: Final[dict[str, list[tuple[dict[str, Any], str]]]] = {
 
 
 @pytest.mark.parametrize("command", WRONG)
-def test_what_is_wrong_is_said(command: str) -> None:
+def test_what_is_wrong_is_said(command):
     COMMANDS[command].of(RIGHT[command])  # so that no refusal stands for something else
     for change, message in WRONG[command]:
         with pytest.raises(ConfigError, match=message):
@@ -192,7 +184,7 @@ def test_what_is_wrong_is_said(command: str) -> None:
         ("calibrate", {"words": 1, "runs": 0, "target": "x"}, ["--words has", "--runs has", "--target has"]),
     ],
 )
-def test_all_faults_are_said_at_once(command: str, change: dict[str, Any], faults: list[str]) -> None:
+def test_all_faults_are_said_at_once(command, change, faults):
     """Each fault once: rejects checks that wait for right fields, or that a wrong field misleads."""
     with pytest.raises(ConfigError) as caught:
         COMMANDS[command].of(RIGHT[command] | change)
@@ -203,7 +195,7 @@ def test_all_faults_are_said_at_once(command: str, change: dict[str, Any], fault
 
 
 @pytest.mark.parametrize("name", ["key-file", "where"])
-def test_what_may_be_private_is_not_quoted(name: str) -> None:
+def test_what_may_be_private_is_not_quoted(name):
     """Rejects an error that quotes a key which TOML reads as a number, or a condition in a list."""
     for given in (5550100, ["5550100"], b"\xff5550100\x00"):
         with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
@@ -213,10 +205,10 @@ def test_what_may_be_private_is_not_quoted(name: str) -> None:
     assert "5550100" not in repr(kept) and "5550100" not in str(kept.to_json())
 
 
-def test_good_options() -> None:
+def test_good_options():
     """One value will do for a list, nothing is not given, and parameters reach what they are of."""
 
-    def made(**changes: Any) -> PrivatizeOptions:
+    def made(**changes):
         return PrivatizeOptions.of(GOOD | {n.replace("_", "-"): value for n, value in changes.items()})
 
     options = made(text="t", tokens=[], keep=["a", "b"], name=None)
@@ -246,7 +238,7 @@ def test_good_options() -> None:
         options.input = "other"
 
 
-def test_a_grid_is_every_mechanism_at_every_epsilon() -> None:
+def test_a_grid_is_every_mechanism_at_every_epsilon():
     """Each once; rejects a parameter that the others get, too, and epsilons as they come."""
     specs = ["exponential:truncate=4", "laplace", "mahalanobis:lambda=0.5", "laplace"]
     given = {"embedding": "b", "mechanism": specs, "epsilon": [8.0, 2, 8], "output": "out"}
@@ -255,11 +247,9 @@ def test_a_grid_is_every_mechanism_at_every_epsilon() -> None:
     assert COMMANDS["calibrate"].of(given).mechanism == expected
 
 
-def test_an_evaluation_writes_the_command_of_the_release() -> None:
-    """The options that both commands have, quoted for a shell.
-
-    Rejects one that lacks a policy, quotes a filter or a password, or would release what a filter left out.
-    """
+def test_an_evaluation_writes_the_command_of_the_release():
+    """The options that both commands have, quoted for a shell."""
+    # Rejects one that lacks a policy, quotes a filter or a password, or would release what a filter left out.
     given = {
         "id": "row id",
         "oov": "drop",
@@ -288,7 +278,7 @@ def test_an_evaluation_writes_the_command_of_the_release() -> None:
     assert " --where 'x > 5' --mechanism" in all_words and "words" not in all_words
 
 
-def test_what_a_report_keeps_of_the_options() -> None:
+def test_what_a_report_keeps_of_the_options():
     kept = PrivatizeOptions.of({**GOOD, "key-file": "/secret", "name": "s", "layout": "keep"}).to_json()
     assert (kept["mechanism"], kept["epsilon"], kept["key"]) == ("laplace", 5.0, "file")
     assert kept["where"] is None and "key-file" not in kept
@@ -297,10 +287,7 @@ def test_what_a_report_keeps_of_the_options() -> None:
     assert PrivatizeOptions.published >= {"epsilon-from-private-rows", "row-budget"}
 
 
-# Mechanisms, commands, searches and readers that come later
-
-
-def registered(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> type[Any]:
+def registered(monkeypatch, name, **fields):
     """Laplace under another name, with further options, while the test runs."""
     kind = create_model("Made", __base__=Laplace, **fields)
     kind.name = name
@@ -308,7 +295,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> typ
     return kind
 
 
-def test_parameters_of_one_name_stay_those_of_their_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_of_one_name_stay_those_of_their_mechanisms(monkeypatch):
     """Rejects a table of parameters by name, in which the last mechanism wins, and mechanisms of old."""
     made = registered(monkeypatch, "laplace")
     assert type(PrivatizeOptions.of(GOOD).mechanism) is made
@@ -322,7 +309,7 @@ def test_parameters_of_one_name_stay_those_of_their_mechanisms(monkeypatch: pyte
     assert PrivatizeOptions.of({**GOOD, "mechanism": "narrow"}).mechanism.model_dump()["width"] == 0.5
 
 
-def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_command_is_its_options_and_its_job(monkeypatch):
     monkeypatch.setattr(options_module, "COMMANDS", {})
 
     class CountOptions(Options):
@@ -346,7 +333,7 @@ def test_a_new_command_is_its_options_and_its_job(monkeypatch: pytest.MonkeyPatc
     assert refused.output.startswith("dptext count: Options of count are wrong:\n")
 
 
-def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_search_is_one_class(line, monkeypatch):
     """Rejects a release that is searched otherwise than its report says, or without its parameter."""
     monkeypatch.setattr(nearest, "SEARCHES", dict(nearest.SEARCHES))
 
@@ -364,7 +351,7 @@ def test_a_new_search_is_one_class(line: Embedding, monkeypatch: pytest.MonkeyPa
         PrivatizeOptions.of({**given, "search": "fast"})
 
 
-def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_new_reader_is_one_class(monkeypatch, tmp_path):
     """Rejects a list of formats beside the readers."""
     monkeypatch.setattr(readers, "READERS", dict(readers.READERS))
 
@@ -372,7 +359,7 @@ def test_a_new_reader_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         format = "spaced"
 
         @classmethod
-        def takes(cls, source: Path, head: bytes) -> bool:
+        def takes(cls, source, head):
             return source.suffix == ".spaced"
 
     (tmp_path / "v.spaced").write_text("a 1 2\nb 2 1\n")

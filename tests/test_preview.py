@@ -1,18 +1,13 @@
 """dptext try: what a sentence becomes, as privatize would have it."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from dptext_spark import preview
 from dptext_spark.cli import main
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import TryOptions
@@ -23,10 +18,10 @@ SENTENCE = "play some jazz in boston"
 
 
 @pytest.fixture
-def attempt(demo_bundle: Embedding) -> Callable[..., Result]:
+def attempt(demo_bundle):
     """``dptext try`` with the demo's bundle."""
 
-    def invoke(*arguments: object, stdin: str | None = None) -> Result:
+    def invoke(*arguments, stdin=None):
         given = ["try", *arguments, "--embedding", demo_bundle.path]
         return CliRunner().invoke(main, [*map(str, given)], input=stdin)
 
@@ -36,7 +31,7 @@ def attempt(demo_bundle: Embedding) -> Callable[..., Result]:
 LAPLACE = ("--mechanism", "laplace", "--epsilon")
 
 
-def test_a_table_of_draws(attempt: Callable[..., Result]) -> None:
+def test_a_table_of_draws(attempt):
     """Rejects an epsilon upside down, draws or runs that share noise, and a mechanism that is left out."""
     result = attempt(SENTENCE, *LAPLACE, 1, "1e6", "--mechanism", "exponential")
     assert result.exit_code == 0, result.output
@@ -51,7 +46,7 @@ def test_a_table_of_draws(attempt: Callable[..., Result]) -> None:
     assert all(re.search(r" 0%  ", row) for row in rows[3:6])
 
 
-def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_draws_are_those_of_privatize(demo_bundle, monkeypatch):
     """Rejects a preview with a policy, search or noise of its own."""
     monkeypatch.setattr(NoiseKey, "generate", lambda: KEY)
     sentence, policy = "the weather in Zzyzx", {"oov": "random", "protect": "content"}
@@ -73,7 +68,7 @@ def test_the_draws_are_those_of_privatize(demo_bundle: Embedding, monkeypatch: p
         ("--mechanism laplace --epsilon 5 --oov fail Boston", "unexpected extra argument"),
     ],
 )
-def test_what_is_wrong_is_said(attempt: Callable[..., Result], arguments: str, message: str) -> None:
+def test_what_is_wrong_is_said(attempt, arguments, message):
     """Rejects a message that quotes the sentence."""
     result = attempt(SENTENCE, *arguments.split())
     assert result.exit_code == 2
@@ -82,13 +77,13 @@ def test_what_is_wrong_is_said(attempt: Callable[..., Result], arguments: str, m
     assert "no sentence to try" in attempt(" ", *LAPLACE, 5).output
 
 
-def test_standard_input_the_report_as_json_and_what_is_counted(attempt: Callable[..., Result]) -> None:
+def test_standard_input_the_report_as_json_and_what_is_counted(attempt):
     """A sentence that is piped need not be in the shell's history."""
     for arguments in ([], ["-"]):
         result = attempt(*arguments, *LAPLACE, "1e6", stdin="jazz in boston\n")
         assert result.output.splitlines()[-1].endswith("jazz in boston"), result.output
     result = attempt(SENTENCE + " Zzyzx", *LAPLACE, "1e6", 5, "--json")
-    value: dict[str, Any] = json.loads(result.stdout)
+    value = json.loads(result.stdout)
     assert (value["words"], value["out_of_vocabulary"]) == (6, {"policy": "mask", "tokens": 1})
     assert [draw["epsilon"] for draw in value["draws"]] == [5.0] * 3 + [1e6] * 3
     assert (value["draws"][-1]["text"], value["draws"][-1]["replaced"]) == (f"{SENTENCE} [MASK]", 0.0)

@@ -1,25 +1,14 @@
 """A release: its noise follows from all of its parts; what it and they show of themselves is never a key."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dptext_spark import (
-    Embedding,
-    Exponential,
-    Laplace,
-    Mahalanobis,
-    Projection,
-    Release,
-    RowBudget,
-    TextPolicy,
-)
+from dptext_spark import Exponential, Laplace, Mahalanobis, Projection, Release, RowBudget, TextPolicy
 from dptext_spark.guarantee import TypicalDistances
-from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.mechanisms import mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.release import in_euclidean_distance
 from dptext_spark.search.exact import ExactSearch
@@ -27,7 +16,7 @@ from tests.helpers import worlds
 from tests.helpers.worlds import KEY
 
 
-def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line: Embedding) -> None:
+def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line):
     """Rejects noise without name, mechanism or budget in its context, or with the policy in it."""
     release = Release.open(embedding=line.path, mechanism=Laplace(epsilon=5.0), name="label")
     same = [
@@ -46,11 +35,9 @@ def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line: E
 
 
 @pytest.mark.parametrize("mixing", [0.3, 0.1000000001, 1.0])
-def test_a_ledger_counts_in_euclidean_distance(small: Embedding, mixing: float) -> None:
-    """For pairs of words: what is counted is no less than the loss in the norm of the mechanism.
-
-    Rejects the mechanism's own epsilon or law, typical distances in its norm, and a lambda that is rounded.
-    """
+def test_a_ledger_counts_in_euclidean_distance(small, mixing):
+    """For pairs of words: what is counted is no less than the loss in the norm of the mechanism."""
+    # Rejects the mechanism's own epsilon or law, typical distances in its norm, and a lambda that is rounded.
     mahalanobis = Mahalanobis(epsilon=5.0, lambda_=mixing)
     own = mahalanobis.guarantee(small)
     counted = in_euclidean_distance(own, small)
@@ -66,15 +53,10 @@ def test_a_ledger_counts_in_euclidean_distance(small: Embedding, mixing: float) 
 
 
 @pytest.mark.parametrize("name", ["laplace", "hyperbolic"])
-def test_an_epsilon_in_the_geometrys_own_distance_stays_as_it_is(
-    name: str, ball: Embedding, small: Embedding
-) -> None:
+def test_an_epsilon_in_the_geometrys_own_distance_stays_as_it_is(name, ball, small):
     embedding = small if name == "laplace" else ball
     own = mechanism(name, epsilon=9.0).guarantee(embedding)
     assert in_euclidean_distance(own, embedding) is own
-
-
-# What objects show in one line
 
 
 @pytest.mark.parametrize(
@@ -87,12 +69,12 @@ def test_an_epsilon_in_the_geometrys_own_distance_stays_as_it_is(
     ],
     ids=lambda value: "",
 )
-def test_a_mechanism_is_written_as_it_is_made(mechanism: Mechanism, shown: str) -> None:
+def test_a_mechanism_is_written_as_it_is_made(mechanism, shown):
     assert repr(mechanism) == str(mechanism) == shown
     assert eval(shown) == mechanism
 
 
-def test_what_is_long_is_one_line_without_a_key(small: Embedding) -> None:
+def test_what_is_long_is_one_line_without_a_key(small):
     """Rejects a dataclass's own representation, which holds keys and arrays."""
     laplace, paper = Laplace(epsilon=2.0), ProjectedVectors(epsilon=2.0, sensitivity="paper")
     release = worlds.sanitizer(small, laplace)

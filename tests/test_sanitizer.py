@@ -1,11 +1,6 @@
 """Whole columns: nothing leaks, everything is counted, and nothing but key, id and content matters."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +12,11 @@ from scipy import stats
 from dptext_spark import RowBudget
 from dptext_spark import sanitizer as sanitizer_module
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, InputError
 from dptext_spark.lookup import look_up
-from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis, Mechanism
+from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.noise import ColumnNoise, NoiseKey
-from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
+from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import columns
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
@@ -33,19 +27,14 @@ from tests.helpers.bundles import glove, vectors_of
 
 NOISY = Laplace(epsilon=4.0)
 EXACT = Laplace(epsilon=1e9)  # no word moves
-TINY = Laplace(epsilon=1e-3)  # equal words mean equal noise
 TOKENS = pa.list_(pa.string())
 
 
-def private(
-    world: Embedding, mechanism: Mechanism = NOISY, *, words: int | None = None, **options: Any
-) -> Sanitizer:
+def private(world, mechanism=NOISY, *, words=None, **options):
     return worlds.sanitizer(world, mechanism, search=ExactSearch.over(world, words), **options)
 
 
-def sanitize(
-    sanitizer: Sanitizer, rows: Iterable[Any], *, kind: pa.DataType | None = None, slots: Any = None
-) -> Sanitized:
+def sanitize(sanitizer, rows, *, kind=None, slots=None):
     """Sanitize rows with the ids 0, 1, ..., and check that every token is counted once."""
     values = pa.array(rows, kind or pa.string())
     done = sanitizer.sanitize(values, pa.array(range(len(values)), pa.int64()), column="text", slots=slots)
@@ -59,11 +48,9 @@ def sanitize(
     return done
 
 
-def words_of(done: Sanitized, row: int = 0) -> list[str]:
+def words_of(done, row=0):
     return done.values.to_pylist()[row].split()
 
-
-# What becomes of the words
 
 TEXTS = ["w1 w2 Zyx w3", None, "", "zyx", "...", "w1 W2"]
 LISTS = [["w1", None, "", "zyx", "W2", "a b"], None, [], [None]]
@@ -77,9 +64,7 @@ LISTS = [["w1", None, "", "zyx", "W2", "a b"], None, [], [None]]
         ("keep-unprotected", "w1 w2 Zyx w3", "zyx", ["w1", None, "", "zyx", "w2", "a b"]),
     ],
 )
-def test_every_value_is_accounted_for(
-    small: Embedding, oov: str, text: str, alone: str, elements: list[str | None]
-) -> None:
+def test_every_value_is_accounted_for(small, oov, text, alone, elements):
     """Rejects nulls and empties that become one another, and elements that lose their places."""
     release = private(small, EXACT, oov=oov)
     for kind in (pa.string(), pa.large_string()):
@@ -97,7 +82,7 @@ def test_every_value_is_accounted_for(
 
 
 @pytest.mark.parametrize("count", [2, 17, None])
-def test_only_released_words_come_out(small: Embedding, count: int | None) -> None:
+def test_only_released_words_come_out(small, count):
     """Also where a word that may not come out is its own nearest: it is perturbed, but only into others."""
     words = worlds.words(300)
     for mechanism in (NOISY, Laplace(epsilon=1e6)):
@@ -108,7 +93,7 @@ def test_only_released_words_come_out(small: Embedding, count: int | None) -> No
 
 
 @pytest.mark.statistical
-def test_random_words_are_uniform_over_the_release_vocabulary(small: Embedding) -> None:
+def test_random_words_are_uniform_over_the_release_vocabulary(small):
     """Chi-square, 10^-4 false alarms; the mutant is drawn with a stream of its own."""
     done = sanitize(private(small, oov="random", words=50), ["zyx " * 500] * 40)
     words = [word for text in done.values.to_pylist() for word in text.split()]
@@ -120,11 +105,9 @@ def test_random_words_are_uniform_over_the_release_vocabulary(small: Embedding) 
     assert len(set(done.values.to_pylist())) == 40  # no function of the word's place alone
 
 
-def test_two_release_vocabularies_do_not_show_which_words_are_unknown(small: Embedding) -> None:
-    """Known or unknown, a word drawn among 200 is drawn among 150 too if it is one of these.
-
-    Rejects one uniform for both sizes, as it was, and one for each: nearly all unknown words change then.
-    """
+def test_two_release_vocabularies_do_not_show_which_words_are_unknown(small):
+    """Known or unknown, a word drawn among 200 is drawn among 150 too if it is one of these."""
+    # Rejects one uniform for both sizes, as it was, and one for each: nearly all unknown words change then.
     half, fewest = Laplace(epsilon=0.5), {*worlds.words(150)}
     for text in ("zyx " * 2000, " ".join(worlds.words(200) * 10)):
         more, fewer = (
@@ -144,21 +127,19 @@ def test_two_release_vocabularies_do_not_show_which_words_are_unknown(small: Emb
         (["secret"], ["secret"], {"protect": "slots:s"}),
     ],
 )
-def test_messages_never_hold_rows(
-    small: Embedding, values: list[Any], ids: list[Any], policy: dict[str, str]
-) -> None:
+def test_messages_never_hold_rows(small, values, ids, policy):
     """Rejects an unknown word that a failed run quotes; known words do not fail it."""
     said = "text has words outside.*Got: 2 unknown words" if "oov" in policy else None
     with pytest.raises(InputError, match=said) as caught:
         private(small, **policy).sanitize(pa.array(values), pa.array(ids), column="text")
-    error: BaseException | None = caught.value
+    error = caught.value
     while error is not None:
         assert "secret" not in f"{error} {error!r} {error.args}".lower()
         error = error.__cause__ or error.__context__
     assert sanitize(private(small, oov="fail"), ["w1 w2"]).counts.tokens.tolist() == [2]
 
 
-def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(tmp_path: Path) -> None:
+def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(tmp_path):
     """Altered in place, replaced whole, or gone."""
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
     release, file = private(bundle), bundle.path / "vectors.npy"
@@ -174,7 +155,7 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(tmp_path: Path
             sanitize(release, ["w00 w01"])
 
 
-def test_a_mechanism_that_gives_no_word_releases_no_token(small: Embedding) -> None:
+def test_a_mechanism_that_gives_no_word_releases_no_token(small):
     """Rejects numbers of a faulty mechanism that are taken for "as it is"."""
     release = private(small)
     for number in (-1, -2, -3):
@@ -182,11 +163,8 @@ def test_a_mechanism_that_gives_no_word_releases_no_token(small: Embedding) -> N
         assert words_of(sanitize(release, ["w1 w2"])) == [PLACEHOLDER] * 2
 
 
-# Which words are protected
-
-
 @pytest.fixture(scope="session")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def spoken(tmp_path_factory):
     """A lower-case vocabulary of real words in the plane."""
     names = ["the", "to", "in", "paris", "london", "new", "york", "fly", "me", "a", "cheap", "flight"]
     points = np.random.default_rng(8).standard_normal((len(names), 2))
@@ -211,7 +189,7 @@ ALL = "fly me to [MASK] york the new york"
         ("slots:s", [(4, 99)], ALL),
     ],
 )
-def test_what_a_policy_protects(spoken: Embedding, policy: str, slots: Any, expected: str) -> None:
+def test_what_a_policy_protects(spoken, policy, slots, expected):
     """Rejects a policy that lets one word more or one word less pass: what passes keeps its capitals."""
     release = private(spoken, EXACT, protect=policy)
     for row, ends in ((SPOKEN, [*SPANS, *[(999, 999)] * 99]), (SAID, [(n, n + 1) for n in range(100)])):
@@ -226,7 +204,7 @@ def test_what_a_policy_protects(spoken: Embedding, policy: str, slots: Any, expe
 
 
 @pytest.fixture(scope="module")
-def chinese(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def chinese(tmp_path_factory):
     """A vocabulary of Chinese words in the plane, one of which is two to ICU."""
     names = ["我", "喜欢", "吃", "苹果", "香蕉", "香蕉苹果", "和", "n't"]
     points = np.random.default_rng(3).standard_normal((len(names), 2))
@@ -242,7 +220,7 @@ def chinese(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
         ({"tokenizer": "icu", "protect": "slots:s", "oov": "drop"}, "我 喜欢 吃 香蕉苹果 iPhone 手机"),
     ],
 )
-def test_words_of_texts_without_spaces(chinese: Embedding, policy: dict[str, str], expected: str) -> None:
+def test_words_of_texts_without_spaces(chinese, policy, expected):
     """Rejects segments that a joined word of the vocabulary cannot be found in, or that slots do not cut."""
     slots = pa.array([[{"start": 1, "end": 3}, {"start": 3, "end": 4}]]) if "protect" in policy else None
     done = sanitize(private(chinese, EXACT, **policy), ["我喜欢吃香蕉苹果\u3002iPhone手机!"], slots=slots)
@@ -250,13 +228,10 @@ def test_words_of_texts_without_spaces(chinese: Embedding, policy: dict[str, str
     assert done.counts.unprotected.tolist() == [0 if slots is None else 4]
 
 
-# What the noise depends on
-
-
-def corpus(rows: int = 120) -> list[str | None]:
+def corpus(rows=120):
     """Texts of many lengths, some null, some empty, some alike, some words unknown."""
     rng = np.random.default_rng(5)
-    texts: list[str | None] = [
+    texts = [
         " ".join(f"w{word}" for word in rng.integers(0, 330, size)) for size in rng.integers(0, 40, rows)
     ]
     texts[3], texts[7], texts[11], texts[12] = None, "", texts[10], "w1 " * 5000
@@ -277,25 +252,19 @@ BUDGET = RowBudget(loss=40.0, within=1.0)
     ],
 )
 @pytest.mark.parametrize("as_tokens", [False, True])
-def test_rows_come_out_the_same_however_they_are_batched(
-    small: Embedding,
-    mechanism: Mechanism,
-    budget: RowBudget | None,
-    as_tokens: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_come_out_the_same_however_they_are_batched(small, mechanism, budget, as_tokens, monkeypatch):
     """Rejects noise by batch, by place in it, and a row key or an epsilon of another row."""
     release, texts = private(small, mechanism, oov="random", row_budget=budget), corpus()
     values = pa.array([t and t.split() for t in texts], TOKENS) if as_tokens else pa.array(texts)
     ids = pa.array(range(len(texts)))
 
-    def parts(borders: list[int]) -> pa.Array:
+    def parts(borders):
         cuts = [slice(a, b) for a, b in pairwise(borders)]
         return pa.concat_arrays([release.sanitize(values[c], ids[c], column="text").values for c in cuts])
 
-    keyed: list[bytes] = []
+    keyed = []
 
-    def row_key(noise: ColumnNoise, row: bytes, content: Any) -> bytes:
+    def row_key(noise, row, content):
         keyed.append(row)
         return ROW_KEY(noise, row, content)
 
@@ -312,9 +281,7 @@ def test_rows_come_out_the_same_however_they_are_batched(
 
 
 @pytest.mark.parametrize(("slice_bytes", "chunk"), [(1, 2048), (1 << 20, 7), (300, 7)])
-def test_the_sizes_of_inner_blocks_do_not_matter(
-    small: Embedding, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, chunk: int
-) -> None:
+def test_the_sizes_of_inner_blocks_do_not_matter(small, monkeypatch, slice_bytes, chunk):
     """Rejects ids or slots that are not cut with their rows, and positions that restart with a chunk."""
     texts = corpus()
     spans = [[(0, len(text) // 2), (1, len(text))] if text else None for text in texts]
@@ -328,13 +295,9 @@ def test_the_sizes_of_inner_blocks_do_not_matter(
     np.testing.assert_equal(vars(done.counts), vars(expected.counts))
 
 
-def test_policies_and_layouts_do_not_change_the_noise_of_other_words(
-    small: Embedding, spoken: Embedding
-) -> None:
-    """Rejects positions counted after words were dropped: one noise would serve two policies' two words.
-
-    And noise that hangs on the layout: what stands around the words is no part of their secret.
-    """
+def test_policies_and_layouts_do_not_change_the_noise_of_other_words(small, spoken):
+    """Rejects positions counted after words were dropped: one noise would serve two policies' two words."""
+    # And noise that hangs on the layout: what stands around the words is no part of their secret.
     masked, places = words_of(sanitize(private(small), ["zyx w1 w2 zyx w3 w4"])), [1, 2, 4, 5]
     for oov in ("drop", "random", "keep-unprotected"):
         other = words_of(sanitize(private(small, oov=oov), ["zyx w1 w2 zyx w3 w4"]))
@@ -352,7 +315,7 @@ def test_policies_and_layouts_do_not_change_the_noise_of_other_words(
     assert [text and "".join(c for c in text if not c.isalnum()) for text in texts] == around
 
 
-def test_another_context_is_another_draw(small: Embedding) -> None:
+def test_another_context_is_another_draw(small):
     """Rejects noise that forgets the key, the id, the column, the whole text or its tokenizer."""
     text = " ".join(worlds.words(200))
     first = words_of(sanitize(private(small), [text]))
@@ -367,8 +330,6 @@ def test_another_context_is_another_draw(small: Embedding) -> None:
         done = release.sanitize(pa.array([content]), pa.array([number]), column=column)
         assert np.mean([a == b for a, b in zip(first, words_of(done), strict=True)]) < 0.5
 
-
-# Hostile tables
 
 HOSTILE = [
     "The Quick BROWN FoX",
@@ -386,13 +347,13 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def masking(demo_bundle: Embedding) -> Sanitizer:
+def masking(demo_bundle):
     return private(demo_bundle)
 
 
 @given(texts=st.lists(st.text(max_size=30) | st.sampled_from(HOSTILE), max_size=6))
 @example(texts=HOSTILE)
-def test_whatever_a_text_holds_no_other_word_comes_out(masking: Sanitizer, texts: list[str]) -> None:
+def test_whatever_a_text_holds_no_other_word_comes_out(masking, texts):
     """Rejects words that pass as they are: what a bare ``except: return word`` does, or another spelling."""
     released = {*masking.embedding.words.to_pylist(), PLACEHOLDER, "", None}
     rows = [texts, [word for text in texts for word in (*tokenize(text), *text.split())]]
@@ -400,10 +361,7 @@ def test_whatever_a_text_holds_no_other_word_comes_out(masking: Sanitizer, texts
     assert elements | {*" ".join(sanitize(masking, texts).values.to_pylist()).split()} <= released
 
 
-# Joined words
-
-
-def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp_path: Path) -> None:
+def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp_path):
     """Rejects [MASK] [MASK] for "e-mail", which the vocabulary has, and "(800)" as a substitute."""
     words = ["new_york", "e-mail", "u.s.", "a", "b", "new", ",", "(800)"]
     world = build_embedding(glove(tmp_path / "g.txt", words, vectors_of(8, 3)), tmp_path / "bundle")
@@ -418,7 +376,7 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     assert len(released) > 4 and not released & {",", "(800)"}
 
 
-def test_words_are_looked_up_as_they_stand_and_else_in_lower_case(tmp_path: Path) -> None:
+def test_words_are_looked_up_as_they_stand_and_else_in_lower_case(tmp_path):
     """Rejects lower case before the form that stands, rows of other words, and unknown words that get one."""
     known = ["us", "US", "new_york", "naïve", "of"]
     embedding = worlds.build(tmp_path, np.eye(len(known), dtype=np.float32), known)
@@ -430,15 +388,13 @@ def test_words_are_looked_up_as_they_stand_and_else_in_lower_case(tmp_path: Path
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_more_text_than_an_array_holds_is_named(
-    line: Embedding, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
+def test_more_text_than_an_array_holds_is_named(line, monkeypatch, rows):
     """By Arrow's own errors, of arrays whose memory nobody touches; rejects calling each of its errors so."""
     size = 2**30 + 5
     offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
     half = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, dtype=np.uint8)))
 
-    def assemble(*_: Any) -> Assembled:
+    def assemble(*_):
         if rows == 1:
             raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
         nothing = np.zeros(1, dtype=np.int64)

@@ -1,51 +1,45 @@
 """Scripts that no other test runs: what they import and name exists."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from dptext_spark.cli import main
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-SCRIPTS: Final = sorted(
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = sorted(
     file
     for file in [*(ROOT / "scripts").rglob("*"), *(ROOT / "tests" / "helpers").glob("*.py"), ROOT / ".ci/run"]
     if file.is_file() and file.suffix in ("", ".py")
 )
-ENTRIES: Final = ("chaos", "leaks", "test-airflow", "test-cluster")
-BUILT: Final = {"dist", "dist/cluster"}
+ENTRIES = ("chaos", "leaks", "test-airflow", "test-cluster")
+BUILT = {"dist", "dist/cluster"}
 """What scripts/package makes."""
 
-OTHERS: Final = {
+OTHERS = {
     *("--archives", "--conf", "--master", "--properties-file", "--py-files"),  # spark-submit
     *("--cores", "--host", "--memory", "--port", "--webui-port", "--work-dir"),  # Spark's daemons
     *("--map-root-user", "--mount"),  # unshare
     "--output",  # of airflow as well
 }
 
-_PATH: Final = re.compile(
-    r"(?<![\w./{}-])((?:scripts|jobs|conf|docs|tests|requirements|dptext_spark)/[\w./-]*\w)"
-)
-_JOINED: Final = re.compile(r"ROOT((?: / \"[\w./-]+\")+)")
-_NAME: Final = re.compile(r"(?<![\w./-])((?:dptext_spark|scripts|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
+_PATH = re.compile(r"(?<![\w./{}-])((?:scripts|jobs|conf|docs|tests|requirements|dptext_spark)/[\w./-]*\w)")
+_JOINED = re.compile(r"ROOT((?: / \"[\w./-]+\")+)")
+_NAME = re.compile(r"(?<![\w./-])((?:dptext_spark|scripts|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 
 
-def paths(source: str) -> Iterator[str]:
+def paths(source):
     """The paths below the root that a script names: whole, or put together by ``ROOT / "a" / "b"``."""
     yield from (path for path in _PATH.findall(source) if not re.search(r"[A-Z]{3}", path))
     yield from ("/".join(re.findall(r"[\w.-]+", parts)) for parts in _JOINED.findall(source))
 
 
-def modules(source: str, *, is_python: bool) -> Iterator[str]:
+def modules(source, *, is_python):
     """The dotted names of own modules, and of what is in them, that a script imports or names in a string."""
     yield from (name for name in _NAME.findall(source) if not re.search(r"[A-Z]{3}|\.(py|zip)$", name))
     if is_python:
@@ -54,7 +48,7 @@ def modules(source: str, *, is_python: bool) -> Iterator[str]:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def exists(name: str) -> bool:
+def exists(name):
     """Whether a dotted name is a module's, or that of something in a module."""
     module, _, member = name.rpartition(".")
     with suppress(ModuleNotFoundError):  # what it lies in is no package, or there is none
@@ -66,14 +60,14 @@ def exists(name: str) -> bool:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.relative_to(ROOT)))
-def test_what_a_script_names_exists(script: Path) -> None:
+def test_what_a_script_names_exists(script):
     source, is_python = script.read_text(encoding="utf-8"), script.suffix == ".py"
     lost = [path for path in paths(source) if not (ROOT / path).exists()]
     assert {*lost} - BUILT == set()
     assert [name for name in modules(source, is_python=is_python) if not exists(name)] == []
 
 
-def test_what_entries_start_and_jobs_and_options_that_scripts_give_exist() -> None:
+def test_what_entries_start_and_jobs_and_options_that_scripts_give_exist():
     for name in ENTRIES:
         (module,) = re.findall(r"-m (scripts[\w.]+)", (ROOT / "scripts" / name).read_text())
         assert callable(importlib.import_module(module).main), name
@@ -85,14 +79,3 @@ def test_what_entries_start_and_jobs_and_options_that_scripts_give_exist() -> No
     for file in [*(ROOT / "scripts/cluster").glob("*.py"), *(ROOT / "scripts/airflow").glob("*.py")]:
         given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", file.read_text())}
         assert given - known - OTHERS == set(), file.name
-
-
-def test_what_is_lost_is_seen() -> None:
-    """As when scripts/chaos named a script in the folder that it had left."""
-    moved = 'script = ROOT / "scripts" / "shuffled_release.py"\nscripts/setup dev\nconf/x.toml'
-    assert {*paths(moved)} == {"scripts/shuffled_release.py", "scripts/setup", "conf/x.toml"}
-    assert [*modules("python -m scripts.gone.faults", is_python=False)] == ["scripts.gone.faults"]
-    lost = [*modules("from tests.helpers.tables import lost", is_python=True)][-1]
-    assert lost == "tests.helpers.tables.lost"
-    assert not exists("scripts.gone.faults") and not exists(lost)
-    assert exists("dptext_spark.tables.columns.TableColumns")

@@ -1,11 +1,7 @@
 """Released vectors: projected, noised, rounded to the public grid, the same however the rows are cut."""
 
-from __future__ import annotations
-
 import math
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,56 +9,48 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from dptext_spark import vector_sanitizer as vectors
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError, InputError
 from dptext_spark.mechanisms import vectors as projected_vectors
-from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.tokens import PLAIN, Tokenizer, tokenize
+from dptext_spark.text.tokens import PLAIN, tokenize
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 
 
-def mechanism(length: int = 300, **parameters: Any) -> VectorNoise:
+def mechanism(length=300, **parameters):
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-def sanitizer(
-    used: VectorNoise, embedding: Embedding | None = None, *, tokenizer: Tokenizer = PLAIN
-) -> VectorSanitizer:
+def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
     noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint=fingerprint)
     return VectorSanitizer(mechanism=used, noise=noise, embedding=embedding, tokenizer=tokenizer)
 
 
-def lists(rows: Any, kind: Any = None) -> pa.Array:
+def lists(rows, kind=None):
     """An Arrow column of float32 lists, unless another kind of number is asked for."""
     return pa.array([None if row is None else list(row) for row in rows], pa.list_(kind or pa.float32()))
 
 
-def random_lists(rows: int) -> pa.Array:
+def random_lists(rows):
     """300 numbers a row, of length about 1."""
     return lists(np.random.default_rng(1).normal(0, 1 / math.sqrt(300), (rows, 300)).astype(np.float32))
 
 
-def run(private: VectorSanitizer, values: pa.Array, ids: Any = None, column: str = "v") -> list[Any]:
+def run(private, values, ids=None, column="v"):
     ids = range(len(values)) if ids is None else ids
     return private.sanitize(values, pa.array(ids), column=column).values.to_pylist()
 
 
-# Vectors: what a row becomes
-
-
 @pytest.fixture(scope="module")
-def release() -> VectorSanitizer:
+def release():
     return sanitizer(mechanism())
 
 
-def test_a_row_is_a_pure_function_of_key_id_and_content(
-    release: VectorSanitizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_is_a_pure_function_of_key_id_and_content(release, monkeypatch):
     values, ids = random_lists(50), list(range(50))
     whole = run(release, values)
     assert len({tuple(row) for row in whole}) == 50
@@ -78,7 +66,7 @@ def test_a_row_is_a_pure_function_of_key_id_and_content(
     assert one != other
 
 
-def test_either_width_of_floats_gives_the_same_numbers(release: VectorSanitizer) -> None:
+def test_either_width_of_floats_gives_the_same_numbers(release):
     narrow = random_lists(20)
     wide, large = narrow.cast(pa.list_(pa.float64())), narrow.cast(pa.large_list(pa.float32()))
     assert run(release, narrow) == run(release, wide) == run(release, large)
@@ -87,7 +75,7 @@ def test_either_width_of_floats_gives_the_same_numbers(release: VectorSanitizer)
         assert release.sanitize(values, pa.array(range(20)), column="v").values.type == values.type
 
 
-def test_nulls_stay_and_are_counted(release: VectorSanitizer) -> None:
+def test_nulls_stay_and_are_counted(release):
     rows = [None, *random_lists(3).to_pylist(), None]
     result = release.sanitize(lists(rows), pa.array(range(5)), column="v")
     assert [row is None for row in result.values.to_pylist()] == [True, False, False, False, True]
@@ -104,9 +92,9 @@ def test_nulls_stay_and_are_counted(release: VectorSanitizer) -> None:
 
 
 @pytest.mark.parametrize("width", [pa.float32(), pa.float64()])
-def test_numbers_that_cannot_be_released(release: VectorSanitizer, width: pa.DataType) -> None:
+def test_numbers_that_cannot_be_released(release, width):
     good = [0.125] * 300
-    rows: list[Any] = [
+    rows = [
         *(good, [*good, 0.5], [], [None, *good[1:]]),
         *([math.nan, math.inf, *good[2:]], [-math.inf, *good[1:]]),
     ]
@@ -122,7 +110,7 @@ def test_numbers_that_cannot_be_released(release: VectorSanitizer, width: pa.Dat
 
 
 @pytest.mark.parametrize("longest", [1e12, 1e300])
-def test_vectors_too_long_for_the_grid_are_refused_with_the_length_that_fits(longest: float) -> None:
+def test_vectors_too_long_for_the_grid_are_refused_with_the_length_that_fits(longest):
     used = mechanism(3)
     private, below = sanitizer(used), used.longest * 0.999
     rows = [[0.0, longest, -longest], [0.0, 0.0, 0.0], [below, 0.0, 0.0], [used.longest] * 3]
@@ -132,7 +120,7 @@ def test_vectors_too_long_for_the_grid_are_refused_with_the_length_that_fits(lon
     assert representable(got, used.grid) and np.abs(got).max() > below / 2
 
 
-def test_wrong_types_and_ids(release: VectorSanitizer, line: Embedding) -> None:
+def test_wrong_types_and_ids(release, line):
     texts, pair = sanitizer(mechanism(1), line), random_lists(2)
     for private, values, ids, message in [
         (release, pa.array(["text"]), [1], "Allowed: list of float32 or float64. Got: string"),
@@ -147,18 +135,13 @@ def test_wrong_types_and_ids(release: VectorSanitizer, line: Embedding) -> None:
             run(private, values, ids)
 
 
-# The grid, seen from outside
-
-
-def representable(values: np.ndarray, grid: float) -> bool:
+def representable(values, grid):
     """Whether all numbers are whole multiples of the grid that float32 holds with a bit to spare."""
     steps = values / grid
     return bool((steps == np.rint(steps)).all() and (np.abs(steps) < 2.0**23).all())
 
 
-def test_released_numbers_are_multiples_of_the_grid(
-    release: VectorSanitizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_released_numbers_are_multiples_of_the_grid(release, monkeypatch):
     """Rejects numbers left as they come out of the sum, and a grid finer than float32's spacing."""
     values, grid = random_lists(200), release.mechanism.grid
     assert representable(np.array(run(release, values)), grid)
@@ -170,10 +153,7 @@ def test_released_numbers_are_multiples_of_the_grid(
     assert not representable(np.array(run(sanitizer(finer), zeros)), finer.grid)
 
 
-# Texts
-
-
-def test_a_text_is_the_average_of_its_known_words(small: Embedding) -> None:
+def test_a_text_is_the_average_of_its_known_words(small):
     """At a huge epsilon the noise is gone: what is left is the average, rounded."""
     used = mechanism(50, epsilon=1e3)
     texts = ["w0", "w1 w2", "W1, w2; nothing w1", None, "", "unheard of", "w7 " * 5000]
@@ -192,9 +172,7 @@ def test_a_text_is_the_average_of_its_known_words(small: Embedding) -> None:
     assert counts.released.tolist() == [1, 1, 1, 0, 1, 1, 1]
 
 
-def test_texts_are_cut_without_a_trace_and_share_no_noise(
-    small: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_cut_without_a_trace_and_share_no_noise(small, monkeypatch):
     """Long texts are summed in parts that start at the text's first word, whatever stands before it."""
     private = sanitizer(mechanism(50), small)
     of_one_average = pa.array(["w1 w2", "w1  w2", "w2 w1", "w1 w2 unheardof", "", "unheardof"])
@@ -208,7 +186,7 @@ def test_texts_are_cut_without_a_trace_and_share_no_noise(
     assert run(private, pa.array(texts)) == whole
 
 
-def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path: Path) -> None:
+def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path):
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
     private = sanitizer(mechanism(3), bundle)
     assert len(run(private, pa.array(["w1 w2"]))) == 1
@@ -219,7 +197,7 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path: Pat
         run(private, pa.array(["w1 w2"]))
 
 
-def test_tokenizers_share_no_noise(tmp_path: Path) -> None:
+def test_tokenizers_share_no_noise(tmp_path):
     """Rejects noise by content alone: the averages of two tokenizers would tell their difference."""
     bundle = worlds.build(tmp_path, worlds.uneven(4, 3), ["我", "喜欢", "w1", "w2"])
     used, texts = mechanism(3), pa.array(["w1 w2", "我喜欢"])

@@ -1,36 +1,50 @@
 """Benchmarks: sections show their help, a run has what was measured and what failed, small ones count."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from scripts.benchmarks.__main__ import SECTIONS
-from tests.helpers.made_embeddings import made_embeddings, tried
+from tests.helpers.tables import ROOT
+from tests.helpers.worlds import uneven, words
+
+SHAPES = {"glove_840b_300d_33k": (3_000, 40), "glove_6b_50d": (12_000, 50)}
+
+
+def made_embeddings(folder):
+    """Write embeddings of ``SHAPES`` where the benchmarks look for the real ones."""
+    for name, (count, dimension) in SHAPES.items():
+        (folder / name).mkdir(parents=True)
+        np.save(folder / name / "vectors.npy", uneven(count, dimension).astype(np.float16))
+        (folder / name / "vocab.txt").write_text("".join(f"{word}\n" for word in words(count)))
+    return folder
+
+
+def tried(section, data, *options):
+    """Run a section of the benchmarks as small as it can be; give what it prints."""
+    command = [sys.executable, "-m", f"scripts.benchmarks.{section}", "--data", str(data), "--small"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_a_section_is_imported_and_shows_its_help(section: str) -> None:
+def test_a_section_is_imported_and_shows_its_help(section):
     result = CliRunner().invoke(importlib.import_module(f"scripts.benchmarks.{section}").main, ["--help"])
     assert result.exit_code == 0, result.output
 
 
-def test_one_run(tmp_path: Path) -> None:
-    """Rejects a failure that ends the run or hides, one that forgets other sections, and mixed machines.
-
-    There are made embeddings and no novels, so that one section succeeds and one cannot.
-    """
+def test_one_run(tmp_path):
+    """Rejects a failure that ends the run or hides, one that forgets other sections, and mixed machines."""
+    # There are made embeddings and no novels, so that one section succeeds and one cannot.
     data, results = made_embeddings(tmp_path / "data"), tmp_path / "results.json"
 
-    def run(*options: str) -> subprocess.CompletedProcess[str]:
+    def run(*options):
         command = [sys.executable, "-m", "scripts.benchmarks", "--data", data, "--output", results, "--small"]
         return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
 
@@ -53,14 +67,14 @@ def test_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_bundle_is_opened_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_bundle_is_opened_in_a_process_of_its_own(tmp_path):
     """Rejects peaks of the process that measures."""
     rows = tried("large_vocabulary", made_embeddings(tmp_path))["rows"]
     assert all(0 < row["MB"] < 200 for row in rows if row["what"].startswith("open"))
 
 
 @pytest.mark.long
-def test_searches_find_the_nearest_word(tmp_path: Path) -> None:
+def test_searches_find_the_nearest_word(tmp_path):
     """Rejects points of another search, and a recall that is not of the exact nearest word."""
     rows = tried("searches", made_embeddings(tmp_path))["rows"]
     exact = [row for row in rows if row["search"] == "exact, ours"]
@@ -72,7 +86,7 @@ def test_searches_find_the_nearest_word(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.e2e
-def test_words_cost_no_memory(tmp_path: Path) -> None:
+def test_words_cost_no_memory(tmp_path):
     """Rejects peaks of another role, a table whose words do not grow, and memory that grows with them."""
     few, many = tried("memory", made_embeddings(tmp_path))["rows"]
     assert (few["words of the table"], many["words of the table"]) == (400, 8_000)

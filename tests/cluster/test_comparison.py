@@ -1,11 +1,6 @@
 """scripts/test-cluster must find every difference between two runs, and hide what it says is hidden."""
 
-from __future__ import annotations
-
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,19 +9,19 @@ import pytest
 from tests.helpers.cluster import can_hide, without
 from tests.helpers.comparison import compared
 
-RUNS: Final = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
-REPORT: Final = "table.report.json"
-SECOND: Final = "table/part-00001-c000.snappy.parquet"
+RUNS = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
+REPORT = "table.report.json"
+SECOND = "table/part-00001-c000.snappy.parquet"
 
 
-def write(folder: Path, part: int, ids: list[int], kind: pa.DataType | None = None, **note: str) -> None:
+def write(folder, part, ids, kind=None, **note):
     """Write a part of the table of the second run, or of the first; Spark names the files at random."""
     run = RUNS[folder.name == "there"]
     table = pa.table({"id": pa.array(ids, kind or pa.int64())}).replace_schema_metadata(note)
     pq.write_table(table, folder / "table" / f"part-{part:05}-{run}-c000.snappy.parquet")
 
 
-def reorder_encodings(folder: Path) -> None:
+def reorder_encodings(folder):
     """As another JVM's hash set would."""
     file = min((folder / "table").iterdir())
     plain_rle_dictionary = b"\x195\x00\x06\x10"  # as Thrift writes the list in the footer
@@ -34,21 +29,21 @@ def reorder_encodings(folder: Path) -> None:
     file.write_bytes(file.read_bytes().replace(plain_rle_dictionary, b"\x195\x06\x00\x10"))
 
 
-def lose(folder: Path) -> None:
+def lose(folder):
     for file in (folder / "table").iterdir():
         file.unlink()
 
 
-def recut(*parts: list[int], kind: pa.DataType | None = None) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
+def recut(*parts, kind=None):
+    def change(folder):
         for number, ids in enumerate(parts):
             write(folder, number, ids, kind)
 
     return change
 
 
-SAME: Final = "bytes of 3 files"
-CHANGES: Final[dict[str, tuple[Callable[[Path], object], list[str], str]]] = {
+SAME = "bytes of 3 files"
+CHANGES = {
     "random names": (lambda there: None, [], SAME),
     "order of encodings": (reorder_encodings, [], SAME),
     "cut into other files": (recut([1], [4, 3, 2]), [], "bytes of 1 files, rows of table"),
@@ -67,7 +62,7 @@ CHANGES: Final[dict[str, tuple[Callable[[Path], object], list[str], str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_differences_are_found(tmp_path: Path, change: str) -> None:
+def test_differences_are_found(tmp_path, change):
     """Two equal runs leave a table of two files and a report, of which the second run's are changed."""
     folders = [tmp_path / "here", tmp_path / "there"]
     for folder in folders:
@@ -80,7 +75,7 @@ def test_differences_are_found(tmp_path: Path, change: str) -> None:
     assert found[0] == different and said in found[1]
 
 
-def test_a_hidden_folder_is_empty_for_the_command_alone(tmp_path: Path) -> None:
+def test_a_hidden_folder_is_empty_for_the_command_alone(tmp_path):
     if not can_hide(tmp_path):
         pytest.skip("this system lets no process hide a folder")
     for name in ("hidden one", "shown"):

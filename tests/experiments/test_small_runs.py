@@ -3,15 +3,12 @@
 Seeds are fixed: the numbers are the same every time.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,17 +16,16 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark import demo
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import feyisetan_2019, feyisetan_2020, feyisetan_2021, mechanisms, shared, xu_2020
 from scripts.experiments.feyisetan_2019 import World
 
-FOLDER: Final = Path(__file__).parents[2] / "scripts" / "experiments"
-MODULES: Final = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "shared")
+FOLDER = Path(__file__).parents[2] / "scripts" / "experiments"
+MODULES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "shared")
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_an_experiment_is_imported_and_shows_its_help(module: str) -> None:
+def test_an_experiment_is_imported_and_shows_its_help(module):
     main = importlib.import_module(f"scripts.experiments.{module}").main
     for name in getattr(main, "commands", [""]):
         result = CliRunner().invoke(main, [*name.split(), "--help"])
@@ -37,13 +33,13 @@ def test_an_experiment_is_imported_and_shows_its_help(module: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def large(demo_bundle: Embedding) -> Embedding:
+def large(demo_bundle):
     """8,000 words in 50 dimensions."""
     return demo_bundle
 
 
 @pytest.fixture(scope="module")
-def ball(large: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def ball(large, tmp_path_factory):
     """The same words in a ball of 10 dimensions, by their main directions."""
     vectors = np.asarray(large.vectors, dtype=np.float64)
     vectors = vectors - vectors.mean(axis=0)
@@ -55,24 +51,24 @@ def ball(large: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Embeddin
 
 
 @pytest.fixture(scope="module")
-def world(large: Embedding, ball: Embedding, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(large, ball, tmp_path_factory):
     return World.of(ball, large, tmp_path_factory.mktemp("world"))
 
 
-def demo_queries(count: int) -> tuple[list[str], list[str]]:
+def demo_queries(count):
     """Some of the demo's queries, evenly spread, and the intent of each."""
     table = pq.read_table(demo.QUERIES)
     table = table.take(shared.evenly(count, len(table)))
     return table["text"].to_pylist(), table["intent"].to_pylist()
 
 
-def rises(*values: float) -> bool:
+def rises(*values):
     return all(one < other for one, other in itertools.pairwise(values))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("spec", ["laplace:select=vickrey,t=0.5", "exponential", "hyperbolic-icdm"])
-def test_tokens_become_what_the_mechanism_makes_of_them(large: Embedding, ball: Embedding, spec: str) -> None:
+def test_tokens_become_what_the_mechanism_makes_of_them(large, ball, spec):
     """Rejects repetitions or tokens of one word that share noise, and an epsilon that is not used."""
     embedding = ball if "hyperbolic" in spec else large
     words, epsilon = np.arange(0, 1000, 100), 4.0 if spec == "exponential" else 16.0
@@ -89,11 +85,9 @@ def test_tokens_become_what_the_mechanism_makes_of_them(large: Embedding, ball: 
 
 
 @pytest.mark.long
-def test_clipped_noise_makes_central_words_of_all(tmp_path: Path) -> None:
-    """A ball with few words near the centre and most near the edge, and Gaussian vectors.
-
-    Rejects noise that is moved by an isometry, an epsilon that is not used, and bounds below epsilon d.
-    """
+def test_clipped_noise_makes_central_words_of_all(tmp_path):
+    """A ball with few words near the centre and most near the edge, and Gaussian vectors."""
+    # Rejects noise that is moved by an isometry, an epsilon that is not used, and bounds below epsilon d.
     rng, names, words = np.random.default_rng(0), [f"w{i}" for i in range(120)], np.arange(120)
     directions = rng.standard_normal((120, 20))
     directions /= np.linalg.norm(directions, axis=1)[:, None]
@@ -117,13 +111,13 @@ def test_clipped_noise_makes_central_words_of_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_words_in_slots_are_perturbed(large: Embedding, world: World) -> None:
+def test_words_in_slots_are_perturbed(large, world):
     """Rejects an epsilon that is not used, and random words that are no floor."""
     texts, intents = demo_queries(2002)
     words, labels = shared.WordRows.of(texts, large), np.array(intents)
     slots, free = feyisetan_2019.in_slots(words, world, 20), np.zeros(len(texts), dtype=bool)
     every = {"intents": feyisetan_2019.Texts(words=words, slots=slots, labels=labels, tested=free)}
-    chosen: dict[str, feyisetan_2019.Setting] = {
+    chosen = {
         "original": feyisetan_2019.ORIGINAL,
         "random": feyisetan_2019.RANDOM,
         **{f"ball {e}": mechanism("hyperbolic-icdm", epsilon=e) for e in (0.125, 60.0)},
@@ -138,7 +132,7 @@ def test_words_in_slots_are_perturbed(large: Embedding, world: World) -> None:
 
 
 @pytest.mark.long
-def test_slots_of_queries_are_attacked(large: Embedding, world: World) -> None:
+def test_slots_of_queries_are_attacked(large, world):
     """Rejects an attacker without the mechanism, slots elsewhere in a query, and training on originals."""
     queries = pq.read_table(demo.QUERIES).to_pylist()[::4]
     texts = feyisetan_2019.of_queries(
@@ -163,7 +157,7 @@ def test_slots_of_queries_are_attacked(large: Embedding, world: World) -> None:
 
 
 @pytest.mark.long
-def test_the_papers_sampler_does_not_sample_its_target() -> None:
+def test_the_papers_sampler_does_not_sample_its_target():
     printed = CliRunner().invoke(feyisetan_2019.sampler, ["--chains", "1000", "--steps", "200"]).output
     target, space = (
         [float(row.split("|")[-2]) for row in printed.splitlines() if name in row]
@@ -174,7 +168,7 @@ def test_the_papers_sampler_does_not_sample_its_target() -> None:
 
 
 @pytest.mark.long
-def test_tasks_and_auditors_lose_by_noise(large: Embedding) -> None:
+def test_tasks_and_auditors_lose_by_noise(large):
     """Rejects an epsilon that is not used, and an auditor who sees no training data."""
     texts, intents = demo_queries(600)
     asked = shared.WordRows.of(texts[:300], large)
@@ -195,7 +189,7 @@ def test_tasks_and_auditors_lose_by_noise(large: Embedding) -> None:
 
 
 @pytest.mark.long
-def test_vectors_are_released(large: Embedding) -> None:
+def test_vectors_are_released(large):
     """Rejects an epsilon that is not used, a Delta for another, and noise that is no floor of tasks."""
     # A delta that leaves half of the demo's 50 dimensions; the paper's would leave 46.
     setup, beta = feyisetan_2021.Setup(embedding=large, seeds=(0,), delta=0.01), feyisetan_2021.TABLE_BETA
@@ -216,7 +210,7 @@ def test_vectors_are_released(large: Embedding) -> None:
 
 
 @pytest.mark.long
-def test_lambda_is_more_noise(large: Embedding) -> None:
+def test_lambda_is_more_noise(large):
     """Rejects a lambda or an epsilon that is not used, and blocks whose words are mixed up."""
     texts, intents = demo_queries(400)
     task = xu_2020.Task("queries", texts, np.array([i in ("PlayMusic", "AddToPlaylist") for i in intents]))
@@ -236,11 +230,9 @@ def test_lambda_is_more_noise(large: Embedding) -> None:
 
 
 @pytest.mark.long
-def test_mechanisms_are_compared_at_equal_success(large: Embedding, ball: Embedding) -> None:
-    """Rejects equal epsilons in place of equal success, and vickrey selection as a gain in words kept.
-
-    In the ball too what is kept is judged by the Euclidean vectors, which have the same words.
-    """
+def test_mechanisms_are_compared_at_equal_success(large, ball):
+    """Rejects equal epsilons in place of equal success, and vickrey selection as a gain in words kept."""
+    # In the ball too what is kept is judged by the Euclidean vectors, which have the same words.
     texts, intents = demo_queries(120)
     world = mechanisms.World(
         texts=texts, labels=intents, embedding=large, judge=large, release_words=2000, runs=30, candidates=16

@@ -1,7 +1,5 @@
 """Radii and translations in the Poincaré ball, against high precision and at the extremes."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 from itertools import pairwise
@@ -22,10 +20,7 @@ from dptext_spark.geometry.ball import (
 EDGES = np.array([2.0**-53, 1e-12, 1e-3, 0.25, 0.5, 0.75, 0.999, 1 - 1e-12, 1 - 2.0**-53])
 
 
-# Radii
-
-
-def log_above(radius: float, n: int, epsilon: float) -> Decimal:
+def log_above(radius, n, epsilon):
     """ln P[R > radius]: for whole n, P[U < x] = x^a sum_(j<n) (a)_j / j! (1 - x)^j."""
     a = (Decimal(epsilon) - n + 1) / 2
     log_u = -2 * Decimal(float(radius))
@@ -37,7 +32,7 @@ def log_above(radius: float, n: int, epsilon: float) -> Decimal:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 50, 300])
-def test_volume_radii_invert_their_law(n: int) -> None:
+def test_volume_radii_invert_their_law(n):
     """To 10^-12 of the radius, in 80 digits, from the smallest uniform to the largest; also at n - 1."""
     near = [n - 1 + gap for gap in (0.05, 1e-3, 1e-6, 1e-9)] + [math.nextafter(n - 1, math.inf)][: n - 1]
     for epsilon in [*near, n - 0.5, 2.0 * n, 1e6]:
@@ -53,15 +48,15 @@ def test_volume_radii_invert_their_law(n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 5, 50, 300])
 @pytest.mark.parametrize("epsilon", [1e-12, 0.1, 10.0, 1000.0])
-def test_lebesgue_radii_invert_their_law(n: int, epsilon: float) -> None:
+def test_lebesgue_radii_invert_their_law(n, epsilon):
     """Against adaptive quadrature of rho^(n-1) ((1 - rho) / (1 + rho))^epsilon, from both ends."""
 
-    def density(x: float) -> float:
+    def density(x):
         r = math.exp(x)  # rho = tanh(r / 2), (1 - rho) / (1 + rho) = exp(-r), drho = (1 - rho^2) / 2 r dx
         log = x + (n - 1) * math.log(math.tanh(r / 2)) - 2 * math.log(math.cosh(r / 2)) - epsilon * r
         return math.exp(log - law.log_mass)
 
-    def mass(start: float, end: float) -> float:
+    def mass(start, end):
         cuts = np.linspace(start, end, 60)
         return sum(integrate.quad(density, *ends, epsrel=1e-13, epsabs=0)[0] for ends in pairwise(cuts))
 
@@ -74,7 +69,7 @@ def test_lebesgue_radii_invert_their_law(n: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 50, 1000])
-def test_radii_are_finite_everywhere_and_no_sharper_than_float64(n: int) -> None:
+def test_radii_are_finite_everywhere_and_no_sharper_than_float64(n):
     for epsilon in (1e-12, 1.0, 1e6, 1e15, 1e300):
         with np.errstate(all="raise"):
             radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)(EDGES)
@@ -83,10 +78,7 @@ def test_radii_are_finite_everywhere_and_no_sharper_than_float64(n: int) -> None
     assert (sharp == sharper).all() and (sharp > 0).all()
 
 
-# Translation
-
-
-def exactly(point: np.ndarray, radius: float, direction: np.ndarray) -> tuple[Decimal, list[Decimal]]:
+def exactly(point, radius, direction):
     """q0 and w of the boosted point, in Decimal, with the direction at length 1."""
     p, u = ([Decimal(x) for x in vector.tolist()] for vector in (point, direction))
     size = sum((x * x for x in u), Decimal(0)).sqrt()
@@ -99,7 +91,7 @@ def exactly(point: np.ndarray, radius: float, direction: np.ndarray) -> tuple[De
     return q0, [(sinh * b + (cosh + along / (1 + m0)) * a) / q0 for a, b in zip(m, u, strict=True)]
 
 
-def placed(n: int, norm: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def placed(n, norm):
     """A word at a norm, and directions in which formulas could cancel."""
     way, other = np.random.default_rng(n).standard_normal((2, n))
     way /= np.linalg.norm(way)
@@ -107,14 +99,14 @@ def placed(n: int, norm: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return norm * way, {name: u / np.linalg.norm(u) for name, u in directions.items()}
 
 
-def moved(point: np.ndarray, radius: float, direction: np.ndarray) -> np.ndarray:
+def moved(point, radius, direction):
     with np.errstate(all="raise"):
         return translated(point[None], np.array([radius]), direction[None].copy())[0]
 
 
 @pytest.mark.parametrize("norm", [0.0, 1e-9, 0.5, 1 - 1e-9])
 @pytest.mark.parametrize("radius", [0.0, 1e-9, 1.0, 14.5, 700.0])
-def test_translation_is_exact_to_the_digits_that_float64_has(norm: float, radius: float) -> None:
+def test_translation_is_exact_to_the_digits_that_float64_has(norm, radius):
     """A direction's rounding of 10^-16 moves a point by 10^-16 / (1 - |p|) at most."""
     for n in (1, 2, 20):
         point, directions = placed(n, norm)
@@ -129,7 +121,7 @@ def test_translation_is_exact_to_the_digits_that_float64_has(norm: float, radius
             assert np.abs(found[1:] - np.array(w, dtype=float)).max() <= tolerance, (n, name)
 
 
-def strays(point: np.ndarray, radius: float, direction: np.ndarray) -> float:
+def strays(point, radius, direction):
     """How far, in hyperbolic distance, noise ends up from where it should."""
     found = moved(point, radius, direction).tolist()
     with localcontext() as context:
@@ -143,7 +135,7 @@ def strays(point: np.ndarray, radius: float, direction: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("out", [0.0, 0.7, 2.5, 7.0, LARGEST_BALL_RADIUS])
-def test_translation_strays_as_far_as_it_says(out: float) -> None:
+def test_translation_strays_as_far_as_it_says(out):
     """Within four bits; rejects one error for all points, as at the origin."""
     errors = [
         strays(point, radius, u) / max(1.0, math.sinh(radius))
@@ -158,7 +150,7 @@ def test_translation_strays_as_far_as_it_says(out: float) -> None:
 
 
 @pytest.mark.parametrize("radius", [1e3, 1e9, 1e17])
-def test_translation_reaches_the_edge_of_the_ball(radius: float) -> None:
+def test_translation_reaches_the_edge_of_the_ball(radius):
     point, directions = placed(3, 1 - 1e-6)
     for u in directions.values():
         found = moved(point, radius, u)

@@ -1,7 +1,5 @@
 """Directions, radii, products and distances: exact at the edges, and bits that do not depend on the batch."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ SPREAD = np.concatenate(
 
 
 @pytest.mark.parametrize("n", [1, 2, 300])
-def test_directions_have_length_one_and_bits_of_their_row_alone(n: int) -> None:
+def test_directions_have_length_one_and_bits_of_their_row_alone(n):
     """Rejects norms by BLAS, whose last bits follow the shape of the batch."""
     uniforms = np.random.default_rng(n).random((300, n)) / 2 + 0.1
     uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
@@ -35,10 +33,10 @@ def test_directions_have_length_one_and_bits_of_their_row_alone(n: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [0, 1, 50, 1000])
-def test_quantiles_are_as_good_as_noise_bits_suppose(shape: int) -> None:
+def test_quantiles_are_as_good_as_noise_bits_suppose(shape):
     """Against 40 digits, the normal law (shape 0) and Gamma laws; rejects single precision."""
 
-    def error(quantile: float, uniform: float) -> float:
+    def error(quantile, uniform):
         """By how much probability it misses its uniform, over the density, relative."""
         x = mpmath.mpf(quantile)
         if shape == 0:
@@ -59,7 +57,7 @@ def test_quantiles_are_as_good_as_noise_bits_suppose(shape: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 300])
-def test_a_product_is_exact_and_depends_on_the_row_alone(size: int) -> None:
+def test_a_product_is_exact_and_depends_on_the_row_alone(size):
     """Rejects a cut that loses more bits than it says, a forgotten part, and sums of BLAS."""
     rng = np.random.default_rng(size)
     rows, matrix = rng.uniform(-1, 1, (200, size)), rng.normal(size=(size, size)) * 37.0
@@ -72,11 +70,8 @@ def test_a_product_is_exact_and_depends_on_the_row_alone(size: int) -> None:
     assert size < 300 or (rows @ matrix).tobytes() != plain.tobytes()
 
 
-# Distances between words, against formulas of another form
-
-
 @pytest.mark.parametrize("n", [1, 2, 10])
-def test_hyperbolic_distances(n: int) -> None:
+def test_hyperbolic_distances(n):
     """Rejects the Euclidean distance, half the distance, and 1 - |p|² rounded near the rim."""
     rng = np.random.default_rng(0)
     points, radii = rng.standard_normal((40, n)), 1 - 10.0 ** -rng.uniform(0, 6, 40)
@@ -93,7 +88,7 @@ def test_hyperbolic_distances(n: int) -> None:
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_euclidean_distances(mapped: bool) -> None:
+def test_euclidean_distances(mapped):
     vectors = worlds.uneven(9000, 5)  # more than one block
     matrix = np.random.default_rng(1).standard_normal((5, 5)) if mapped else None
     metric = EuclideanMetric(vectors=vectors, map=matrix)
@@ -106,7 +101,7 @@ def test_euclidean_distances(mapped: bool) -> None:
 
 
 @pytest.mark.parametrize("block", [7, 8192])
-def test_the_nearest_words_are_those_of_a_stable_sort(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_words_are_those_of_a_stable_sort(block, monkeypatch):
     """Rejects an order of equals by chance, of a later block before an earlier one, and one word for all."""
     monkeypatch.setattr(module, "_BLOCK", block)
     rng = np.random.default_rng(3)
@@ -120,7 +115,7 @@ def test_the_nearest_words_are_those_of_a_stable_sort(block: int, monkeypatch: p
     assert farthest.tolist() == far.max(axis=1).tolist()
 
 
-def test_the_sample_is_spread_over_the_vocabulary() -> None:
+def test_the_sample_is_spread_over_the_vocabulary():
     for words, size in ((3, 3), (256, 256), (257, 129), (1000, 250)):
         sample = EuclideanMetric(vectors=np.zeros((words, 1), np.float32)).sample()
         (step,) = {*np.diff(sample).tolist()}

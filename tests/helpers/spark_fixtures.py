@@ -18,19 +18,21 @@ from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.source import Source, own_session
 from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
-from tests.helpers.cluster import QUICK_JAVA
-from tests.helpers.tables import RING_WORDS, texts, write_key, write_table
+from tests.helpers.cluster import QUICK_JAVA, write_key
+from tests.helpers.tables import RING_WORDS, texts, write_table
 
 Opened = Callable[..., Source]
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that ``dptext`` starts on one machine, on two cores."""
+    """The session that ``dptext`` starts and jobs find, on two cores; what fails is not tried again."""
     with pytest.MonkeyPatch.context() as patch:
         settings = session_module._LOCAL_SETTINGS
-        patch.setitem(settings, "spark.master", "local[2,4]")
+        patch.setitem(settings, "spark.master", "local[2]")
         patch.setitem(settings, "spark.sql.shuffle.partitions", "2")
+        # Each call of a DataFrame's would ask the JVM six times where it stands.
+        patch.setitem(settings, "spark.python.sql.dataFrameDebugging.enabled", "false")
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         session = session_module.session("tests")
         patch.delenv("JAVA_TOOL_OPTIONS")
@@ -49,7 +51,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key file with the fixed key of the tests."""
-    return write_key(tmp_path_factory.mktemp("key") / "key")
+    return write_key(tmp_path_factory.mktemp("key") / "key", worlds.KEY.secret)
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from dptext_spark.jobs import privatize
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.facts import Report
 from tests.helpers.cluster import QUICK_JAVA
-from tests.helpers.worlds import KEY
 
 ROOT = Path(__file__).parents[2]
 RING_WORDS = [f"w{row:02d}" for row in range(64)]
@@ -45,12 +44,6 @@ def spark_settings(spark: SparkSession, **values: object) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
-
-
-def write_key(path: Path, secret: bytes = KEY.secret) -> Path:
-    path.write_bytes(secret)
-    path.chmod(0o600)
-    return path
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> Path:

@@ -1,28 +1,22 @@
 """dptext calibrate: its tables against the calibration package, its folder, its target and its options."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import shlex
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
-from dptext_spark.calibration import Transitions, estimator, word_statistics
+from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.cli import main
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.jobs import calibrate
-from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.mechanisms import mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.tables.storage import Storage
@@ -32,20 +26,19 @@ from tests.helpers.drawing import without_drawing
 from tests.helpers.tables import ROOT, names, write_table
 from tests.helpers.worlds import among
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 EPSILONS = (2.0, 40.0)
 RUNS = 60
 
 
-def options(embedding: Embedding, output: Path, **given: Any) -> CalibrateOptions:
+def options(embedding, output, **given):
     values = {"embedding": embedding.path, "output": str(output), "mechanism": "laplace"}
     values |= {"epsilon": EPSILONS, "runs": RUNS, "words": "all"} | given
     return CalibrateOptions.of({name.replace("_", "-"): value for name, value in values.items()})
 
 
-def run(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+def run(embedding, output, **given):
     """Run the job where nothing can be drawn; what calibration.json says."""
     with without_drawing():
         report = calibrate.run(options(embedding, output, **given))
@@ -59,7 +52,7 @@ def run(embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def table(folder: Path, name: str) -> pa.Table:
+def table(folder, name):
     """One of a calibration's tables, sorted."""
     found = pq.ParquetDataset(folder / name).read()
     order = ("mechanism", "epsilon", "statistic", "word", "output")
@@ -67,16 +60,14 @@ def table(folder: Path, name: str) -> pa.Table:
     return found.sort_by([(key, "ascending") for key in keys])
 
 
-def transitions(
-    mechanisms: list[Mechanism], embedding: Embedding, words: int, runs: int = RUNS
-) -> Transitions:
+def transitions(mechanisms, embedding, words, runs=RUNS):
     """What the package itself finds for as many words, dealt out to 16 blocks."""
     estimate = estimator(mechanisms, embedding, search=ExactSearch.over(embedding), runs=runs)
     blocks = [np.arange(b, words, 16) * len(embedding.words) // words for b in range(16)]
     return oracle.concat(estimate(block, block=number) for number, block in enumerate(blocks))
 
 
-def by_word(found: pa.Table, embedding: Embedding, epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
+def by_word(found, embedding, epsilons):
     """Rows of the package's tables under the words and epsilons that the job's tables have."""
     rows = [
         {"epsilon": epsilons[row.pop("epsilon_index")], **row, "word": embedding.words[row["word"]].as_py()}
@@ -85,20 +76,19 @@ def by_word(found: pa.Table, embedding: Embedding, epsilons: tuple[float, ...]) 
     return sorted(rows, key=lambda row: (row["epsilon"], row["word"]))
 
 
-def without(found: pa.Table, *names: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = found.drop_columns(["mechanism", *names]).to_pylist()
-    return rows
+def without(found, *names):
+    return found.drop_columns(["mechanism", *names]).to_pylist()
 
 
 @pytest.fixture(scope="module")
-def laplace(spark: SparkSession, ring: Embedding, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def laplace(spark, ring, tmp_path_factory):
     """A calibration of ``laplace`` on the ring, with transitions."""
     output = tmp_path_factory.mktemp("laplace") / "out"
     run(ring, output, transitions=True)
     return output
 
 
-def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
+def test_the_tables_are_the_packages(ring, laplace):
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
     statistics = word_statistics(expected)
     words = table(laplace, "words")
@@ -118,7 +108,7 @@ def test_the_tables_are_the_packages(ring: Embedding, laplace: Path) -> None:
 
 
 @pytest.mark.versions
-def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> None:
+def test_the_summary_describes_the_tables(ring, laplace):
     """And calibration.json has it; tests/calibration have each statistic against brute force."""
     expected = transitions([mechanism("laplace", epsilon=e) for e in EPSILONS], ring, 64)
     of_words, posteriors = word_statistics(expected), oracle.posterior(expected)
@@ -154,14 +144,11 @@ def test_the_summary_describes_the_tables(ring: Embedding, laplace: Path) -> Non
     assert sorted((row["epsilon"], len(row["top"])) for row in facts["words"]) == [(e, 12) for e in EPSILONS]
 
 
-# Several mechanisms
-
-
 WEIGHTS = (0.0, 0.9)
 TABLES = {"calibration.json", "outputs", "summary", "words"}
 
 
-def test_mechanisms_are_measured_apart(tmp_path: Path) -> None:
+def test_mechanisms_are_measured_apart(tmp_path):
     """Each by the estimator that serves it; 64 words, spread ten times wider along one axis than across."""
     plane = worlds.build(tmp_path, worlds.uneven(64, 2))
     several = [mechanism("mahalanobis", epsilon=e, **{"lambda": w}) for w in WEIGHTS for e in EPSILONS]
@@ -178,12 +165,7 @@ def test_mechanisms_are_measured_apart(tmp_path: Path) -> None:
         assert found == by_word(word_statistics(transitions(own, plane, 40)), plane, EPSILONS)
 
 
-# The folder
-
-
-def test_a_folder_is_replaced_only_where_asked_and_known(
-    ring: Embedding, laplace: Path, tmp_path: Path
-) -> None:
+def test_a_folder_is_replaced_only_where_asked_and_known(ring, laplace, tmp_path):
     """Rejects a run that goes on where another one is at work, or was killed."""
     with pytest.raises(ConfigError, match=r"exists.*--overwrite"):
         run(ring, laplace)
@@ -192,24 +174,19 @@ def test_a_folder_is_replaced_only_where_asked_and_known(
         with pytest.raises(ConfigError, match="is not a calibration"):
             run(ring, tmp_path, overwrite=overwrite)
     assert (tmp_path / "mine.txt").exists()
+    with pytest.raises(ConfigError, match=r"nowhere.* cannot be read"):
+        run(ring, tmp_path / "new", compare="nowhere")
+    assert names(tmp_path) == {"mine.txt"}
     (tmp_path / ".out.other-1.part").mkdir()
     with pytest.raises(ConfigError, match="Another run is writing the output"):
         run(ring, tmp_path / "out")
 
 
-def test_a_calibration_is_replaced_when_its_successor_is_whole(
-    ring: Embedding,
-    laplace: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Rejects removal at the start, parts of a run that failed, and old tables left among the new.
-
-    Also rejects a page that is missed only when hours of measuring are over. The configuration file runs as
-    it stands. The page is the same where the storage is not on this machine, by Hadoop's own copies. Without
-    a terminal each stage is a line.
-    """
+def test_a_calibration_is_replaced_when_its_successor_is_whole(ring, laplace, tmp_path, monkeypatch, capsys):
+    """Rejects removal at the start, parts of a run that failed, and old tables left among the new."""
+    # Also rejects a page that is missed only when hours of measuring are over. The configuration file runs as
+    # it stands. The page is the same where the storage is not on this machine, by Hadoop's own copies.
+    # Without a terminal each stage is a line.
     monkeypatch.chdir(ROOT)
     place = tmp_path / "out"
     shutil.copytree(laplace, place)
@@ -249,14 +226,9 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(
     assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 2
 
 
-# Target
-
-
-def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
-    """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2.
-
-    The command that is printed makes a release once the table and its column are filled in.
-    """
+def test_a_target_is_met_by_the_closed_form(tmp_path):
+    """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
+    # The command that is printed makes a release once the table and its column are filled in.
     pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
     arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2.8, 2.95, "--words", "all"]
     arguments += ["--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
@@ -287,7 +259,7 @@ def test_a_target_is_met_by_the_closed_form(tmp_path: Path) -> None:
         assert set(table(output, name)["epsilon"].to_pylist()) == {*summed}
 
 
-def test_an_exact_law_is_computed(ring: Embedding, tmp_path: Path) -> None:
+def test_an_exact_law_is_computed(ring, tmp_path):
     """Exact, and over all words: the target's bound is the value itself, and the largest epsilon is sharp."""
     output, epsilons = tmp_path / "out", (1.0, 12.5, 12.8, 1000.0)
     given = {"mechanism": "exponential", "epsilon": epsilons, "target": "max(n_w) <= 0.3"}
@@ -302,8 +274,8 @@ def test_an_exact_law_is_computed(ring: Embedding, tmp_path: Path) -> None:
     assert outputs == pytest.approx(expected, rel=1e-6)
     assert outputs.min() >= 1.0  # of an output that hardly ever comes too
 
-    def law(epsilon: float) -> np.ndarray:
-        return mechanism("exponential", epsilon=epsilon).bind(ring, among(64)).probabilities(np.arange(64))  # type: ignore[attr-defined]
+    def law(epsilon):
+        return mechanism("exponential", epsilon=epsilon).bind(ring, among(64)).probabilities(np.arange(64))
 
     rows = {row["statistic"]: row for row in facts["summary"] if row["epsilon"] == 12.5}
     truth, own = oracle.risk(law(12.5), np.ones(64)), law(12.5)
@@ -322,9 +294,7 @@ def test_an_exact_law_is_computed(ring: Embedding, tmp_path: Path) -> None:
         (["--target", "max(n_w) <= 0.5", "--words", "30"], "words are too few"),
     ],
 )
-def test_options_that_do_not_suit_the_bundle_are_refused(
-    ring: Embedding, tmp_path: Path, arguments: list[str], message: str
-) -> None:
+def test_options_that_do_not_suit_the_bundle_are_refused(ring, tmp_path, arguments, message):
     given = ["--embedding", ring.path, "--mechanism", "laplace", "--epsilon", 5, *arguments]
     given += ["--output", tmp_path / "out"]
     result = CliRunner().invoke(main, ["calibrate", *map(str, given)])

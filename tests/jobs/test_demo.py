@@ -1,7 +1,5 @@
 """The demo and the configuration files, run as a user would run them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
 from dptext_spark import demo
 from dptext_spark.cli import main
@@ -19,15 +16,13 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 
-def dptext(*arguments: str) -> str:
+def dptext(*arguments):
     result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "EPSILONS", demo.EPSILONS[::2])
     shown = dptext("demo", "--output", str(tmp_path))
     assert shown.count("    -> ") == demo.SHOWN_ROWS * len(demo.EPSILONS)
@@ -50,9 +45,7 @@ def test_the_demo_shows_more_noise_at_less_epsilon_and_runs_twice(
     assert demo.SENTENCE in dptext(*arguments)
 
 
-def test_the_configuration_files_run_as_they_stand(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_configuration_files_run_as_they_stand(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     bundle, output = str(tmp_path / "bundle"), str(tmp_path / "sanitized")
     dptext("embedding", "--config", "conf/embedding.toml", "--output", bundle)

@@ -1,13 +1,9 @@
 """dptext evaluate: its numbers against the core's on the same rows, its choice, its page."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,11 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.cli import main
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, InputError
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.simulate import ATTACKED, Counted, SampledRows, count_pairs, third_of
+from dptext_spark.evaluation.simulate import ATTACKED, count_pairs, third_of
 from dptext_spark.jobs import evaluate
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import EvaluateOptions
@@ -30,14 +25,13 @@ from tests.helpers.drawing import without_drawing
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import spark_settings, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 90
 TEXTS = sentences(ROWS, 1)
 
 
-def table_of(folder: Path, files: int) -> Path:
+def table_of(folder, files):
     """The same rows in so many files."""
     for number in range(files):
         ids = list(range(number, ROWS, files))
@@ -45,7 +39,7 @@ def table_of(folder: Path, files: int) -> Path:
     return folder
 
 
-def options(table: Path, embedding: Embedding, output: Path, **given: Any) -> dict[str, Any]:
+def options(table, embedding, output, **given):
     values = {
         "input": str(table),
         "text": "text",
@@ -61,9 +55,7 @@ def options(table: Path, embedding: Embedding, output: Path, **given: Any) -> di
     return {name.replace("_", "-"): value for name, value in (values | given).items()}
 
 
-def run(
-    table: Path, embedding: Embedding, output: Path, *, drawn: bool = False, **given: Any
-) -> dict[str, Any]:
+def run(table, embedding, output, *, drawn=False, **given):
     """Run the job; what evaluation.json says."""
     with nullcontext() if drawn else without_drawing():
         answer = evaluate.run(EvaluateOptions.of(options(table, embedding, output, **given)))
@@ -74,14 +66,12 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table(tmp_path_factory):
     return table_of(tmp_path_factory.mktemp("table") / "in", 3)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    spark: SparkSession, small: Embedding, table: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def undisturbed(spark, small, table, tmp_path_factory):
     """The folder of an evaluation of all rows."""
     output = tmp_path_factory.mktemp("evaluation") / "out"
     run(table, small, output, drawn=True)
@@ -89,30 +79,22 @@ def undisturbed(
 
 
 @pytest.fixture(scope="module")
-def found(undisturbed: Path) -> dict[str, Any]:
+def found(undisturbed):
     return dict(json.loads((undisturbed / "evaluation.json").read_text()))
 
 
-def thirds_of(spark: SparkSession) -> list[int]:
+def thirds_of(spark):
     """The third of each row."""
     rows = spark.range(ROWS).select("id", third_of(F.col("id").cast("string")).alias("third"))
     return [row["third"] for row in rows.orderBy("id").collect()]
 
 
-def test_the_partitioning_and_the_batches_do_not_matter(
-    spark: SparkSession,
-    small: Embedding,
-    found: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order.
+def test_the_partitioning_and_the_batches_do_not_matter(spark, small, found, tmp_path, monkeypatch):
+    """Rejects noise that hangs on a row's place, and sums whose last bits hang on their order."""
+    # Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
+    tasks = []
 
-    Nor does the length of tasks: rejects one that has most rows of a row group, and rows that no task has.
-    """
-    tasks: list[int] = []
-
-    def counted(rows: SampledRows) -> list[Counted]:
+    def counted(rows):
         tasks.extend(row["count"] for row in rows.frame.groupBy(F.spark_partition_id()).count().collect())
         return count_pairs(rows)
 
@@ -131,9 +113,7 @@ def test_the_partitioning_and_the_batches_do_not_matter(
         assert pq.ParquetDataset(tmp_path / "out" / name).read().to_pylist() == other[name]
 
 
-def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
-    found: dict[str, Any], spark: SparkSession
-) -> None:
+def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
     target, thirds = found["target"], thirds_of(spark)
     assert target["options"] == "--mechanism laplace --epsilon 5"  # the other one misses the target
     assert [row["recommended"] for row in found["settings"]].count(True) == 1
@@ -151,7 +131,7 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(
     assert "--text text --id id" in target["command"]
 
 
-def test_parameters_are_varied_on_one_page(small: Embedding, table: Path, tmp_path: Path) -> None:
+def test_parameters_are_varied_on_one_page(small, table, tmp_path):
     """Rejects words beyond ``--release-words``; ``small`` may release 200."""
     given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"], "epsilon": (6.0,)}
     given |= {"versions": 1, "runs": 20, "release_words": 100}
@@ -165,14 +145,10 @@ def test_parameters_are_varied_on_one_page(small: Embedding, table: Path, tmp_pa
     assert "--release-words 100 " in answer["target"]["command"]
 
 
-def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(
-    spark: SparkSession, small: Embedding, table: Path, tmp_path: Path
-) -> None:
-    """Rejects a share of the table, rows by their places, and a target or a corpus that makes other rows.
-
-    Also rejects a filter that leaves an evaluated row in, or another one out; rows that are lost or counted
-    twice, other noise, other emissions, and other pairs. A public corpus teaches less.
-    """
+def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small, table, tmp_path):
+    """Rejects a share of the table, rows by their places, and a target or a corpus that makes other rows."""
+    # Also rejects a filter that leaves an evaluated row in, or another one out; rows that are lost or counted
+    # twice, other noise, other emissions, and other pairs. A public corpus teaches less.
     few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20}
     first = run(table, small, tmp_path / "a", **few, hold_out=True)
     corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))
@@ -205,9 +181,7 @@ def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(
         run(table, small, tmp_path / "none", **few, target=None, public_corpus=str(strange))
 
 
-def test_the_choice_sees_nothing_of_the_rows_of_the_check(
-    spark: SparkSession, small: Embedding, found: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, tmp_path):
     """Rejects attackers who learn the language of all rows: other rows of the check change the choice."""
     texts = [
         " ".join(reversed(text.split())) if third == 2 else text
@@ -219,14 +193,12 @@ def test_the_choice_sees_nothing_of_the_rows_of_the_check(
     assert other["checked_on"]["measured"] != target["checked_on"]["measured"]
 
 
-def test_labels_and_authors_come_with_floors_and_ceilings(
-    small: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monkeypatch):
     """Rejects another column's classes, and another setting's models; one label is null."""
     columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
     table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
 
-    def learnt(rows: Any, column: str, names: Any, mechanism: Any, *, original: bool = False) -> Any:
+    def learnt(rows, column, names, mechanism, *, original=False):
         of_class = F.count(F.col(f"row.{column}")).alias("given")
         given = {row["third"]: row["given"] for row in rows.frame.groupBy("third").agg(of_class).collect()}
         right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
@@ -259,7 +231,7 @@ def test_labels_and_authors_come_with_floors_and_ceilings(
     assert noisy["recovered_floor"] == bare["recovered_floor"]
 
 
-def test_no_word_of_a_text_leaves_the_job(undisturbed: Path) -> None:
+def test_no_word_of_a_text_leaves_the_job(undisturbed):
     """Rejects a page or facts with a word of a text."""
     page = re.sub(r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text())
     for text in (page, (undisturbed / "evaluation.json").read_text()):
@@ -268,13 +240,11 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed: Path) -> None:
     assert {file.stem for file in (undisturbed / "plots").iterdir()} == {"kept", "similarity"}
 
 
-def test_what_cannot_be_evaluated_is_refused(
-    small: Embedding, table: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_evaluated_is_refused(small, table, undisturbed, tmp_path):
     twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
     unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
     output = tmp_path / "out"
-    cases: list[tuple[Path, Path, dict[str, Any], str]] = [
+    cases = [
         (table, undisturbed, {}, r"The evaluation .* exists.*--overwrite"),
         (table, output, {"sample": ROWS, "hold_out": True}, "--hold-out leaves no row"),
         (table, output, {"text": "nope"}, "lacks columns"),
@@ -292,7 +262,7 @@ def test_what_cannot_be_evaluated_is_refused(
 
 
 @pytest.mark.versions
-def test_the_command_prints_the_answer(small: Embedding, table: Path, tmp_path: Path) -> None:
+def test_the_command_prints_the_answer(small, table, tmp_path):
     """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
     arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]
     arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12", "--runs", "20"]

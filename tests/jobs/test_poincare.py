@@ -1,21 +1,16 @@
 """``dptext poincare``: its filters against brute force, and the whole run as a user runs it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
+from click.testing import CliRunner
 
 from dptext_spark.cli import main
 from dptext_spark.embedding.build import build_embedding
@@ -31,18 +26,14 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.spark
 
-Pair = tuple[str | None, str | None, int | None]
 
-
-def write_tsv(path: Path, rows: list[Any], header: str = "", end: str = "\n") -> str:
+def write_tsv(path, rows, header="", end="\n"):
     text = header + "".join("\t".join(map(str, row)) + end for row in rows)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return str(path)
 
 
-def brute_force(
-    rows: list[Pair], vocabulary: list[str] | None, excluded: list[str], min_count: int, min_links: int
-) -> tuple[list[int], set[tuple[str, str]]]:
+def brute_force(rows, vocabulary, excluded, min_count, min_links):
     """The filters once more, in plain Python: what each leaves, and the pairs."""
     usable = [
         (low, high, count)
@@ -50,12 +41,12 @@ def brute_force(
         if low and high and f"{low}{high}" == "".join(f"{low}{high}".split()) and (count or 0) >= 0
     ]
     different = [row for row in usable if row[0] != row[1]]
-    seen: Counter[tuple[str, str]] = Counter()
+    seen = Counter()
     for low, high, count in different:
         seen[low, high] += count or 0
     counted = any(count is not None for *_, count in rows)
     left, pairs = [len(rows), len(usable), len(different), len(seen)], set(seen)
-    keeps: list[Callable[[tuple[str, str]], bool]] = [
+    keeps = [
         lambda pair: vocabulary is None or {*pair} <= {*vocabulary},
         lambda pair: not counted or seen[pair] >= min_count,
         lambda pair: not {*pair} & stop_words(),
@@ -70,17 +61,17 @@ def brute_force(
 
 
 @pytest.mark.parametrize(("seed", "min_links"), [(0, 4), (3, 8)])
-def test_the_filters_are_those_of_brute_force(spark: SparkSession, seed: int, min_links: int) -> None:
+def test_the_filters_are_those_of_brute_force(spark, seed, min_links):
     """With counts and a vocabulary, and without; every filter has work to do, or it could be missing."""
     rng, full = random.Random(seed), seed == 0
     words = [*(f"w{row}" for row in range(12)), "the", "bad", "two words", "", "a\u00a0b", None]
-    rows: list[Pair] = []
+    rows = []
     for _ in range(120):
         low, high = rng.choices(words, [10] * 12 + [2] * 6, k=2)
         rows.append((low, high, rng.randint(0, 12) if full else None))
     vocabulary = [*(f"w{row}" for row in range(10)), "the", "bad"] if full else None
     frame = spark.createDataFrame(rows, "hyponym string, hypernym string, count bigint").repartition(3)
-    given: dict[str, Any] = {"vocabulary": vocabulary, "excluded": ["bad", "w3"], "min_count": 9}
+    given = {"vocabulary": vocabulary, "excluded": ["bad", "w3"], "min_count": 9}
     steps, table, there = filter_pairs(frame, **given, min_links=min_links)
     left, pairs = brute_force(rows, **given, min_links=min_links)
     assert [steps[0]["left"] + steps[0]["removed"], *(step["left"] for step in steps)] == left
@@ -91,9 +82,9 @@ def test_the_filters_are_those_of_brute_force(spark: SparkSession, seed: int, mi
     assert idle == (set() if full else needless)
 
 
-def test_pairs_are_read_alike_from_text_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_pairs_are_read_alike_from_text_and_parquet(spark, tmp_path):
     """A count that is none makes a row unusable; a third column is one by its name, where there are names."""
-    rows: list[Pair] = [("dog", "mammal", 3), ('"cat', "mammal\\", 12)]
+    rows = [("dog", "mammal", 3), ('"cat', "mammal\\", 12)]
     columns = zip(*rows, strict=True)
     table = {"x": [1, 2]} | dict(zip(("hyponym", "hypernym", "count"), map(list, columns), strict=True))
     pq.write_table(pa.table(table), tmp_path / "table.parquet")
@@ -117,20 +108,17 @@ def test_pairs_are_read_alike_from_text_and_parquet(spark: SparkSession, tmp_pat
             read_pairs(spark, str(tmp_path / name))
 
 
-# The command
-
-
-def dptext(*arguments: Any) -> Result:
+def dptext(*arguments):
     return CliRunner().invoke(main, ["poincare", *map(str, arguments)])
 
 
-def made(*arguments: Any) -> str:
+def made(*arguments):
     result = dptext(*arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def refused(result: Result, *parts: str) -> None:
+def refused(result, *parts):
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
     assert all(part in result.output for part in parts), result.output
@@ -140,9 +128,7 @@ QUICK = ["--epochs", 2, "--dimension", 3, "--min-links", 0]
 
 
 @pytest.mark.e2e
-def test_the_configuration_file_runs_as_it_stands(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_configuration_file_runs_as_it_stands(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     output = tmp_path / "mammals"
     said = made("--config", "conf/poincare.toml", "--output", output, "--seed", 1, "--epochs", 40)
@@ -164,7 +150,7 @@ def test_the_configuration_file_runs_as_it_stands(
     assert (tmp_path / "mammals.vec").read_text(encoding="utf-8").startswith(f"{len(bundle.words)} 5\n")
 
 
-def test_lists_of_words(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_words(spark, tmp_path, monkeypatch):
     """A vocabulary gives the order, also as a bundle; a deny list denies, or is refused at once."""
     pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal"), ("eel", "fish")])
     other = write_tsv(tmp_path / "q.tsv", [("dog", "mammal"), ("cat", "eel"), ("mammal", "cat")])
@@ -190,7 +176,7 @@ def test_lists_of_words(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
     refused(dptext(*arguments, "--overwrite"), "No entry of never.txt (--never-output)", "none of line 1")
 
 
-def test_what_exists_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_exists_is_not_replaced_unasked(spark, tmp_path):
     """Rejects a bundle beside the picture of the bundle that it replaced."""
     pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal"), ("cat", "mammal")])
     run = ["--pairs", pairs, "--output", tmp_path / "bundle", *QUICK]
@@ -210,7 +196,7 @@ def test_what_exists_is_not_replaced_unasked(spark: SparkSession, tmp_path: Path
     assert json.loads((tmp_path / "bundle.report.json").read_text())["picture"] is None
 
 
-def test_faults_are_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_faults_are_said_at_once(spark, tmp_path):
     pairs = write_tsv(tmp_path / "p.tsv", [("dog", "mammal", 3), ("the", "mammal", 30)])
     run = ["--pairs", pairs, "--output", tmp_path / "bundle"]
     lost = ["--vocabulary", tmp_path / "no.txt", "--exclude", tmp_path / "none.txt"]

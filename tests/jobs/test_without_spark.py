@@ -1,7 +1,5 @@
 """Mistakes that are told before a Java machine is started, which takes many seconds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -12,15 +10,14 @@ from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
-from dptext_spark.embedding.bundle import Embedding
 from tests.helpers.tables import hashes, texts, write_table
 
 
 @pytest.fixture
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_spark(monkeypatch):
     """A process in which no Spark runs, is configured, or may be started."""
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise AssertionError("Spark was started")
 
     for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
@@ -69,6 +66,9 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (CALIBRATE + "--output done", "The calibration done exists"),
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
+        (CALIBRATE + "--estimator exact", "does not serve"),
+        (CALIBRATE + "--release-words 65", "--release-words"),
+        (CALIBRATE + "--example w01 --example absent", "lacks words of --example"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
         (EVALUATE + "--text nope", "Got: nope"),
         (EVALUATE + "--output old", "The output old exists and is not an evaluation"),
@@ -84,15 +84,7 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (f"embedding {GLOVE} --output {{ring}}", "The output exists"),
     ],
 )
-def test_a_mistake_starts_no_java(
-    command: str,
-    message: str,
-    ring: Embedding,
-    ball: Embedding,
-    flat: Embedding,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_mistake_starts_no_java(command, message, ring, ball, flat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(Path("in/x.parquet"), {"id": [1, 2], "text": texts(2), "v": [[1.0, 2.0]] * 2})
     Path("note.txt").write_text("a note")
@@ -109,7 +101,7 @@ def test_a_mistake_starts_no_java(
 
 
 @pytest.mark.usefixtures("no_spark")
-def test_what_is_right_goes_on_to_spark(ring: Embedding, tmp_path: Path) -> None:
+def test_what_is_right_goes_on_to_spark(ring, tmp_path):
     """Rejects a sentinel that is never reached."""
     write_table(tmp_path / "in" / "x.parquet", {"id": [1, 2], "text": texts(2)})
     command = PRIVATIZE.format(ring=ring.path, **{"in": tmp_path / "in"}).split()

@@ -1,13 +1,8 @@
 """One contract for all mechanisms, and the guarantee checked where it can be computed."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +11,12 @@ from scipy import special
 from scipy.spatial import distance
 
 from dptext_spark import mechanisms
-from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace, VolumeLaw
+from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, SphericalLaplace, VolumeLaw
 from dptext_spark.accounting.row_budget import RowBudget
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
-from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, HyperbolicIcdm, Mahalanobis, Mechanism, mechanism
+from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, HyperbolicIcdm, Mahalanobis, mechanism
 from dptext_spark.mechanisms.projected import ProjectionParameters
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
@@ -41,33 +35,33 @@ projection:dimension=20,sensitivity=paper,beta=0.6,seed=3
 # The smallest epsilon that a mechanism takes on these worlds, where that is not the one all take.
 LEAST = {"hyperbolic": 1 + 1e-9}
 # Other values, to see that the law names a parameter.
-CHANGED: dict[str, Any] = {"lambda": 0.77, "truncate": 0.77, "beta": 0.77, "seed": 77, "dimension": 21}
+CHANGED = {"lambda": 0.77, "truncate": 0.77, "beta": 0.77, "seed": 77, "dimension": 21}
 CHANGED["sensitivity"] = "spectral"
 contract = pytest.mark.parametrize("spec", PARAMETERS)
 
 
 @pytest.fixture
-def world(spec: str, small: Embedding, ball: Embedding) -> Embedding:
+def world(spec, small, ball):
     """A bundle that the mechanism works on."""
     return small if EuclideanSpace in mechanism(spec, epsilon=2.0).spaces else ball
 
 
-def uniforms_for(configured: Mechanism, embedding: Embedding, count: int) -> np.ndarray:
+def uniforms_for(configured, embedding, count):
     return np.random.default_rng(0).random((count, configured.uniforms_per_token(embedding.dimension)))
 
 
-def test_every_mechanism_is_under_contract() -> None:
+def test_every_mechanism_is_under_contract():
     assert MECHANISMS.keys() == {spec.partition(":")[0] for spec in PARAMETERS}
 
 
 @contract
-def test_outputs_are_released_words_and_a_function_of_their_input(spec: str, world: Embedding) -> None:
+def test_outputs_are_released_words_and_a_function_of_their_input(spec, world):
     """Rejects a state that is carried from batch to batch, and `noise @ root` by BLAS, which follows it."""
     configured, release_words = mechanism(spec, epsilon=2.0), world.releasable // 2
     inputs = np.arange(600) % len(world.words)  # words that may not be released come in, too
     uniforms = uniforms_for(configured, world, len(inputs))
 
-    def drawn(bound: Any, size: int) -> tuple[np.ndarray, bytes]:
+    def drawn(bound, size):
         """Outputs, and the noisy points to the last bit where there are any."""
         cuts = [slice(i, i + size) for i in range(0, len(inputs), size)]
         points = [bound.points(inputs[c], uniforms[c, :-1].copy()) for c in cuts if hasattr(bound, "points")]
@@ -85,18 +79,14 @@ def test_outputs_are_released_words_and_a_function_of_their_input(spec: str, wor
 
 
 @contract
-def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
-    spec: str, world: Embedding
-) -> None:
-    """Rejects a law without epsilon, which lets two releases be combined into the input.
-
-    Also equal laws whose noise is used differently, other noise for another choice between two words, and
-    equal uniforms for two vocabularies where a draw is no post-processing of a noisy point.
-    """
+def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(spec, world):
+    """Rejects a law without epsilon, which lets two releases be combined into the input."""
+    # Also equal laws whose noise is used differently, other noise for another choice between two words, and
+    # equal uniforms for two vocabularies where a draw is no post-processing of a noisy point.
     configured = mechanism(spec, epsilon=2.5)
     assert len(pickle.dumps(configured)) < 1000 and pickle.loads(pickle.dumps(configured)) == configured
     with pytest.raises(ValidationError):
-        configured.epsilon = 3.0  # type: ignore[misc]
+        configured.epsilon = 3.0
     law, width = configured.law(50), configured.uniforms_per_token(50)
     assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.law(50)
     assert law["epsilon"] == 2.5 and all(type(value) in (str, int, float) for value in law.values())
@@ -124,7 +114,7 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(
 
 
 @contract
-def test_a_bundle_of_another_geometry_is_refused(spec: str, small: Embedding, ball: Embedding) -> None:
+def test_a_bundle_of_another_geometry_is_refused(spec, small, ball):
     """Rejects a guarantee that is stated for a bundle on which the mechanism does not even run."""
     configured = mechanism(spec, epsilon=1.0)
     for other in (other for other in (small, ball) if not isinstance(other.space, configured.spaces)):
@@ -134,7 +124,7 @@ def test_a_bundle_of_another_geometry_is_refused(spec: str, small: Embedding, ba
 
 
 @contract
-def test_the_least_and_the_most_noise(spec: str, world: Embedding) -> None:
+def test_the_least_and_the_most_noise(spec, world):
     """Rejects noise not scaled by 1 / epsilon, a nearest word that is not the nearest, and overflow."""
     quiet = mechanism(spec, epsilon=1e9)
     inputs, search = np.tile(np.arange(world.releasable), 3), ExactSearch.over(world)
@@ -150,7 +140,7 @@ def test_the_least_and_the_most_noise(spec: str, world: Embedding) -> None:
 
 
 @contract
-def test_each_word_at_its_own_epsilon(spec: str, world: Embedding) -> None:
+def test_each_word_at_its_own_epsilon(spec, world):
     """Rejects epsilons that are mixed up, a factor upside down, and one epsilon for all."""
     configured, search = mechanism(spec, epsilon=9.0), ExactSearch.over(world)
     bound, rng, values = configured.bind(world, search), np.random.default_rng(8), (9.0, 4.0, 2.5)
@@ -167,10 +157,7 @@ def test_each_word_at_its_own_epsilon(spec: str, world: Embedding) -> None:
         assert (together != wrong).mean() > 0.005
 
 
-# What is promised
-
-
-LAWS: dict[str, Callable[[int, float, float | None], LossLaw]] = {
+LAWS = {
     "hyperbolic": lambda n, epsilon, _: VolumeLaw(dimension=n, epsilon=epsilon),
     "hyperbolic-icdm": lambda n, epsilon, _: LebesgueLaw(dimension=n, epsilon=epsilon - n),
     "exponential": lambda _, epsilon, truncate: BoundedRange(epsilon=epsilon, truncation=truncate),
@@ -179,11 +166,9 @@ LAWS: dict[str, Callable[[int, float, float | None], LossLaw]] = {
 
 
 @contract
-def test_guarantees_are_complete(spec: str, world: Embedding) -> None:
-    """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words.
-
-    And the paper's epsilon for its noise in the ball, which costs more, and losses of another dimension.
-    """
+def test_guarantees_are_complete(spec, world):
+    """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words."""
+    # And the paper's epsilon for its noise in the ball, which costs more, and losses of another dimension.
     configured = mechanism(spec, epsilon=2.5)
     guarantee, title = configured.guarantee(world), configured.title
     assert (guarantee.mechanism, guarantee.configured_epsilon, guarantee.delta) == (title, 2.5, 0.0)
@@ -212,11 +197,9 @@ def test_guarantees_are_complete(spec: str, world: Embedding) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.999, 1.0])
-def test_mahalanobis_counts_in_its_own_norm(plane: Embedding, small: Embedding, weight: float) -> None:
-    """Rejects Euclidean distances where epsilon counts in another norm, and a word as its own neighbour.
-
-    Also a covariance that is not scaled to trace n, and the largest eigenvalue instead of the least.
-    """
+def test_mahalanobis_counts_in_its_own_norm(plane, small, weight):
+    """Rejects Euclidean distances where epsilon counts in another norm, and a word as its own neighbour."""
+    # Also a covariance that is not scaled to trace n, and the largest eigenvalue instead of the least.
     for world in (plane, small):
         points = world.vectors[:].astype(np.float64)
         root = mixture_root(points, weight)
@@ -233,7 +216,7 @@ def test_mahalanobis_counts_in_its_own_norm(plane: Embedding, small: Embedding, 
         assert between.max() <= stated.largest * (1 + 1e-12) <= 2 * between.max()
 
 
-def test_a_singular_covariance_cannot_be_the_whole_noise(flat: Embedding) -> None:
+def test_a_singular_covariance_cannot_be_the_whole_noise(flat):
     """Words of a plane would stay in it: their third coordinate is released as it is."""
     whole = Mahalanobis(epsilon=1.0, **{"lambda": 1.0})
     for refused in (lambda: whole.bind(flat, among(2)), lambda: whole.guarantee(flat)):
@@ -243,7 +226,7 @@ def test_a_singular_covariance_cannot_be_the_whole_noise(flat: Embedding) -> Non
 
 
 @pytest.mark.parametrize(("epsilon", "dimensions"), [(1.0, 1), (1e-3, 1), (3.2, 4), (4.0, 4), (48.999, 49)])
-def test_a_small_epsilon_is_refused_in_the_ball(tmp_path: Path, epsilon: float, dimensions: int) -> None:
+def test_a_small_epsilon_is_refused_in_the_ball(tmp_path, epsilon, dimensions):
     """With the dimension that would do."""
     points = np.vstack([np.eye(dimensions + 1), -np.eye(dimensions + 1)]) / 2
     too_many = worlds.build(tmp_path, points, geometry="poincare")
@@ -257,7 +240,7 @@ def test_a_small_epsilon_is_refused_in_the_ball(tmp_path: Path, epsilon: float, 
     Hyperbolic(epsilon=epsilon).bind(fits, among(2))
 
 
-def test_the_row_epsilons_of_a_mechanism(small: Embedding, ball: Embedding) -> None:
+def test_the_row_epsilons_of_a_mechanism(small, ball):
     """Its law is the guarantee's: rejects epsilons by the Euclidean distance where another one counts."""
     budget = RowBudget(loss=5.0, within=2.0)
     for spec in ("laplace", "mahalanobis:lambda=0.9", "projection:dimension=6", "exponential:truncate=0.5"):
@@ -276,11 +259,8 @@ def test_the_row_epsilons_of_a_mechanism(small: Embedding, ball: Embedding) -> N
     assert mechanism("exponential", epsilon=9.0).row_epsilons(budget, ball).epsilon(5) == 1.0
 
 
-# Against 64 bits
-
-
 @pytest.fixture(scope="module")
-def thin(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def thin(tmp_path_factory):
     """600 words in 300 dimensions, whose covariance has one eigenvalue of 10^-9."""
     n, rng = 300, np.random.default_rng(3)
     points = rng.standard_normal((2 * n, n))
@@ -291,7 +271,7 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 
 
 @pytest.mark.parametrize(("weight", "epsilon"), [(0.0, 10.0), (0.5, 1e9), (1.0, 10.0)])
-def test_noise_keeps_the_bits_that_are_stated(thin: Embedding, weight: float, epsilon: float) -> None:
+def test_noise_keeps_the_bits_that_are_stated(thin, weight, epsilon):
     """Rejects "at least 30" where an eigenvalue is 10^-9, and where noise is short."""
     n, words, space = 300, np.arange(400), thin.space
     configured = Mahalanobis(epsilon=epsilon, **{"lambda": weight})

@@ -1,16 +1,12 @@
 """The exponential mechanism: its exact guarantee, its lists, and that only the input reaches an output."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.mechanisms.exponential import (
@@ -34,13 +30,12 @@ SHORT = 10.0  # a price of listed words at which lists are short even in small w
 
 
 @pytest.fixture
-def world(name: str, request: pytest.FixtureRequest) -> Embedding:
+def world(name, request):
     """The bundle of a parameter's name."""
-    embedding: Embedding = request.getfixturevalue(name)
-    return embedding
+    return request.getfixturevalue(name)
 
 
-def distances_of(world: Embedding) -> np.ndarray:
+def distances_of(world):
     """All distances, by formulas of their own."""
     points = world.vectors[:].astype(np.float64)
     squares = np.square(points[:, None] - points[None]).sum(axis=2)
@@ -50,16 +45,14 @@ def distances_of(world: Embedding) -> np.ndarray:
     return np.arccosh(1 + 2 * squares / np.outer(rims, rims))
 
 
-def bound(
-    world: Embedding, *, size: int = CACHE_BYTES, release: int = 0, listed: float = LISTED, **given: Any
-) -> Any:
+def bound(world, *, size=CACHE_BYTES, release=0, listed=LISTED, **given):
     """The mechanism on a world, with a cache of ``size`` bytes and a price of listed words."""
     release = release or world.releasable
     cache = ListCache.empty(words=len(world.words), release_words=release, size=size)
     return replace(Exponential(**given).bind(world, among(release)), listed=listed, cache=cache)
 
 
-def listed_probabilities(choice: ExponentialChoice, words: np.ndarray) -> np.ndarray:
+def listed_probabilities(choice, words):
     """Output probabilities (k, release_words) by the shares and the acceptance of one round."""
     lists, released = choice.lists(words, choice.reach(words)[0]), choice.near.release_words
     result = np.empty((len(words), released))
@@ -78,10 +71,7 @@ def listed_probabilities(choice: ExponentialChoice, words: np.ndarray) -> np.nda
     return result
 
 
-# The guarantee, exactly
-
-
-def losses(probabilities: np.ndarray) -> np.ndarray:
+def losses(probabilities):
     """Largest log-ratio of two words' output probabilities, over outputs."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(probabilities)
@@ -92,9 +82,7 @@ def losses(probabilities: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("truncate", [None, 1e-6, 0.6, 1e9])
 @pytest.mark.parametrize("epsilon", [0.1, 6.0])
 @pytest.mark.parametrize("name", ["plane", "ball"])
-def test_no_output_tells_two_words_apart_by_more_than_promised(
-    world: Embedding, epsilon: float, truncate: float | None
-) -> None:
+def test_no_output_tells_two_words_apart_by_more_than_promised(world, epsilon, truncate):
     """Rejects candidate lists, epsilon without its half, and shares of lists that are not the law's."""
     everything = np.arange(len(world.words))
     guarantee = Exponential(epsilon=epsilon, truncate=truncate).guarantee(world)
@@ -113,27 +101,24 @@ def test_no_output_tells_two_words_apart_by_more_than_promised(
     assert used.max() > (0.5 - 1e-9 if isolated else 0.51)
 
 
-# Near words
-
-
-def offset_metric(count: int = 400) -> EuclideanMetric:
+def offset_metric(count=400):
     """Words close together and far from the origin, every other one twice: single precision sees nothing."""
     rows = np.random.default_rng(5).standard_normal((count // 2, 30)) * 0.05 + 100.0
     return EuclideanMetric(vectors=np.repeat(rows.astype(np.float32), 2, axis=0))
 
 
-def screening(metric: EuclideanMetric, release_words: int) -> NearByScreening:
+def screening(metric, release_words):
     with np.errstate(over="ignore"):
         half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(np.float32)
     return NearByScreening(metric=metric, release_words=release_words, half_norms=half_norms[:release_words])
 
 
-def bits(lists: list[Any]) -> list[bytes]:
+def bits(lists):
     return [values.tobytes() for near in lists for values in near]
 
 
 @pytest.fixture(params=[("demo", 1.0), ("crowded", 1.0), ("crowded", 1e-22), ("demo", 1e-30), ("demo", 1e25)])
-def metric(request: pytest.FixtureRequest, demo_bundle: Embedding) -> EuclideanMetric:
+def metric(request, demo_bundle):
     """With squares that are ordinary, underflow and overflow in single precision."""
     name, scale = request.param
     vectors = offset_metric().vectors if name == "crowded" else demo_bundle.vectors
@@ -141,12 +126,10 @@ def metric(request: pytest.FixtureRequest, demo_bundle: Embedding) -> EuclideanM
 
 
 @np.errstate(all="ignore")
-def test_screening_loses_no_near_word(metric: EuclideanMetric) -> None:
-    """Radii that are distances to the last bit: a word at the radius is far, one below is near.
-
-    Rejects lists that change places where some hold all words, BLAS sums that follow the batch, a bound that
-    forgets underflow, and scores that become NaN.
-    """
+def test_screening_loses_no_near_word(metric):
+    """Radii that are distances to the last bit: a word at the radius is far, one below is near."""
+    # Rejects lists that change places where some hold all words, BLAS sums that follow the batch, a bound
+    # that forgets underflow, and scores that become NaN.
     release = metric.words * 3 // 4
     rows, words = np.arange(release), np.arange(5, metric.words, metric.words // 20)  # released and others
     near, truth = screening(metric, release), NearByDifferences(metric=metric, release_words=release)
@@ -169,8 +152,8 @@ def test_screening_loses_no_near_word(metric: EuclideanMetric) -> None:
     assert not screening(nothing, 2).to_rows(np.arange(3), np.arange(2)).any()
 
 
-def accepts_exactly(metric: EuclideanMetric) -> bool:
-    """Say whether uniforms next to the weights of pairs are told right, by exact distances."""
+def test_bounds_of_distances_accept_what_distances_accept(metric):
+    """Uniforms next to the weights of pairs are judged right, by exact distances."""
     near = screening(metric, metric.words)
     pairs = np.random.default_rng(8).integers(0, metric.words, (2000, 2))
     words, rows = pairs[pairs[:, 0] != pairs[:, 1]].T
@@ -188,33 +171,12 @@ def accepts_exactly(metric: EuclideanMetric) -> bool:
     for uniforms[:, 2] in (weights, np.nextafter(weights, 0.0)):
         drawn.append(choice.round(empty, np.arange(count), words, uniforms))
     rejected = np.where(radii < choice.truncate, -1, rows)  # what is all alike is accepted
-    return bool((drawn[0] == rejected).all() and (drawn[1] == rows).all())
+    assert (drawn[0] == rejected).all() and (drawn[1] == rows).all()
 
 
-def test_bounds_of_distances_accept_what_distances_accept(metric: EuclideanMetric) -> None:
-    """Uniforms at weights to the last bit."""
-    assert accepts_exactly(metric)
-
-
-def test_both_bounds_need_their_slack(demo_bundle: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Crowded words and uniforms next to weights do test it."""
-    crowded = offset_metric()
-    words, near = np.arange(crowded.words), screening(crowded, 400)
-    radii = np.full(crowded.words, np.median(near.between(np.zeros(400, dtype=np.int64), np.arange(400))))
-    complete = sum(len(rows) for rows, _ in near(words, radii))
-    monkeypatch.setattr("dptext_spark.mechanisms.exponential.gamma", lambda terms: 0.0)
-    assert sum(len(rows) for rows, _ in near(words, radii)) < complete
-    assert not accepts_exactly(EuclideanMetric(vectors=demo_bundle.vectors))
-
-
-# Lists
-
-
-def test_lists_reach_as_far_as_it_pays(demo_bundle: Embedding, plane: Embedding) -> None:
-    """Counted by all distances: rejects radii that forget how many words there are, or the truncation.
-
-    Where nothing else pays all words are listed; without a listed word nothing bounds rejections.
-    """
+def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):
+    """Counted by all distances: rejects radii that forget how many words there are, or the truncation."""
+    # Where nothing else pays all words are listed; without a listed word nothing bounds rejections.
     words, lengths, released = np.arange(0, len(demo_bundle.words), 97), [], demo_bundle.releasable
     for epsilon in (4.0, 30.0):
         choice = bound(demo_bundle, epsilon=epsilon)
@@ -236,7 +198,7 @@ def test_lists_reach_as_far_as_it_pays(demo_bundle: Embedding, plane: Embedding)
     assert lists.lengths.tolist() == [3, 1] and lists.radii.tolist() == [np.inf, 1e-9]
 
 
-def test_caches_keep_what_is_used_and_their_bound(small: Embedding) -> None:
+def test_caches_keep_what_is_used_and_their_bound(small):
     """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
     choice, uniforms = bound(small, epsilon=3.0, listed=0.0, size=12 * 200 * 10), np.full((1, UNIFORMS), 0.5)
     for word in range(10, 300):
@@ -254,18 +216,11 @@ def test_caches_keep_what_is_used_and_their_bound(small: Embedding) -> None:
     assert choice.at(2.0) is not first
 
 
-# Drawing
-
-
 @pytest.mark.parametrize("parameters", [{"truncate": 1.2}, {"listed": 0.0}, {"listed": SHORT}], ids=str)
 @pytest.mark.parametrize("name", ["small", "ball"])
-def test_only_the_input_reaches_an_output(
-    world: Embedding, parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects a cache, a batch, a thread count or a group of bounded memory that changes a result.
-
-    Every fifth token is served by later rounds alone: rejects further uniforms of the batch.
-    """
+def test_only_the_input_reaches_an_output(world, parameters, monkeypatch):
+    """Rejects a cache, a batch, a thread count or a group of bounded memory that changes a result."""
+    # Every fifth token is served by later rounds alone: rejects further uniforms of the batch.
     rng, given, entry = np.random.default_rng(7), {"epsilon": 3.0, **parameters}, 12 * world.releasable
     words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, UNIFORMS))
     uniforms[::5, :-SEED_UNIFORMS] = MOST  # far words, none of them accepted
@@ -289,7 +244,7 @@ def test_only_the_input_reaches_an_output(
 @pytest.mark.parametrize("truncate", [None, 1e-12, 1e300])
 @pytest.mark.parametrize("epsilon", [1e-12, 1e9, 1e300])
 @pytest.mark.parametrize("name", ["plane", "ball"])
-def test_extremes(world: Embedding, epsilon: float, truncate: float | None) -> None:
+def test_extremes(world, epsilon, truncate):
     """Rejects NaN, overflow, and a word outside the release vocabulary where uniforms are at their ends."""
     inputs = np.repeat(np.arange(len(world.words)), 4)
     corners = np.array([[*corner * FIRST_ROUNDS, *[0.5] * SEED_UNIFORMS] for corner in CORNERS])
@@ -307,7 +262,7 @@ def test_extremes(world: Embedding, epsilon: float, truncate: float | None) -> N
 
 
 @pytest.mark.parametrize(("truncate", "listed"), [(2.0, LISTED), (1e9, 0.0)])
-def test_large_vocabularies_take_bounded_memory(truncate: float, listed: float) -> None:
+def test_large_vocabularies_take_bounded_memory(truncate, listed):
     """Rejects (distinct x V) arrays: of 60 words x 400,000 each would take 183 MiB."""
     vectors = np.random.default_rng(9).standard_normal((400_000, 6)).astype(np.float32)
     near = screening(EuclideanMetric(vectors=vectors), 400_000)

@@ -1,15 +1,11 @@
 """Parameters of mechanisms and policies in Python: wrong ones are one error in the one form."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from dptext_spark import Embedding, Laplace, Mahalanobis, Projection, TextPolicy
+from dptext_spark import Laplace, Mahalanobis, Projection, TextPolicy
 from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
@@ -18,7 +14,7 @@ from dptext_spark.search.exact import ExactSearch
 
 
 @pytest.mark.parametrize("kind", [*MECHANISMS.values(), TextPolicy], ids=lambda kind: kind.__name__)
-def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
+def test_a_value_without_a_name_is_refused(kind):
     """Rejects the TypeError of Python, and a number that counts as epsilon although nothing says so."""
     with pytest.raises(ConfigError, match=r"by name\. Allowed: (epsilon|oov), .* Got: 1 without a name"):
         kind(8)
@@ -50,14 +46,14 @@ def test_a_value_without_a_name_is_refused(kind: Callable[..., object]) -> None:
         ),
     ],
 )
-def test_wrong_parameters_are_said_all_at_once(make: Callable[[], object], message: str) -> None:
+def test_wrong_parameters_are_said_all_at_once(make, message):
     with pytest.raises(ConfigError) as caught:
         make()
     assert re.fullmatch(message, str(caught.value))
 
 
 EPSILONS = [0, -1, 1e-13, math.nan, math.inf, -math.inf, "x", "1", True, None]
-IMPOSSIBLE: dict[str, dict[str, list[Any]]] = {
+IMPOSSIBLE = {
     **{spec: {"epsilon": EPSILONS, "unheard_of": [1.0]} for spec in MECHANISMS if spec != "mahalanobis"},
     "mahalanobis:lambda=0.5": {"epsilon": EPSILONS, "unheard_of": [1.0]},
     "mahalanobis": {"lambda": [-1e-9, 1 + 1e-9, math.nan, math.inf, "0.5", True, None]},
@@ -76,17 +72,14 @@ IMPOSSIBLE: dict[str, dict[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("spec", IMPOSSIBLE)
-def test_impossible_parameters_are_refused(spec: str) -> None:
+def test_impossible_parameters_are_refused(spec):
     for parameter, values in IMPOSSIBLE[spec].items():
         for value in values:
             with pytest.raises(ConfigError):
                 mechanism(spec.rstrip(":"), **{"epsilon": 1.0, parameter: value})
 
 
-# An embedding is a bundle or its folder
-
-
-def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
+def test_a_path_stands_for_its_bundle(small):
     folder, laplace = small.path, Laplace(epsilon=4.0)
     for path in (folder, str(folder)):
         assert Release.open(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
@@ -105,8 +98,6 @@ def test_a_path_stands_for_its_bundle(small: Embedding) -> None:
         ({"mechanism": Hyperbolic(epsilon=99.0)}, ConfigError, "does not work on this embedding bundle"),
     ],
 )
-def test_what_is_no_part_is_refused(
-    small: Embedding, parts: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_is_no_part_is_refused(small, parts, error, message):
     with pytest.raises(error, match=message):
         Release.open(**{"embedding": small, "mechanism": Laplace(epsilon=4.0), **parts})

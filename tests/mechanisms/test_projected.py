@@ -1,14 +1,10 @@
 """Random projection of words and of vectors: its largest stretch, found once, and its guarantee."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +22,7 @@ from dptext_spark.geometry.projection import (
 from dptext_spark.guarantee import rounded_up
 from dptext_spark.mechanisms import Projection, mechanism, projected
 from dptext_spark.mechanisms.projected import stretch_constant
-from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorNoise
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.options import VectorsOptions
 from tests.helpers import worlds
 from tests.helpers.worlds import among
@@ -34,24 +30,22 @@ from tests.statistical.oracles import largest_stretch
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Embedding:
+def bundle(tmp_path):
     return worlds.build(tmp_path, worlds.uneven(50, 10))
 
 
-def constant_of(embedding: Embedding, seed: int = 0) -> float:
+def constant_of(embedding, seed=0):
     """The constant as a later run finds it: of a bundle that is opened anew."""
     project = RandomProjection(gaussian_projection(seed, 4, 10))
     return stretch_constant(Embedding.open(embedding.path), project, "vocabulary")
 
 
-def forbid_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_computing(monkeypatch):
     for name in ("vocabulary_constant", "spectral_constant"):
         monkeypatch.setattr(projected, name, None)
 
 
-def test_the_constant_is_computed_once_and_again_where_it_is_damaged(
-    bundle: Embedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_constant_is_computed_once_and_again_where_it_is_damaged(bundle, tmp_path, monkeypatch):
     """Rejects a Delta that a broken disk, or another bundle's or matrix's file, made smaller."""
     constant = constant_of(bundle)
     (file,) = (bundle.path / "parts").iterdir()
@@ -73,9 +67,7 @@ def test_the_constant_is_computed_once_and_again_where_it_is_damaged(
 
 
 @pytest.mark.parametrize("sensitivity", ["vocabulary", "spectral", "paper"])
-def test_workers_are_told_the_constant(
-    bundle: Embedding, sensitivity: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_are_told_the_constant(bundle, sensitivity, monkeypatch):
     """Also where the bundle's folder keeps nothing; rejects workers that each compute it for minutes."""
     configured = Projection(epsilon=2.0, dimension=4, sensitivity=sensitivity)
     configured.prepare(bundle)
@@ -87,7 +79,7 @@ def test_workers_are_told_the_constant(
         assert configured.bind(there, among(50)).image.scale == expected
 
 
-def test_more_dimensions_than_the_embedding_has_are_refused(plane: Embedding) -> None:
+def test_more_dimensions_than_the_embedding_has_are_refused(plane):
     for configured in (Projection(epsilon=1.0), Projection(epsilon=1.0, dimension=3)):
         for refused in (
             configured.prepare,
@@ -99,7 +91,7 @@ def test_more_dimensions_than_the_embedding_has_are_refused(plane: Embedding) ->
     assert Projection(epsilon=1.0, dimension=2).bind(plane, among(2)).image.projection.matrix.shape == (2, 2)
 
 
-def test_the_guarantee_says_what_it_stands_on(small: Embedding) -> None:
+def test_the_guarantee_says_what_it_stands_on(small):
     """Rejects a guarantee of epsilon where the known matrix stretches words by more than 1 + beta."""
     by_words, by_all, tight, wide = (
         mechanism(f"projection:{parameters}", epsilon=2.0).guarantee(small)
@@ -129,10 +121,7 @@ def test_the_guarantee_says_what_it_stands_on(small: Embedding) -> None:
         assert said in guarantee.describe()
 
 
-# Released vectors
-
-
-def noise_of(length: int = 300, **parameters: Any) -> VectorNoise:
+def noise_of(length=300, **parameters):
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
@@ -149,9 +138,7 @@ def noise_of(length: int = 300, **parameters: Any) -> VectorNoise:
         (300, {"sensitivity": "paper", "beta": 0.01}, None),
     ],
 )
-def test_the_dimension_is_the_papers_and_never_above_the_inputs(
-    length: int, parameters: dict[str, Any], expected: int | None
-) -> None:
+def test_the_dimension_is_the_papers_and_never_above_the_inputs(length, parameters, expected):
     if expected:
         assert noise_of(length, **parameters).dimension == expected
         return
@@ -161,7 +148,7 @@ def test_the_dimension_is_the_papers_and_never_above_the_inputs(
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-30])
 @pytest.mark.parametrize("beta", [0.3, 0.99])
-def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, delta: float) -> None:
+def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta, delta):
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
     least = ProjectedVectors(epsilon=1.0, beta=beta, delta=delta).rows(3000)
     assert least < 3000
@@ -169,7 +156,7 @@ def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta(beta: float, d
 
 
 @pytest.mark.parametrize("sensitivity", ["spectral", "paper"])
-def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant(sensitivity: str) -> None:
+def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant(sensitivity):
     """Log-ratios of the noise densities along the direction that Phi stretches most."""
     used = noise_of(sensitivity=sensitivity)
     image = used.projection.matrix @ np.linalg.svd(used.projection.matrix)[2][0]
@@ -185,7 +172,7 @@ def test_the_guarantee_holds_for_the_worst_pair_and_not_with_the_papers_constant
         assert "up to a probability of 1e-06 over the draw of the projection" in guarantee.describe()
 
 
-def test_the_words_of_the_guarantee() -> None:
+def test_the_words_of_the_guarantee():
     pure, texts = noise_of().guarantee(), noise_of().guarantee("f" * 64)
     said = pure.describe()
     assert (pure.epsilon, pure.fingerprint, pure.distances) == (10.0, "", None)
@@ -199,7 +186,7 @@ def test_the_words_of_the_guarantee() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 777.0, 1e24])
-def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float) -> None:
+def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon):
     used = noise_of(epsilon=epsilon)
     size = used.scale * math.sqrt(used.dimension)
     assert size / 512 < used.grid <= size / 256 and math.log2(used.grid).is_integer()
@@ -210,8 +197,8 @@ def test_the_grid_is_fine_against_the_noise_and_exact_in_float32(epsilon: float)
     assert tail + used.longest * used.stretch < 2.0**23 * used.grid
 
 
-def test_good_options() -> None:
-    given: dict[str, Any] = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
+def test_good_options():
+    given = {"input": "in", "output": "out/", "epsilon": 5.0, "vector": ("v",)}
     options = VectorsOptions.of(given | {"seed": 3, "name": None})
     assert options.mechanism == ProjectedVectors(epsilon=5.0, seed=3)
     paths = (options.projection_path, options.report_path, options.public_report_path)

@@ -4,26 +4,19 @@ Rejects columns that are read by position where headers differ, a header that co
 are gone or doubled, and messages that quote a name which may be a row.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from dptext_spark.errors import DptextError, InputError
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.columns import id_bytes
-from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import refused, rows_of, run_table, spark_settings, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
@@ -37,17 +30,17 @@ class Situation(NamedTuple):
     source: str = "own trial"
 
 
-PANDAS: Final = pd.DataFrame({"id": [1, None], "text": ["w01", None]}).to_csv()
-ROWS: Final = [{"id": "1", "text": "w01"}, {"id": "2", "text": "w02"}]
-LINES: Final = "".join(f"{json.dumps(row)}\n" for row in ROWS)
-BOTH: Final[dict[str, list[str | None]]] = {"id": ["1", "2"], "text": ["w01", "w02"]}
-WHOLE: Final = ("multiLine=true",)
-OTHER: Final = "does not begin with the header of others.*Got: 1[.]csv.*0 times.*a run of its own"
-AGAIN: Final = "the header of others, or has it twice.*Got: 0[.]csv, which has it 2 times"
-SEVERAL: Final = "arrays or objects of several lines.*Give --read-option multiLine=true"
-SO: Final = "Stack Overflow: Read multiline JSON in Apache Spark"
+PANDAS = pd.DataFrame({"id": [1, None], "text": ["w01", None]}).to_csv()
+ROWS = [{"id": "1", "text": "w01"}, {"id": "2", "text": "w02"}]
+LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS)
+BOTH = {"id": ["1", "2"], "text": ["w01", "w02"]}
+WHOLE = ("multiLine=true",)
+OTHER = "does not begin with the header of others.*Got: 1[.]csv.*0 times.*a run of its own"
+AGAIN = "the header of others, or has it twice.*Got: 0[.]csv, which has it 2 times"
+SEVERAL = "arrays or objects of several lines.*Give --read-option multiLine=true"
+SO = "Stack Overflow: Read multiline JSON in Apache Spark"
 
-CSV: Final = [
+CSV = [
     Situation(
         "an index without a name",
         [PANDAS, PANDAS],
@@ -74,18 +67,18 @@ CSV: Final = [
     ),
     Situation("tabs", ["id\ttext\n1\tw01\n2\tw02\n"], BOTH, ("sep=\\t",)),
 ]
-JSON: Final = [
+JSON = [
     Situation("an array of several lines", [json.dumps(ROWS, indent=1)], SEVERAL, source=SO),
     Situation("its first row in its first line", [f"[{LINES.strip()}]".replace("}\n", "},\n")], SEVERAL),
     Situation("an object of several lines", [json.dumps(ROWS[0], indent=1)], SEVERAL),
     Situation("an array of several lines, read", ["\ufeff" + json.dumps(ROWS, indent=1)], BOTH, WHOLE, SO),
     Situation("lines with a mark", [f"\ufeff{LINES}"], BOTH),
 ]
-TEXTS: Final = [(name, each) for name, table in {"csv": CSV, "json": JSON}.items() for each in table]
+TEXTS = [(name, each) for name, table in {"csv": CSV, "json": JSON}.items() for each in table]
 
 
 @pytest.mark.parametrize(("name", "case"), TEXTS, ids=[f"{name}, {case.id}" for name, case in TEXTS])
-def test_files_of_text(opened: Opened, tmp_path: Path, name: str, case: Situation) -> None:
+def test_files_of_text(opened, tmp_path, name, case):
     (tmp_path / "in").mkdir()
     options = dict(option.split("=") for option in case.options)
     for number, content in enumerate(case.files):
@@ -99,7 +92,7 @@ def test_files_of_text(opened: Opened, tmp_path: Path, name: str, case: Situatio
         assert found.astype(object).where(found.notna(), None).to_dict("list") == case.comes
 
 
-LACKING: Final = {
+LACKING = {
     "Zebulon;id;text": "lacks columns.*another separator: give --read-option 'sep=;'",
     "Zebulon\tid\ttext": r"another separator: give --read-option 'sep=\\t'",
     "Zebulon,ID,Text": "lacks columns. Got: text, id. Perhaps you meant 'ID', 'Text'",
@@ -109,14 +102,14 @@ LACKING: Final = {
 
 
 @pytest.mark.parametrize("header", LACKING)
-def test_names_that_a_csv_file_lacks(dptext: Callable[..., Any], tmp_path: Path, header: str) -> None:
+def test_names_that_a_csv_file_lacks(dptext, tmp_path, header):
     """What helps is said, and nothing quoted but the user's own words: the first line may be a row."""
     (tmp_path / "in.csv").write_text(f"{header}\n")
     result = dptext(tmp_path / "in.csv", "--format", "csv", "--id", "id")
     assert refused(result, LACKING[header]) and "Zebulon" not in result.output
 
 
-def test_names_that_differ_in_capitals_only(opened: Opened, tmp_path: Path, spark: SparkSession) -> None:
+def test_names_that_differ_in_capitals_only(opened, tmp_path, spark):
     """Own trial: both are read, and written, where Spark's setting says so, which the message names."""
     write_table(tmp_path / "in" / "a.parquet", {"id": [1], "text": ["w01"], "Text": ["w02"]})
     (tmp_path / "in.json").write_text('{"id": 1, "text": "w01", "Text": "w02"}\n')
@@ -139,13 +132,9 @@ def test_names_that_differ_in_capitals_only(opened: Opened, tmp_path: Path, spar
     ],
     ids=str,
 )
-def test_ids_of_any_width(
-    opened: Opened, tmp_path: Path, kind: pa.DataType, values: list[Any] | None
-) -> None:
-    """SPARK-34786: Spark reads uint64 as decimal(20,0). Equal numbers are equal ids, in Python too.
-
-    Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
-    """
+def test_ids_of_any_width(opened, tmp_path, kind, values):
+    """SPARK-34786: Spark reads uint64 as decimal(20,0). Equal numbers are equal ids, in Python too."""
+    # Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
     ids = pa.array([1, 2]).cast(kind) if values is None else pa.array(values, kind)
     write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": ["w01", "w02"]})
     table, columns = opened(tmp_path / "in", "parquet").df, TableColumns(text=("text",), keep=(), id="id")
@@ -160,7 +149,7 @@ def test_ids_of_any_width(
         assert found == [name.decode() for name in id_bytes(ids)] == ["1", str(2**64 - 1)]
 
 
-def test_what_pandas_writes_into_parquet(ring_release: dict[str, Any], tmp_path: Path) -> None:
+def test_what_pandas_writes_into_parquet(ring_release, tmp_path):
     """Own trial: categories, large strings and views are texts, and an index is a column that can be kept."""
     frame = pd.DataFrame({"a": ["w01 w02", None, "w03"]}, index=[5, 6, 9]).assign(b=lambda df: df["a"])
     frame.astype({"a": "category"}).to_parquet(write_table(tmp_path / "in" / "a.parquet", {}))

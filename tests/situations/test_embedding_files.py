@@ -4,8 +4,6 @@ Rejects vectors that are one row off their words, a header that counts only what
 duplicates, and a file that is taken for what its name says.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -15,9 +13,6 @@ import re
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -33,31 +28,31 @@ from dptext_spark.options import EmbeddingOptions
 PLAIN = [f"w{row}" for row in range(1, 31)]
 
 
-def among(*odd: str | bytes) -> list[bytes]:
+def among(*odd):
     """Thirty words with odd ones in rows 11 and on."""
     words = [*PLAIN[:10], *odd, *PLAIN[10:]]
     return [word if isinstance(word, bytes) else word.encode() for word in words]
 
 
-def text(words: Iterable[bytes], *, header: bool = False, end: bytes = b"\n", **odd: bytes) -> bytes:
+def text(words, *, header=False, end=b"\n", **odd):
     """Each word's first number is its row, so that a vector of another word is seen, but for ``odd``."""
     rows = [w + b" " + odd.get(w.decode("latin-1"), b"%d 0.25" % at) + end for at, w in enumerate(words, 1)]
     return b"%d 2\n" % len(rows) * header + b"".join(rows)
 
 
-def binary(words: Iterable[bytes], end: bytes = b"") -> bytes:
+def binary(words, end=b""):
     rows = [word + b" " + struct.pack("<ff", at, 0.25) + end for at, word in enumerate(words, 1)]
     return b"%d 2\n" % len(rows) + b"".join(rows)
 
 
-def zipped(**files: bytes) -> bytes:
+def zipped(**files):
     with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return packed.getvalue()
 
 
-def tarred(content: bytes) -> bytes:
+def tarred(content):
     with tarfile.open(fileobj=(packed := io.BytesIO()), mode="w:gz") as archive:
         member = tarfile.TarInfo("words.txt")
         member.size = len(content)
@@ -65,12 +60,12 @@ def tarred(content: bytes) -> bytes:
     return packed.getvalue()
 
 
-def written(write: Callable[..., object], *given: object) -> bytes:
+def written(write, *given):
     write(*given, file := io.BytesIO())
     return file.getvalue()
 
 
-def made(folder: Path, name: str, content: bytes, **options: Any) -> tuple[dict[str, int], list[Any], str]:
+def made(folder, name, content, **options):
     """Run the job: words with the row that their vector says, what was left out, and what is said."""
     (folder / name).write_bytes(content)
     given = {"source": str(folder / name), "output": str(folder / "bundle"), **options}
@@ -99,9 +94,7 @@ LONG[9], LONG[4999], LONG[8499] = "", "a5", ""
 NEL, NBSP = "\u0085", "\u00a0"
 
 
-def case(
-    situation: str, name: str, content: bytes, *expected: Any, source: str = "own trial", **options: Any
-) -> Any:
+def case(situation, name, content, *expected, source="own trial", **options):
     """One situation; ``source`` is where somebody met it."""
     assert source
     return pytest.param(name, content, *expected, options, id=situation)
@@ -160,9 +153,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("name", "content", "more", "left_out", "options"), READ)
-def test_is_read(
-    tmp_path: Path, name: str, content: bytes, more: dict[str, int], left_out: dict[str, Any], options: Any
-) -> None:
+def test_is_read(tmp_path, name, content, more, left_out, options):
     words, facts, said = made(tmp_path, name, content, **options)
     assert {word: words[word] for word in more} == more
     assert {each["reason"]: each["first"] for each in facts} == left_out
@@ -170,7 +161,7 @@ def test_is_read(
     assert plain == sorted({*plain}) and len(plain) + len({*more} - {*PLAIN}) == len(words)
     for each in facts:
         assert f"Left out: {each['rows']} row" in said and each["reason"] in said
-    again: dict[str, Any] = {"overwrite": True, **options}
+    again = {"overwrite": True, **options}
     if wrong := [reason for reason in left_out if reason != PREFIX]:
         with pytest.raises(BundleError, match="|".join(wrong)):
             made(tmp_path, name, content, strict=True, **again)
@@ -223,9 +214,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "content", "message", "options"), REFUSED)
-def test_is_refused_with_what_to_do(
-    tmp_path: Path, name: str, content: bytes, message: str, options: Any
-) -> None:
+def test_is_refused_with_what_to_do(tmp_path, name, content, message, options):
     with pytest.raises(BundleError, match=message) as caught:
         made(tmp_path, name, content, **options)
     assert re.search(rf"{re.escape(name)}|prefix", str(caught.value)) and not (tmp_path / "bundle").exists()

@@ -4,23 +4,17 @@ Rejects a pattern in the place of a folder that exists, files of a neighbour tha
 files that are written elsewhere, and a look at a folder that fails because of a neighbour's name.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.storage import Storage
-from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import names, rows_of, run_table, texts, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 RUN_ID = "manual__2024-01-01T00:00:00+00:00"
@@ -28,7 +22,7 @@ FOLDERS = {"a [1]{b,c}?\\%20#": "apache/spark #41022", RUN_ID: "hail-is/hail #15
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_run_in_a_folder_of_any_name(name: str, ring: Embedding, key_file: Path, tmp_path: Path) -> None:
+def test_a_run_in_a_folder_of_any_name(name, ring, key_file, tmp_path):
     """Input, output, bundle, key file, reports, ledger and checkpoint; rows are those of any run."""
     folder = tmp_path / name
     for near in (tmp_path / "a 1b", tmp_path / "a:b", folder / "c:d"):
@@ -51,11 +45,11 @@ def test_a_run_in_a_folder_of_any_name(name: str, ring: Embedding, key_file: Pat
     assert names(folder) == made | {"in", "bundle", "key", "ledger", "state", "c:d"}
 
 
-def test_a_pattern_is_one_where_nothing_has_its_name(opened: Opened, tmp_path: Path) -> None:
+def test_a_pattern_is_one_where_nothing_has_its_name(opened, tmp_path):
     for number, name in enumerate(["run1", "run2", "run[1]", "y/a:[1]", "x/run1", "x/run2", "x/b:c"]):
         write_table(tmp_path / name / "a.parquet", {"id": [number]})
 
-    def ids(place: str) -> list[int]:
+    def ids(place):
         return sorted(row.id for row in opened(tmp_path / place, "parquet").df.collect())
 
     assert [ids(place) for place in ("run[1]", "run[12]", "run\\[1\\]", "x/b:c")] == [[2], [0, 1], [2], [6]]
@@ -66,7 +60,7 @@ def test_a_pattern_is_one_where_nothing_has_its_name(opened: Opened, tmp_path: P
         opened(tmp_path / "none[1]", "parquet")
 
 
-def test_both_kinds_of_files_list_folders_alike(tmp_path: Path, spark: SparkSession) -> None:
+def test_both_kinds_of_files_list_folders_alike(tmp_path, spark):
     """apache/drill #2791: also where a name has a colon; a relative one needs ``./``, which is said."""
     storage, local, folder = Storage(spark), LocalFiles(), f"{tmp_path}/a:[1]"
     for name in ("a:[1]/events/x.json", "a:[1]/.e:1", "a:[1]/v/1.json", "b/events/y.json"):
@@ -82,7 +76,7 @@ def test_both_kinds_of_files_list_folders_alike(tmp_path: Path, spark: SparkSess
         storage.qualified("a:[1]/events")
 
 
-def test_a_path_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_path_in_the_home_folder(monkeypatch, tmp_path):
     """Own trial: in a file of options, or behind ``=``, no shell writes ``~`` out."""
     monkeypatch.setenv("HOME", str(tmp_path))
     paths = {"input": "~/in", "output": "~/a~b", "embedding": "~/e", "key-file": "~/k", "name": "n"}

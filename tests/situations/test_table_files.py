@@ -3,38 +3,32 @@
 Every message names the file, of a column its types too, and what to do; none quotes a row.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from click.testing import Result
 from pyarrow import orc
-from pyspark.sql import SparkSession
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.jobs import privatize
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.tables import dataframes
 from tests.helpers.tables import refused, rows_of, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-SECRET: Final = "Zebulon"
-ROWS: Final = 20
-MIXED: Final = "Column n has two types .*Got: {} in .*/a.parquet and {} in .*/b.parquet. .*pathGlobFilter"
-UNREADABLE: Final = "Column n has a type that Spark cannot read. Got: {} in .*/a.parquet. .*--keep"
-DAMAGED: Final = "The file .*/in/{} of the input has another format, was cut short.*pathGlobFilter="
-KEEP: Final = ("--keep", "n")
-ORC: Final = ("--format", "orc", "--id", "id")
+SECRET = "Zebulon"
+ROWS = 20
+MIXED = "Column n has two types .*Got: {} in .*/a.parquet and {} in .*/b.parquet. .*pathGlobFilter"
+UNREADABLE = "Column n has a type that Spark cannot read. Got: {} in .*/a.parquet. .*--keep"
+DAMAGED = "The file .*/in/{} of the input has another format, was cut short.*pathGlobFilter="
+KEEP = ("--keep", "n")
+ORC = ("--format", "orc", "--id", "id")
 
 
 class Situation(NamedTuple):
@@ -47,33 +41,33 @@ class Situation(NamedTuple):
     source: str = "own trial"
 
 
-def column(value: Any, kind: pa.DataType | None = None) -> pa.Array:
+def column(value, kind=None):
     return pa.array([value] * ROWS, kind)
 
 
-def one(folder: Path, name: str, number: int = 0, **columns: Any) -> Path:
+def one(folder, name, number=0, **columns):
     ids = [f"{SECRET}{number}-{row}" for row in range(ROWS)]
     return write_table(folder / f"{name}.parquet", {"id": ids, "text": ["w01 w02"] * ROWS, **columns})
 
 
-def two(**columns: tuple[Any, Any]) -> Callable[[Path], None]:
+def two(**columns):
     """Files a and b with these columns."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         for number, name in enumerate("ab"):
             one(folder, name, number, **{column: pair[number] for column, pair in columns.items()})
 
     return make
 
 
-def alone(n: Any) -> Callable[[Path], Any]:
+def alone(n):
     return lambda folder: one(folder, "a", n=n)
 
 
-def beside(name: str, content: bytes | Callable[[Path], bytes]) -> Callable[[Path], None]:
+def beside(name, content):
     """Two files that are right, and another one; what it becomes of a right one, or its bytes."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         two()(folder)
         made = content if isinstance(content, bytes) else content(one(folder, "made", 3))
         (folder / "made.parquet").unlink(missing_ok=True)
@@ -82,7 +76,7 @@ def beside(name: str, content: bytes | Callable[[Path], bytes]) -> Callable[[Pat
     return make
 
 
-def damaged_page(file: Path) -> bytes:
+def damaged_page(file):
     data, chunk = bytearray(file.read_bytes()), pq.read_metadata(file).row_group(0).column(1)
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
@@ -92,30 +86,30 @@ def damaged_page(file: Path) -> bytes:
 class Kms(pe.KmsClient):
     """Keeps keys in the file itself."""
 
-    def __init__(self, _: Any) -> None:
+    def __init__(self, _):
         super().__init__()
 
-    def wrap_key(self, key: bytes, _: str) -> bytes:
+    def wrap_key(self, key, _):
         return base64.b64encode(key)
 
-    def unwrap_key(self, key: bytes, _: str) -> bytes:
+    def unwrap_key(self, key, _):
         return base64.b64decode(key)
 
 
-def encrypted(file: Path, *, footer: bool = True) -> bytes:
+def encrypted(file, *, footer=True):
     wanted = pe.EncryptionConfiguration("k", column_keys={"k": ["text"]}, plaintext_footer=not footer)
     properties = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), wanted)
     pq.write_table(pq.read_table(file), file, encryption_properties=properties)
     return file.read_bytes()
 
 
-def brotli(file: Path) -> bytes:
+def brotli(file):
     pq.write_table(pq.read_table(file), file, compression="brotli")
     return file.read_bytes()
 
 
-def orc_files(*columns: Any, cut: bool = False) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
+def orc_files(*columns, cut=False):
+    def make(folder):
         folder.mkdir()
         for number, n in enumerate(columns):
             ids = list(range(number * ROWS, (number + 1) * ROWS))
@@ -128,11 +122,11 @@ def orc_files(*columns: Any, cut: bool = False) -> Callable[[Path], None]:
 
 
 INT, BIGINT, STRING, X = column(1, pa.int32()), column(2, pa.int64()), column(SECRET), column("x")
-NULLS: Final = pa.nulls(ROWS)
-MERGE: Final = (*KEEP, "--read-option", "mergeSchema=true")
+NULLS = pa.nulls(ROWS)
+MERGE = (*KEEP, "--read-option", "mergeSchema=true")
 AT, NO_ZONE, UTC = 1_767_323_045_678_901, pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 
-TYPES: Final = [
+TYPES = [
     Situation("int, then bigint", two(n=(INT, BIGINT)), [1, 2], source="apache/spark #15035"),
     Situation("bigint, then int", two(n=(BIGINT, INT)), [2, 1], MERGE, "duckdb #1214"),
     Situation("string, then int", two(n=(STRING, INT)), MIXED.format("string", "int"), KEEP,
@@ -169,7 +163,7 @@ TYPES: Final = [
               (*ORC, *KEEP)),
 ]  # fmt: skip
 
-FILES: Final = [
+FILES = [
     Situation("a README", beside("README.md", SECRET.encode() * 99), DAMAGED.format("README.md"), ()),
     Situation("a README, passed over", beside("README.md", SECRET.encode() * 99), [None, None],
               ("--read-option", "pathGlobFilter=*.parquet")),
@@ -192,7 +186,7 @@ FILES: Final = [
 
 
 @pytest.mark.parametrize("case", [*TYPES, *FILES], ids=lambda case: case.id)
-def test_a_file_is_read_or_named(case: Situation, dptext: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_file_is_read_or_named(case, dptext, tmp_path):
     """Rejects values that are other ones without a word, a wrong file's name, and text of exceptions."""
     case.make(tmp_path / "in")
     result = dptext(tmp_path / "in", *case.arguments)
@@ -208,9 +202,7 @@ def test_a_file_is_read_or_named(case: Situation, dptext: Callable[..., Result],
 
 @pytest.mark.parametrize("texts", [(NULLS, X), (X, NULLS), (NULLS, NULLS)], ids=["first", "second", "both"])
 @pytest.mark.parametrize("steps", ["one", "incremental"])
-def test_a_text_column_without_values_is_of_null_texts(
-    dptext: Callable[..., Result], tmp_path: Path, texts: tuple[Any, Any], steps: str
-) -> None:
+def test_a_text_column_without_values_is_of_null_texts(dptext, tmp_path, texts, steps):
     """As pandas writes it (fink-client #234): rejects integers, and an error about two types."""
     two(text=texts)(tmp_path / "in")
     result = dptext(tmp_path / "in", *(() if steps == "one" else ("--incremental", tmp_path / "state")))
@@ -219,10 +211,10 @@ def test_a_text_column_without_values_is_of_null_texts(
     assert (found.count(None), len(found)) == (ROWS * sum(text is NULLS for text in texts), 2 * ROWS)
 
 
-def test_a_frame_s_column_without_values_is_of_null_texts(spark: SparkSession, ring: Embedding) -> None:
+def test_a_frame_s_column_without_values_is_of_null_texts(spark, ring):
     """Rejects the type void, which no text column has and no worker takes."""
     frame = spark.createDataFrame([(1, None, None)], "id int, text void, n void")
-    options: Any = {"embedding": ring, "mechanism": Laplace(epsilon=1.0), "id": "id", "show": False}
+    options = {"embedding": ring, "mechanism": Laplace(epsilon=1.0), "id": "id", "show": False}
     found = dataframes.privatize(frame, text="text", keep=["id", "n"], **options)
     assert [tuple(row) for row in found.collect()] == [(1, None, None)]
 
@@ -235,19 +227,12 @@ def test_a_frame_s_column_without_values_is_of_null_texts(spark: SparkSession, r
     ],
     ids=["removed", "damaged, in a batch"],
 )
-def test_a_file_that_changes_after_the_start(
-    dptext: Callable[..., Result],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Path], Any],
-    message: str,
-    arguments: tuple[str, ...],
-) -> None:
+def test_a_file_that_changes_after_the_start(dptext, tmp_path, monkeypatch, change, message, arguments):
     """Rejects the end of a stream that names no file, and exit code 1 for a fault of the input."""
     two()(tmp_path / "in")
     checked = privatize.check_ids
 
-    def check_ids(*given: Any) -> Any:
+    def check_ids(*given):
         change(tmp_path / "in" / "b.parquet")
         return checked(*given)
 

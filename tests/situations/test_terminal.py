@@ -1,21 +1,17 @@
 """What a terminal or a log shows: bytes that are no text, names that break lines, and the lines of Spark."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from pyspark import SparkContext
 
 from dptext_spark import cli
 from dptext_spark.cli import main, read_config
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import DptextError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.facts import describe
@@ -23,31 +19,28 @@ from dptext_spark.report.page import write_page
 from dptext_spark.report.text import rendered, table
 from tests.helpers.tables import ROOT, command, write_table
 
-LATIN1: Final = b"caf\xe9"
-ARGUMENT: Final = os.fsdecode(LATIN1)
-NAME: Final = "a\nb\x1b[31m\u202ec"
-PRINTED: Final = r"a\nb\x1b[31m\u202ec"
-BYTE: Final = r"Allowed: text in UTF-8. Got: another byte at place 4. Convert or rename it."
+LATIN1 = b"caf\xe9"
+ARGUMENT = os.fsdecode(LATIN1)
+NAME = "a\nb\x1b[31m\u202ec"
+PRINTED = r"a\nb\x1b[31m\u202ec"
+BYTE = r"Allowed: text in UTF-8. Got: another byte at place 4. Convert or rename it."
 
 
-def privatize(line: Embedding, *arguments: str | Path, **changes: object) -> list[str]:
+def privatize(line, *arguments, **changes):
     """The arguments of a run."""
-    given: dict[str, object] = {"input": "in", "output": "out", "embedding": line.path, "text": "text"}
+    given = {"input": "in", "output": "out", "embedding": line.path, "text": "text"}
     given |= {"mechanism": "laplace", "epsilon": 5} | changes
     options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     return ["privatize", *options, *map(str, arguments)]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """A folder with a table, and no Spark in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
     return tmp_path
-
-
-# Bytes that are no UTF-8
 
 
 class Bytes(NamedTuple):
@@ -60,8 +53,8 @@ class Bytes(NamedTuple):
     source: str = "own trial"
 
 
-TRY: Final = "try {} --embedding {{line}} --mechanism laplace --epsilon 5"
-BYTES: Final = [
+TRY = "try {} --embedding {{line}} --mechanism laplace --epsilon 5"
+BYTES = [
     Bytes("a column", "{run} --id {wrong}", "privatize: The value of '--id'", source="pallets/click #35"),
     Bytes(
         "a path", "{run} --key-file {wrong}", "privatize: The value of '--key-file'", source="chardet #278"
@@ -77,7 +70,7 @@ BYTES: Final = [
 
 @pytest.mark.parametrize("case", BYTES, ids=lambda case: case.id)
 @pytest.mark.usefixtures("here")
-def test_bytes_that_are_no_utf_8_are_one_line(case: Bytes, line: Embedding) -> None:
+def test_bytes_that_are_no_utf_8_are_one_line(case, line):
     """Rejects a traceback, exit code 1, and a message that quotes what may be private."""
     words = {"wrong": ARGUMENT, "line": str(line.path)}
     run = " ".join(privatize(line))
@@ -98,24 +91,22 @@ def test_bytes_that_are_no_utf_8_are_one_line(case: Bytes, line: Embedding) -> N
         pytest.param(b'text = "\\ud800"', "c.toml is not TOML.*line 1", id="half a character"),
     ],
 )
-def test_a_configuration_file_that_is_no_utf_8(here: Path, content: bytes, said: str) -> None:
+def test_a_configuration_file_that_is_no_utf_8(here, content, said):
     (here / "c.toml").write_bytes(content)
     with pytest.raises(DptextError, match=said):
         read_config(here / "c.toml", ["text"])
 
 
-def test_a_byte_order_mark_is_no_fault(here: Path) -> None:
+def test_a_byte_order_mark_is_no_fault(here):
     """Notepad writes one. Source: own trial."""
     (here / "c.toml").write_bytes(b'\xef\xbb\xbftext = "a"')
     assert read_config(here / "c.toml", ["text"]) == {"text": "a"}
 
 
-# Names
-
-EMBEDDING: Final = ("source", "dimension", "geometry", "normalization", "fingerprint")
+EMBEDDING = ("source", "dimension", "geometry", "normalization", "fingerprint")
 
 
-def page(folder: Path) -> str:
+def page(folder):
     """A page that shows the name wherever one can stand."""
     setting, top = {"mechanism": NAME, "epsilon": 1.0}, {"word": NAME, "n_w": 0.5}
     facts = {
@@ -138,8 +129,8 @@ def page(folder: Path) -> str:
     return re.sub(r"\n", "", (folder / "report.html").read_text(encoding="utf-8"))
 
 
-COUNTS: Final[dict[str, Any]] = {"released": 1, "known": 0, "unknown": 0, "wordless": 0, "null": 0}
-FACTS: Final[dict[str, Any]] = {
+COUNTS = {"released": 1, "known": 0, "unknown": 0, "wordless": 0, "null": 0}
+FACTS = {
     "guarantees": [{"columns": [NAME], "summary": "It holds."}],
     "scope": [NAME],
     "private_scope": [NAME],
@@ -148,7 +139,7 @@ FACTS: Final[dict[str, Any]] = {
     "columns": {NAME: COUNTS},
     "persons": {"said": [NAME]},
 }
-FILES: Final = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism": "laplace", "epsilon": 5.0}
+FILES = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism": "laplace", "epsilon": 5.0}
 
 
 @pytest.mark.parametrize(
@@ -167,16 +158,11 @@ FILES: Final = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism
         pytest.param(page, 22, 1, id="a page"),
     ],
 )
-def test_a_name_is_printed_in_its_line(
-    shown: Callable[[Path], str], times: int, lines: int, tmp_path: Path
-) -> None:
+def test_a_name_is_printed_in_its_line(shown, times, lines, tmp_path):
     """Rejects a name that ends its line, colours the terminal or turns the writing. Source: own trial."""
     said = shown(tmp_path)
     assert not set("\x1b\u202e") & {*said} and len(said.split("\n")) == lines
     assert said.count(PRINTED) == times
-
-
-# A second run
 
 
 @pytest.mark.parametrize(
@@ -189,9 +175,7 @@ def test_a_name_is_printed_in_its_line(
         ),
     ],
 )
-def test_a_second_run_is_told_of_the_output_first(
-    here: Path, line: Embedding, there: list[str], said: str
-) -> None:
+def test_a_second_run_is_told_of_the_output_first(here, line, there, said):
     """Rejects advice to move the reports, after which the output is in the way. Source: own trial."""
     for name in there:
         (here / name).mkdir()
@@ -199,26 +183,23 @@ def test_a_second_run_is_told_of_the_output_first(
     assert result.exit_code == 2 and re.search(f"privatize: {said}", result.output), result.output
 
 
-# What comes first, and what Spark says
-
-
 @pytest.mark.usefixtures("here")
-def test_a_line_comes_before_libraries_are_loaded(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_comes_before_libraries_are_loaded(line, monkeypatch):
     """Rejects seconds without a word, while pyspark and scipy are imported. Source: own trial."""
 
-    def load(_: str) -> None:
+    def load(_):
         raise JobError("They are not loaded")
 
-    def run(*flags: str) -> Result:
+    def run(*flags):
         return CliRunner().invoke(main, privatize(line, *flags))
 
     monkeypatch.setattr(cli, "import_module", load)
     failed = "dptext privatize: They are not loaded.\n"
-    assert run().stderr == f"Loading libraries ...\n{failed}"
+    assert (run().exit_code, run().stderr) == (1, f"Loading libraries ...\n{failed}")
     assert run("--quiet").stderr == failed
 
 
-LOGGED: Final = """\
+LOGGED = """\
 rootLogger.level = info
 rootLogger.appenderRef.it.ref = it
 appender.it.type = Console
@@ -238,13 +219,13 @@ appender.it.layout.pattern = OWN %p %m%n
         pytest.param(True, id="a log4j2 file of the user's stays", marks=pytest.mark.long),
     ],
 )
-def test_our_line_is_seen_under_spark_submit(here: Path, line: Embedding, own: bool) -> None:
+def test_our_line_is_seen_under_spark_submit(here, line, own):
     """Rejects 60 to 350 lines of Spark's around ours, and a cluster's log that loses its own level."""
     (here / "log.properties").write_text(LOGGED)
     options = ["--driver-java-options", "-Dlog4j2.configurationFile=log.properties"] if own else []
     submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", *options]
     arguments = privatize(line, "--quiet", text="nope")[1:]
-    environment: Mapping[str, str] = {"PYTHONPATH": str(ROOT), "TMPDIR": str(here)}
+    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(here)}
     done = command(*submit, ROOT / "jobs" / "privatize.py", *arguments, cwd=here, env=environment)
     assert done.returncode == 2, done.stderr
     said = "The input table lacks columns. Allowed: id, text. Got: nope."

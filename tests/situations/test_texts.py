@@ -1,9 +1,6 @@
 """Texts that no person wrote, and what a worker keeps of them."""
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -22,7 +19,7 @@ MEGABYTE = 1 << 20
         ),
     ],
 )
-def test_a_worker_forgets_long_strings(text: Callable[[int], str]) -> None:
+def test_a_worker_forgets_long_strings(text):
     """Rejects a cache that is bounded by its entries alone: 800 such words took 1.6 GB. Source: own trial."""
     cut = JoinedWords.of(pa.array(["new york", "new", "york"]))
     cut("new york")

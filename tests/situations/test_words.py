@@ -1,12 +1,8 @@
 """Words that texts and vocabularies write in other bytes: which word of the vocabulary a token is."""
 
-from __future__ import annotations
-
 import unicodedata
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dptext_spark import Embedding, Laplace, build_embedding
+from dptext_spark import Laplace, build_embedding
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
 from dptext_spark.text.joined import matchable, unique_forms
@@ -34,13 +30,13 @@ class Case:
     tokens: dict[str, str]
     source: str = "own trial"
 
-    def build(self, folder: Path, **options: object) -> Embedding:
+    def build(self, folder, **options):
         """Build the bundle from bytes, each word a point of its own."""
         words = [*self.words, APART, "lion"]
         points = 9 * np.eye(len(words))
         rows = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, points, strict=True))
         (folder / "source.txt").write_bytes("".join(rows).encode())
-        return build_embedding(folder / "source.txt", folder / "bundle", **options)  # type: ignore[arg-type]
+        return build_embedding(folder / "source.txt", folder / "bundle", **options)
 
 
 BARI, LARKA, SRI = "\u09ac\u09be\u09dc\u09bf", "\u0932\u095c\u0915\u093e", "\u0dc1\u0dca\u200d\u0dbb\u0dd3"
@@ -106,11 +102,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_token_is_the_word_that_a_reader_sees(case: Case, tmp_path: Path) -> None:
-    """In texts, elements and slots; the output has the source's spelling.
-
-    Rejects one side that is normalized alone, NFC that composes what Unicode excludes, lower case first.
-    """
+def test_a_token_is_the_word_that_a_reader_sees(case, tmp_path):
+    """In texts, elements and slots; the output has the source's spelling."""
+    # Rejects one side that is normalized alone, NFC that composes what Unicode excludes, lower case first.
     bundle, found = case.build(tmp_path), [*case.tokens.values()]
     release, slots = (
         worlds.sanitizer(bundle, Laplace(epsilon=1e6), protect=protect)  # gives each word back
@@ -129,7 +123,7 @@ def test_a_token_is_the_word_that_a_reader_sees(case: Case, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("listed", [TIENG, "ti\u1ebfng", "TI\u1ebeNG", "ti\u00ad\u1ebfng"])
-def test_lists_name_words_in_any_spelling(listed: str, tmp_path: Path) -> None:
+def test_lists_name_words_in_any_spelling(listed, tmp_path):
     case = next(case for case in CASES if case.words == [TIENG])
     (tmp_path / "list.txt").write_bytes(f"{listed}\nlion\n".encode())
     chosen = case.build(tmp_path, release_words=tmp_path / "list.txt")
@@ -139,7 +133,7 @@ def test_lists_name_words_in_any_spelling(listed: str, tmp_path: Path) -> None:
     assert denied.words.to_pylist()[denied.releasable :] == [TIENG]
 
 
-def test_a_clitic_in_the_spelling_of_the_vocabulary_is_joined(tmp_path: Path) -> None:
+def test_a_clitic_in_the_spelling_of_the_vocabulary_is_joined(tmp_path):
     bundle = Case(id="", words=["dog", "\u2019s"], tokens={}).build(tmp_path)
     sanitizer = worlds.sanitizer(bundle, Laplace(epsilon=1e6))
     released = sanitizer.sanitize(["a Dog's lion"], [1], column="c").values
@@ -158,10 +152,10 @@ AROUND = ("{}", "x{}", "{}.", "b {}", "{} b")
 @given(st.lists(WORDS, min_size=1, unique=True))
 @example(["\u05d2'", "\u05d2", "a\u00a0b", "a b", "a_b", "'s", "i\u0307", "i", "\u200b", "a.", "a"])
 @settings(deadline=None)
-def test_what_can_be_in_no_text_is_in_none(words: list[str]) -> None:
+def test_what_can_be_in_no_text_is_in_none(words):
     """Rejects a word that is called impossible and found, and one that is called possible and is not."""
     forms = unique_forms(words)
     texts = [around.format(word) for word in (*words, *forms.drop_null().to_pylist()) for around in AROUND]
-    bundle: Any = SimpleNamespace(forms=forms)
+    bundle = SimpleNamespace(forms=forms)
     found = look_up(Tokens.of(pa.array(texts), joining.__wrapped__(bundle, PLAIN)), bundle)
     assert {*found.tolist()} - {-1} == {*np.flatnonzero(matchable(forms)).tolist()}

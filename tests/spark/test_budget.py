@@ -1,23 +1,16 @@
 """Rows under a budget on Spark: the same words however they are computed, and a report that says lengths."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from click.testing import Result
-from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Exponential, Laplace, RowBudget, privatize
+from dptext_spark import Exponential, Laplace, RowBudget, privatize
 from dptext_spark.accounting.laws import loss_beyond
 from dptext_spark.jobs.privatize import open_release
 from dptext_spark.lookup import WordReader
-from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
@@ -33,10 +26,10 @@ BUDGET = RowBudget(loss=30.0, within=0.2)
 
 
 @pytest.fixture(scope="module")
-def frame(spark: SparkSession) -> DataFrame:
+def frame(spark):
     """Rows of 0 to 39 words in two columns, one of them inside an array."""
     rng = np.random.default_rng(6)
-    rows: list[Any] = [(1000, None, None), (1001, "", []), (1002, "w01", [(None,)])]
+    rows = [(1000, None, None), (1001, "", []), (1002, "w01", [(None,)])]
     for number in range(40):
         note = " ".join(rng.choice(RING_WORDS, number))
         turns = [(" ".join(rng.choice(RING_WORDS, part)),) for part in rng.integers(0, 6, number % 4)]
@@ -45,19 +38,15 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, schema).repartition(3, "id")
 
 
-def outputs(frame: DataFrame) -> dict[int, Any]:
+def outputs(frame):
     return {row["id"]: (row["note"], row["turns"]) for row in frame.collect()}
 
 
 @pytest.mark.parametrize("mechanism", [Laplace(epsilon=40.0), Exponential(epsilon=40.0)], ids=repr)
-def test_batches_and_partitions_change_nothing(
-    spark: SparkSession, frame: DataFrame, ring: Embedding, mechanism: Mechanism
-) -> None:
-    """And each column is what the sanitizer makes of it with the words of the whole row.
-
-    Rejects an epsilon by the words of one column.
-    """
-    options: dict[str, Any] = {"embedding": ring, "mechanism": mechanism, "id": "id", "keep": "id"}
+def test_batches_and_partitions_change_nothing(spark, frame, ring, mechanism):
+    """And each column is what the sanitizer makes of it with the words of the whole row."""
+    # Rejects an epsilon by the words of one column.
+    options = {"embedding": ring, "mechanism": mechanism, "id": "id", "keep": "id"}
     options |= {"text": ("note", "turns[].said"), "row_budget": BUDGET, "key": KEY, "name": "here"}
     first = outputs(privatize(frame, **options))
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1):
@@ -78,15 +67,15 @@ def test_batches_and_partitions_change_nothing(
 MARKED = (
     "id int, author string, turns array<struct<said: string, marks: array<struct<start: int, end: int>>>>"
 )
-TURNS: list[Any] = [("w01 w02 w03", [(4, 7)]), ("w04 nope", [(0, 3)]), (None, None), ("w05", [(0, 9)])]
+TURNS = [("w01 w02 w03", [(4, 7)]), ("w04 nope", [(0, 3)]), (None, None), ("w05", [(0, 9)])]
 
 
-def test_slots_of_elements(spark: SparkSession, ring: Embedding) -> None:
+def test_slots_of_elements(spark, ring):
     """All that reads a row gives an element its own slots; rejects those of the first one, or of the row."""
     rows = [(1, "a", TURNS), (2, None, TURNS[:1]), (3, "a", None), (4, "b", [])]
     frame = spark.createDataFrame(rows, MARKED)
     mechanism, policy = Laplace(epsilon=40.0), TextPolicy(protect="slots:turns[].marks")
-    options: dict[str, Any] = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
+    options = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
     options |= {"mechanism": mechanism, "name": "here", "protect": policy.protect, "key": KEY}
     made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
 
@@ -117,10 +106,10 @@ BUDGETED = ("--row-budget", "30:within=0.2")
 
 
 @pytest.fixture
-def release(dptext: Callable[..., Result], tmp_path: Path) -> Callable[..., tuple[str, dict[str, Any]]]:
+def release(dptext, tmp_path):
     """Run ``dptext privatize`` with ids; gives what it prints, and the facts of its report."""
 
-    def run(source: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
+    def run(source, *arguments):
         folder = tmp_path / f"reports{len(list(tmp_path.iterdir()))}"
         given = ("--id", "id", "--mode", "overwrite", "--reports", folder)
         result = dptext(source, *given, *arguments)
@@ -131,14 +120,14 @@ def release(dptext: Callable[..., Result], tmp_path: Path) -> Callable[..., tupl
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> Path:
+def notes(tmp_path):
     """Nine rows of 1 to 9 words, one of them with a word that the vocabulary lacks, and a null."""
     texts = [" ".join(RING_WORDS[:words]) for words in range(1, 9)] + ["w01 nope " + "w02 " * 7, None]
     rows = {"id": list(range(10)), "text": texts, "author": [1] * 10}
     return write_table(tmp_path / "in" / "notes.parquet", rows)
 
 
-def test_a_job(release: Callable[..., Any], notes: Path) -> None:
+def test_a_job(release, notes):
     printed, report = release(notes, "--row-budget", "30:within=0.2,delta=1e-6")
     ladder = report["row_budget"]
     assert (ladder["loss"], ladder["within"], ladder["delta"]) == (30.0, 0.2, 1e-6)
@@ -151,7 +140,7 @@ def test_a_job(release: Callable[..., Any], notes: Path) -> None:
     assert "longest length (9 words) has epsilon" in printed
 
 
-def test_lengths_of_rows_are_told(release: Callable[..., Any], notes: Path) -> None:
+def test_lengths_of_rows_are_told(release, notes):
     """Before the run, of a sample, and after it, of all; what is left out is not counted."""
     printed, _ = release(notes, "--dry-run")
     assert "longest 9, in a sample of 10 rows" in printed
@@ -163,9 +152,7 @@ def test_lengths_of_rows_are_told(release: Callable[..., Any], notes: Path) -> N
     assert nearest["1e-06"] < losses[8]["1e-06"] < losses[8]["pure"]
 
 
-def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
-    ring: Embedding, ring_release: dict[str, Any]
-) -> None:
+def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(ring, ring_release):
     given = {**ring_release, "mechanism": "laplace", "epsilon": 10.0, "text": ["text"]}
     given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in given.items()}
     nearest = Laplace(epsilon=10.0).guarantee(ring).distances
@@ -175,7 +162,7 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(
         assert epsilons is not None and epsilons.budget.within == within
 
 
-def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_path: Path) -> None:
+def test_files_that_are_added(dptext, notes, tmp_path):
     """The longest row of all runs; a run under another budget is refused."""
     incremental = ("--incremental", tmp_path / "checkpoint")
     first = dptext(notes.parent, *incremental, *BUDGETED)
@@ -188,11 +175,9 @@ def test_files_that_are_added(dptext: Callable[..., Result], notes: Path, tmp_pa
     assert other.exit_code == 2 and "row-budget" in other.output
 
 
-def test_persons(release: Callable[..., Any], ring: Embedding, tmp_path: Path) -> None:
-    """All columns and rows of a person add up; rows of nobody are in no sum.
-
-    Rejects sums of one column, rows for persons, and nobody as a person, who would be the largest.
-    """
+def test_persons(release, ring, tmp_path):
+    """All columns and rows of a person add up; rows of nobody are in no sum."""
+    # Rejects sums of one column, rows for persons, and nobody as a person, who would be the largest.
     # Ten persons of one row of 3 words, one of 8 rows of 5, and two rows of nobody.
     authors = [*(f"author{k}" for k in range(10)), *["diarist"] * 8, None, None]
     texts = [*["w01 w02"] * 10, *["w03 w04 w05 nope"] * 8, "w01 " * 50, None]
@@ -219,10 +204,10 @@ def test_persons(release: Callable[..., Any], ring: Embedding, tmp_path: Path) -
     assert found["losses"]["largest"] == {"pure": 32.0} and found["losses"]["50%"] == {"pure": 4.0}
 
 
-def test_nothing_to_tell(dptext: Callable[..., Result], release: Callable[..., Any], tmp_path: Path) -> None:
+def test_nothing_to_tell(dptext, release, tmp_path):
     """Of a table without words, one without rows, and one without names."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("author", pa.string())])
-    unnamed: dict[str, Any] = {"id": 1, "text": "w01", "author": None}
+    unnamed = {"id": 1, "text": "w01", "author": None}
     for name, rows in (("none", []), ("unnamed", [unnamed]), ("wordless", [unnamed | {"text": ""}])):
         table = pa.Table.from_pylist(rows, schema)
         source = write_table(tmp_path / name / "a.parquet", {name: table[name] for name in schema.names})

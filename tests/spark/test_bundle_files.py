@@ -1,20 +1,14 @@
 """Bundles on executors: sent, placed once on a host, and checked; never mixed up."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from pyspark.sql import SparkSession
 
 from dptext_spark import Embedding, Laplace
 from dptext_spark.embedding import bundle as bundle_module
@@ -33,7 +27,7 @@ from tests.helpers.tables import ROOT, names, write_table
 pytestmark = pytest.mark.spark
 
 
-def alter(file: Path) -> None:
+def alter(file):
     """Change one bit."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -41,7 +35,7 @@ def alter(file: Path) -> None:
 
 
 @pytest.fixture
-def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def received(tmp_path, monkeypatch):
     """Spark's files on an executor whose temporary folder is ``host``."""
     folder, host = tmp_path / "received", tmp_path / "host"
     folder.mkdir()
@@ -53,7 +47,7 @@ def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def sent(ring: Embedding, received: Path) -> BundleFiles:
+def sent(ring, received):
     """A bundle as executors find it among Spark's files; the driver's path does not exist here."""
     files = tuple(sorted(file.name for file in ring.path.iterdir() if file.is_file()))
     bundle = BundleFiles(path="/nonexistent/bundle", fingerprint=ring.fingerprint, files=files)
@@ -63,18 +57,16 @@ def sent(ring: Embedding, received: Path) -> BundleFiles:
 
 
 @pytest.fixture
-def place(sent: BundleFiles, tmp_path: Path) -> Path:
+def place(sent, tmp_path):
     return tmp_path / "host" / f"dptext-spark-{os.getuid()}" / sent.fingerprint
 
 
-def refuse_links(*_: Any) -> None:
+def refuse_links(*_):
     raise OSError("cross-device link")
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(
-    links: bool, sent: BundleFiles, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(links, sent, place, monkeypatch):
     """Rejects a folder that others can read, a second copy, and a host without links that gets none."""
     if not links:
         monkeypatch.setattr(os, "link", refuse_links)
@@ -88,11 +80,9 @@ def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "half_norms.npy", "words.parquet", "manifest.json"])
-def test_a_file_that_was_changed_is_found(sent: BundleFiles, received: Path, place: Path, name: str) -> None:
-    """On its way, and where it was placed, also by a process that has opened it.
-
-    Rejects a copy for later runs that was altered, and a second verification of files that nobody touched.
-    """
+def test_a_file_that_was_changed_is_found(sent, received, place, name):
+    """On its way, and where it was placed, also by a process that has opened it."""
+    # Rejects a copy for later runs that was altered, and a second verification of files that nobody touched.
     alter(received / sent.sent_name(name))
     with pytest.raises(BundleError, match="Spark sent is not the one that the job was given"):
         sent.open()
@@ -109,9 +99,7 @@ def test_a_file_that_was_changed_is_found(sent: BundleFiles, received: Path, pla
         sent.open()
 
 
-def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
-    sent: BundleFiles, received: Path, place: Path, tmp_path: Path
-) -> None:
+def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(sent, received, place, tmp_path):
     """Rejects workers that find no index, or one that was altered on its way or on the host."""
     sent.open()
     made = tmp_path / "made"
@@ -131,8 +119,8 @@ def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
 
 
 def test_what_lies_in_the_place_of_a_bundle_and_is_not_it_is_refused(
-    sent: BundleFiles, line: Embedding, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sent, line, place, tmp_path, monkeypatch
+):
     """Another bundle under its name, and a folder of another user."""
     place.mkdir(parents=True)
     for file in filter(Path.is_file, line.path.iterdir()):
@@ -164,10 +152,10 @@ print(embedding.path, embedding.vectors.sum())
 """
 
 
-def test_several_processes_place_one_bundle_at_once(sent: BundleFiles, received: Path, place: Path) -> None:
+def test_several_processes_place_one_bundle_at_once(sent, received, place):
     arguments = [sys.executable, "-c", PLACE, str(received), sent.fingerprint, *sent.files]
     environment = {**os.environ, "TMPDIR": str(place.parents[1])}
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(arguments, cwd=ROOT, env=environment, **pipes) for _ in range(2)]
     try:
         assert [process.stdout.readline() for process in processes] == ["ready\n"] * 2
@@ -183,26 +171,22 @@ def test_several_processes_place_one_bundle_at_once(sent: BundleFiles, received:
     assert names(place.parent) == {sent.fingerprint, f"{sent.fingerprint}.lock"}
 
 
-def test_workers_load_no_options() -> None:
+def test_workers_load_no_options():
     """Rejects an import that takes each worker, before its first row, longer than all of its others."""
     modules = "dptext_spark.tables.look, dptext_spark.tables.dataframes"
     code = f"import sys, {modules}; sys.exit('dptext_spark.options' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_workers_of_one_machine_hash_only_what_the_driver_has_not(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They read the bundle where it lies.
-
-    Rejects workers that hash a large bundle once more, some that take what was changed meanwhile, and some
-    that trust the stamps of a bundle that nobody has hashed; and a driver that sends an altered one.
-    """
+def test_workers_of_one_machine_hash_only_what_the_driver_has_not(spark, tmp_path, monkeypatch):
+    """They read the bundle where it lies."""
+    # Rejects workers that hash a large bundle once more, some that take what was changed meanwhile, and some
+    # that trust the stamps of a bundle that nobody has hashed; and a driver that sends an altered one.
     path = worlds.build(tmp_path, worlds.uneven(20, 3)).path
     bundle = Embedding.open(path)
     sent = BundleFiles.send(spark, bundle)
     assert (sent.path, sent.files) == (str(path), ())
-    hashed: list[str] = []
+    hashed = []
     monkeypatch.setattr(
         bundle_module, "file_sha256", lambda path: hashed.append(path.name) or file_sha256(path)
     )
@@ -218,17 +202,15 @@ def test_workers_of_one_machine_hash_only_what_the_driver_has_not(
             given.open()
 
 
-def test_a_server_gets_each_file_once_and_parts_that_were_made_later(
-    ring: Embedding, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_gets_each_file_once_and_parts_that_were_made_later(ring, monkeypatch):
     """Rejects a client of Spark Connect that sends a bundle once, and an index that was made later never."""
     monkeypatch.setattr(bundle_files, "_AT_SERVERS", set())
-    uploads: list[list[str]] = []
+    uploads = []
 
     class Session:
         session_id = "a session"
 
-        def addArtifacts(self, *paths: str, file: bool) -> None:
+        def addArtifacts(self, *paths, file):
             uploads.append([path.rpartition("/")[2] for path in paths])
 
     bundle = BundleFiles(path=str(ring.path), fingerprint=ring.fingerprint, files=("manifest.json",))
@@ -238,7 +220,7 @@ def test_a_server_gets_each_file_once_and_parts_that_were_made_later(
     assert uploads == [[with_part.sent_name(name)] for name in with_part.files]
 
 
-def test_a_job_finds_what_the_lists_have(dptext: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_job_finds_what_the_lists_have(dptext, tmp_path):
     """Rejects a job that searches all words, one that says another recall, and lists that stay behind."""
     bundle, ids = worlds.build(tmp_path, worlds.uneven(500, 12)), [*range(120)]
     make_lists(bundle, 16)

@@ -1,49 +1,38 @@
 """Canaries through the whole job: planted words show nowhere in what a run writes."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, Schema, WriterProperties, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from dptext_spark import Laplace, TextPrivatizer, privatize
 from dptext_spark.cli import main
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark.versions import to_arrow
 from tests.helpers.canaries import found, key_forms, text_forms
 from tests.helpers.lakes import IcebergLake
 from tests.helpers.tables import spark_settings
 from tests.helpers.worlds import KEY, LABEL
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-CANARIES: Final = {
+CANARIES = {
     name: f"qz{name}zq"
     for name in ("text", "nested", "token", "other", "id", "place", "person", "comment", "label", "filter")
 }
 """Unknown words by the place that they are planted in."""
 
-METADATA: Final = {
-    "comment": CANARIES["comment"],
-    "ml_attr": {"type": "nominal", "vals": [CANARIES["label"]]},
-}
+METADATA = {"comment": CANARIES["comment"], "ml_attr": {"type": "nominal", "vals": [CANARIES["label"]]}}
 
 
-def struct(**kinds: Any) -> StructType:
+def struct(**kinds):
     return StructType([StructField(name, kind, True, METADATA) for name, kind in kinds.items()])
 
 
-def row(number: int) -> dict[str, Any]:
+def row(number):
     """Words that are known stand around one that is not; only what lies in slots may hold a canary."""
     text = f"W0{number}, {CANARIES['text'].upper()}! the (w02)"
     nested = f"w03 {CANARIES['nested']}"
@@ -62,9 +51,9 @@ def row(number: int) -> dict[str, Any]:
     }
 
 
-SLOTS: Final = ArrayType(struct(start=LongType(), end=LongType()))
-NAMED: Final = struct(name=StringType())
-SCHEMA: Final = struct(
+SLOTS = ArrayType(struct(start=LongType(), end=LongType()))
+NAMED = struct(name=StringType())
+SCHEMA = struct(
     id=StringType(),
     number=LongType(),
     text=StringType(),
@@ -77,28 +66,27 @@ SCHEMA: Final = struct(
     person=StringType(),
     place=StringType(),
 )
-ROWS: Final = [row(number) for number in range(4)]
-FLAT: Final = ["id", "number", "text", "other", "person", "place"]
+ROWS = [row(number) for number in range(4)]
+FLAT = ["id", "number", "text", "other", "person", "place"]
 
-FORMATS: Final = ("parquet", "orc", "delta", "json", "iceberg", "table", "csv")
-FILES: Final = ("parquet", "orc", "json", "csv")
-OOV: Final = ("mask", "drop", "random")
-PROTECT: Final = ("all", "content", "slots")
-LAYOUTS: Final = ("words", "keep")
-KINDS: Final = {
+FORMATS = ("parquet", "orc", "delta", "json", "iceberg", "table", "csv")
+FILES = ("parquet", "orc", "json", "csv")
+OOV = ("mask", "drop", "random")
+PROTECT = ("all", "content", "slots")
+LAYOUTS = ("words", "keep")
+KINDS = {
     "text": ("--text", "text", "slots"),
     "nested": ("--text", "turns[].text", "turns[].slots"),
     "tokens": ("--tokens", "words", "marks"),
 }
-EXTRAS: Final = (
+EXTRAS = (
     ("--ledger", "{}/ledger"),
     ("--person", "person", "--row-budget", "30:within=0.5"),
     ("--incremental", "{}/checkpoint"),
 )
-Case = tuple[str, str, str, str, str, int]
 
 
-def product() -> set[Case]:
+def product():
     """All cases: CSV has texts alone, tokens have no layout, and lakehouses no new files."""
     cases = set()
     for name, oov, protect, layout, kind, extra in itertools.product(
@@ -110,10 +98,10 @@ def product() -> set[Case]:
     return cases
 
 
-def some() -> Iterator[Case]:
+def some():
     """Few cases that have every value of each option, and each of the extras with each kind of text."""
     cases = {case: {*enumerate(case), case[-2:]} for case in sorted(product())}
-    missing: set[object] = set().union(*cases.values())
+    missing = set().union(*cases.values())
     while missing:
         case = max(cases, key=lambda case: len(cases[case] & missing))
         missing -= cases[case]
@@ -121,17 +109,17 @@ def some() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("canaries")
 
 
 @pytest.fixture(scope="module")
-def frame(spark: SparkSession) -> DataFrame:
+def frame(spark):
     return spark.createDataFrame(ROWS, SCHEMA)
 
 
 @pytest.fixture(scope="module")
-def inputs(frame: DataFrame, place: Path, spark: SparkSession) -> Iterator[dict[str, str]]:
+def inputs(frame, place, spark):
     """The table in every format, by the format's name; its files lie in a folder of that name."""
     root = place / "inputs"
     for name in FILES:
@@ -149,7 +137,7 @@ def inputs(frame: DataFrame, place: Path, spark: SparkSession) -> Iterator[dict[
         frame.write.partitionBy("place").saveAsTable("canaries.entries", path=str(root / "table"))
         lake = IcebergLake(place, patch)
         documented = pa.schema([each.with_metadata({"doc": METADATA["comment"]}) for each in rows.schema])
-        made: dict[str, Any] = {"location": f"file://{root}/iceberg"}
+        made = {"location": f"file://{root}/iceberg"}
         made["properties"] = {"write.parquet.compression-codec": "uncompressed"}
         lake.catalog.create_table("db.entries", documented, **made).append(rows)
         named = {name: str(root / name) for name in FORMATS}
@@ -157,25 +145,25 @@ def inputs(frame: DataFrame, place: Path, spark: SparkSession) -> Iterator[dict[
     spark.sql("drop database canaries cascade")
 
 
-SECRETS: Final = {name: text_forms(word) for name, word in CANARIES.items()} | {"key": key_forms(KEY.secret)}
+SECRETS = {name: text_forms(word) for name, word in CANARIES.items()} | {"key": key_forms(KEY.secret)}
 
 
-def hits(*places: Path) -> dict[str, set[str]]:
+def hits(*places):
     """The files that hold a secret, by the secret."""
-    files: dict[str, set[str]] = {name: set() for name in SECRETS}
+    files = {name: set() for name in SECRETS}
     for file, name in found(places, SECRETS):
         files[name].add(str(file))
     return files
 
 
-ACCOUNTS: Final = {
+ACCOUNTS = {
     "delta": [("comment", "_delta_log"), ("id", "_delta_log")],
     "iceberg": [("comment", ".metadata.json"), ("id", ".avro")],
 }
 """Where accounts of files quote the schema and the columns' statistics."""
 
 
-def test_the_search_finds_what_is_planted_in_every_input(inputs: dict[str, str], place: Path) -> None:
+def test_the_search_finds_what_is_planted_in_every_input(inputs, place):
     """So it would find it in an output of the format too."""
     for name in inputs:
         wanted = {*CANARIES} - {"label", "comment"}
@@ -189,14 +177,10 @@ def test_the_search_finds_what_is_planted_in_every_input(inputs: dict[str, str],
 
 
 @pytest.fixture
-def run(
-    inputs: dict[str, str], ring: Embedding, key_file: Path, place: Path, tmp_path: Path, spark: SparkSession
-) -> Callable[..., Path]:
+def run(inputs, ring, key_file, place, tmp_path, spark):
     """Run a command on an input; gives the folder with all that it wrote and printed."""
 
-    def release(
-        command: str, name: str, *options: str, number: int = 0, code: int = 0, rows: int = 3
-    ) -> Path:
+    def release(command, name, *options, number=0, code=0, rows=3):
         folder = tmp_path / f"{number}-{name}"
         folder.mkdir()
         output = {"table": f"spark_catalog.canaries.out{number}", "iceberg": f"lake.db.out{number}"}
@@ -222,7 +206,7 @@ def run(
     return release
 
 
-def options_of(ring: Embedding, case: Case) -> list[str]:
+def options_of(ring, case):
     name, oov, protect, layout, kind, extra = case
     option, column, slots = KINDS[kind]
     protect = f"slots:{slots}" if protect == "slots" else protect
@@ -232,7 +216,7 @@ def options_of(ring: Embedding, case: Case) -> list[str]:
     return [*mechanism, "--protect", protect, *laid_out, option, column, *kept, "--trust-id", *EXTRAS[extra]]
 
 
-def release_all(run: Callable[..., Path], ring: Embedding, cases: Iterable[Case]) -> int:
+def release_all(run, ring, cases):
     """Release the table in each of these cases, and search all that was written; gives their number."""
     wrong, number = [], 0
     for number, case in enumerate(cases, 1):
@@ -246,15 +230,15 @@ def release_all(run: Callable[..., Path], ring: Embedding, cases: Iterable[Case]
     return number
 
 
-def test_no_canary_leaves_a_run(run: Callable[..., Path], ring: Embedding) -> None:
+def test_no_canary_leaves_a_run(run, ring):
     """In a few runs that write all kinds of places."""
     assert 8 < release_all(run, ring, some()) < 12
 
 
-def test_no_canary_leaves_by_another_way(run: Callable[..., Path], ring: Embedding, frame: DataFrame) -> None:
+def test_no_canary_leaves_by_another_way(run, ring, frame):
     """By the Python functions, as vectors, or from a run that fails; one that leaks is found."""
     folder = run("vectors", "parquet", "--embedding", str(ring.path), "--text", "text", "--keep", "kept")
-    given: dict[str, Any] = {"embedding": ring.path, "mechanism": Laplace(epsilon=10), "id": "id"}
+    given = {"embedding": ring.path, "mechanism": Laplace(epsilon=10), "id": "id"}
     given |= {"text": ["text", "turns[].text"], "tokens": "words", "keep": ["number", "kept"]}
     rows = frame.coalesce(1)
     privatize(rows, **given).write.parquet(str(folder / "function"))
@@ -267,5 +251,5 @@ def test_no_canary_leaves_by_another_way(run: Callable[..., Path], ring: Embeddi
 
 
 @pytest.mark.long
-def test_no_canary_leaves_any_run(run: Callable[..., Path], ring: Embedding) -> None:
+def test_no_canary_leaves_any_run(run, ring):
     assert release_all(run, ring, sorted(product())) > 500

@@ -1,25 +1,20 @@
 """Spark's exceptions become this package's, and what they quote stays in Spark's log."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import defaultdict
 from threading import Thread
-from typing import Final
 from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError, JobError
 from dptext_spark.spark import failures
 from dptext_spark.spark.failures import FAILED, plain, plain_errors, quiet
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 WORKERS = """An exception was thrown from the Python worker:
@@ -68,14 +63,14 @@ GOT = f"{FAILED}. Got: "
         (Py4JNetworkError("x"), JobError, f"{GOT}the end of Spark's Java process."),
     ],
 )
-def test_an_error_is_one_line_that_quotes_no_row(error: Exception, kind: type, said: str) -> None:
+def test_an_error_is_one_line_that_quotes_no_row(error, kind, said):
     """Rejects an error of a worker that is lost, and a row that looks like one or stands in brackets."""
     found = plain(error)
     assert type(found) is kind and str(found).startswith(said), found
     assert "Zebulon" not in str(found) and "SECRET" not in str(found) and "\n" not in str(found)
 
 
-def thrown(kind: str, message: str = "", cause: Mock | None = None, **fields: str) -> Mock:
+def thrown(kind, message="", cause=None, **fields):
     """An exception of Java's."""
     parameters = {"getMessageParameters.return_value": defaultdict(lambda: None, fields)}
     error = Mock(**parameters, **{"getErrorClass.return_value": message, "getMessage.return_value": message})
@@ -83,20 +78,17 @@ def thrown(kind: str, message: str = "", cause: Mock | None = None, **fields: st
     return error
 
 
-SPARK: Final = "org.apache.spark.SparkException"
-MISMATCH: Final = {"column": "[p, n]", "logicalType": "int", "physicalType": "INT64"}
-FOOTER: Final = thrown(SPARK, "CANNOT_READ_FILE_FOOTER", thrown("AccessDeniedException"), file="file:/a/%41")
-DENIED: Final = thrown("java.io.FileNotFoundException", "/a/SECRET (Permission denied)")
-PAGE: Final = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
+SPARK = "org.apache.spark.SparkException"
+MISMATCH = {"column": "[p, n]", "logicalType": "int", "physicalType": "INT64"}
+FOOTER = thrown(SPARK, "CANNOT_READ_FILE_FOOTER", thrown("AccessDeniedException"), file="file:/a/%41")
+DENIED = thrown("java.io.FileNotFoundException", "/a/SECRET (Permission denied)")
+PAGE = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            thrown(SPARK, "SECRET", PAGE),
-            "The file s3a://b/a b of the input has another format, was cut",
-        ),
+        (thrown(SPARK, "SECRET", PAGE), "The file s3a://b/a b of the input has another format, was cut"),
         (
             thrown(SPARK, "_LEGACY_ERROR_TEMP_2063", filePath="hdfs://h/%2541", **MISMATCH),
             "Column p.n has two types .* Got: int in other files and INT64 in hdfs://h/%41. Leave",
@@ -105,7 +97,7 @@ PAGE: Final = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
         (thrown(SPARK, "FAILED_READ_FILE.X", DENIED, path="file:///a/b"), "The file /a/b .* may not be read"),
     ],
 )
-def test_a_file_at_fault_is_named_by_fields_alone(error: Mock, said: str) -> None:
+def test_a_file_at_fault_is_named_by_fields_alone(error, said):
     """Of any file system, and of Spark 3.5 too; rejects a name that is decoded once too often."""
     found = plain(Mock(spec=Py4JJavaError, java_exception=error))
     assert isinstance(found, InputError) and re.match(said, str(found)), found
@@ -123,13 +115,13 @@ def test_a_file_at_fault_is_named_by_fields_alone(error: Mock, said: str) -> Non
         ),
     ],
 )
-def test_a_failed_task_is_named_by_its_last_cause(last: Mock, named: str) -> None:
+def test_a_failed_task_is_named_by_its_last_cause(last, named):
     """As Spark 3.5 says it, whose first exception names the stage; rejects a message for a name."""
     stage = thrown(SPARK, "", thrown(SPARK, "_LEGACY_ERROR_TEMP_2054", last))
     assert str(plain(Mock(spec=Py4JJavaError, java_exception=stage))).startswith(f"{GOT}{named}. ")
 
 
-def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> None:
+def test_the_name_of_an_error_never_comes_from_a_row(spark):
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
     with pytest.raises(JobError) as caught, plain_errors():
@@ -140,20 +132,20 @@ def test_the_name_of_an_error_never_comes_from_a_row(spark: SparkSession) -> Non
 @pytest.mark.parametrize(
     "lost", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()]
 )
-def test_an_error_whose_text_ended_with_the_jvm_is_that_end(lost: Exception) -> None:
+def test_an_error_whose_text_ended_with_the_jvm_is_that_end(lost):
     """Rejects the traceback of a question that nobody is left to answer."""
 
     class Lost(Py4JJavaError):
-        def __init__(self) -> None:
+        def __init__(self):
             self.java_exception = Mock(getClass=Mock(side_effect=lost))
 
-        def __str__(self) -> str:
+        def __str__(self):
             raise lost
 
     assert "the end of Spark's Java process" in str(failures.plain(Lost()))
 
 
-def test_queries_are_printed_by_no_thread_that_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+def test_queries_are_printed_by_no_thread_that_is_quiet(caplog):
     """Rejects a query that quotes rows on standard error, and silence that stays or is another thread's."""
     pytest.importorskip("pyspark.logger", reason="Spark 3.5 logs no queries")
     logger = logging.getLogger("SQLQueryContextLogger")

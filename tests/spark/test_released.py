@@ -1,12 +1,8 @@
 """Golden bytes of the jobs: what Spark writes is what the Python classes release, and stays so."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.helpers.released import RELEASED, bundles, jobs
 
@@ -14,7 +10,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.versions
-def test_jobs_release_the_same_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_jobs_release_the_same_words(spark, tmp_path):
     """And ledgers keep the same contexts. A change here needs a line under Privacy in the changelog."""
     golden = json.loads(RELEASED.read_text(encoding="utf-8"))
     found = jobs(bundles(tmp_path), tmp_path / "jobs")

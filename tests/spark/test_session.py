@@ -1,17 +1,12 @@
 """The session and its Java process: settings, signals and the log."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
@@ -22,7 +17,7 @@ from dptext_spark.spark.settings import WANTED, session_settings
 from tests.helpers.tables import spark_settings
 
 
-def test_settings_of_a_session_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_session_that_starts(monkeypatch):
     """Rejects defaults that win over the user's, options that lose the log, and shuffles in the clear."""
     monkeypatch.setitem(session_module._LOCAL_SETTINGS, "spark.master", "local[3]")
     defaults = session_module.local_settings(WANTED.get())
@@ -36,7 +31,7 @@ def test_settings_of_a_session_that_starts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.spark
-def test_settings_of_a_session_that_runs(spark: SparkSession) -> None:
+def test_settings_of_a_session_that_runs(spark):
     """Rejects one that is given in vain, and a message that quotes a password."""
     name = "spark.sql.shuffle.partitions"
     with spark_settings(spark, shuffle_partitions=spark.conf.get(name)):
@@ -50,11 +45,11 @@ def test_settings_of_a_session_that_runs(spark: SparkSession) -> None:
     assert "spark-submit" in str(caught.value) and "hunter2" not in str(caught.value)
 
 
-def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
     """Rejects a run that ends before it knows the JVM, which would wait for it for ever."""
-    steps: list[object] = []
+    steps = []
 
-    def start(*_: object, **__: object) -> None:
+    def start(*_, **__):
         signal.raise_signal(signal.SIGTERM)
         interrupts.ends_first(steps.append)
         steps.append("started")
@@ -77,12 +72,10 @@ def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch: pytest.MonkeyPatc
     [("exit 7", "read _", 60, 7), ("", "while :; do read -t 0.01 _ <> <(:); done", 0.2, -signal.SIGKILL)],
     ids=["it ends", "it is deaf"],
 )
-def test_a_jvm_is_told_to_end_and_then_made_to(
-    monkeypatch: pytest.MonkeyPatch, trap: str, then: str, patience: float, ended: int
-) -> None:
+def test_a_jvm_is_told_to_end_and_then_made_to(monkeypatch, trap, then, patience, ended):
     """Rejects a JVM that is killed before its hooks have run, and one that stays."""
     script = ["bash", "-c", f"trap '{trap}' TERM; echo; {then}"]
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     with subprocess.Popen(script, **pipes) as process:
         process.stdout.readline()
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
@@ -101,9 +94,7 @@ def test_a_jvm_is_told_to_end_and_then_made_to(
         pytest.param("dptext-spark-a.txt", True, id="no log of ours"),
     ],
 )
-def test_a_log_that_a_message_named_goes_when_a_run_went_well(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, stays: bool
-) -> None:
+def test_a_log_that_a_message_named_goes_when_a_run_went_well(monkeypatch, tmp_path, name, stays):
     """Rejects logs that fill the disk, and one that goes while its run writes it."""
     monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
     (tmp_path / name).touch()
@@ -111,9 +102,7 @@ def test_a_log_that_a_message_named_goes_when_a_run_went_well(
     assert (tmp_path / name).exists() == stays
 
 
-def test_a_log_is_its_owners_and_says_why_spark_did_not_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_log_is_its_owners_and_says_why_spark_did_not_start(monkeypatch, tmp_path):
     """Rejects a log that others can read, and the line after the one that says what is wrong."""
     monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(java, "_logs", [])

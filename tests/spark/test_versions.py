@@ -1,18 +1,14 @@
 """What differs between Spark 3.5 and Spark 4: what is too old, and what goes another way."""
 
-from __future__ import annotations
-
 import zipfile
 from contextlib import nullcontext
 from importlib.util import spec_from_file_location
-from pathlib import Path
 from zipimport import zipimporter
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
 
 import dptext_spark.spark
 from dptext_spark.errors import ConfigError
@@ -24,12 +20,9 @@ from tests.helpers.tables import spark_settings
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["a folder", "a cluster's zip"])
 @pytest.mark.parametrize(
-    ("version", "is_old"),
-    [("3.4.4", True), ("3.5.0", False), ("3.10.1", False), ("4.3.0.dev0", False)],
+    ("version", "is_old"), [("3.4.4", True), ("3.5.0", False), ("3.10.1", False), ("4.3.0.dev0", False)]
 )
-def test_a_spark_that_is_too_old_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_old: bool, zipped: bool
-) -> None:
+def test_a_spark_that_is_too_old_is_named(tmp_path, monkeypatch, version, is_old, zipped):
     """Rejects versions that are compared as text, and a module that an older Spark lacks in a traceback."""
     (tmp_path / "version.py").write_text(f"__version__: str = {version!r}\n")
     (tmp_path / "__init__.py").touch()
@@ -48,9 +41,7 @@ def test_a_spark_that_is_too_old_is_named(
 
 
 @pytest.mark.parametrize(("version", "lacks"), [("3.5.6", True), ("4.0.0", False)])
-def test_a_python_that_spark_cannot_run_on_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, lacks: bool
-) -> None:
+def test_a_python_that_spark_cannot_run_on_is_named(tmp_path, monkeypatch, version, lacks):
     """Rejects a module that nobody knows in a traceback, and a refusal of Spark 4, which does without."""
     (tmp_path / "version.py").write_text(f"__version__: str = {version!r}\n")
     (tmp_path / "__init__.py").touch()
@@ -63,14 +54,14 @@ def test_a_python_that_spark_cannot_run_on_is_named(
         dptext_spark.spark._check_version()
 
 
-def test_an_arrow_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arrow_that_is_too_old_is_named(monkeypatch):
     monkeypatch.setattr(pa, "__version__", "17.0.0")
     with pytest.raises(ConfigError, match=r"iceberg need a newer pyarrow.*18 or newer\. Got: 17\.0\.0\."):
         Iceberg.module()
 
 
 @pytest.mark.spark
-def test_tables_come_and_go_without_losing_a_type(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_come_and_go_without_losing_a_type(spark, tmp_path):
     """Rejects the way by pandas, where integers next to a null become floats and lose digits."""
     rows = [
         {"n": 2**63 - 1, "x": float("inf"), "t": "a", "b": True, "of": [{"k": "v", "i": 1}]},
@@ -82,11 +73,11 @@ def test_tables_come_and_go_without_losing_a_type(spark: SparkSession, tmp_path:
     assert to_arrow(frame.where("false")).schema.names == table.schema.names
     frame.selectExpr("n", "t as _metadata").write.parquet(str(tmp_path / "in"))
     read = spark.read.parquet(str(tmp_path / "in"))
-    assert read.select(metadata(read)["file_path"]).first()[0].startswith("file:")  # type: ignore[index]
+    assert read.select(metadata(read)["file_path"]).first()[0].startswith("file:")
 
 
 @pytest.mark.spark
-def test_what_overflows_is_an_error_whatever_the_session_says(spark: SparkSession) -> None:
+def test_what_overflows_is_an_error_whatever_the_session_says(spark):
     """Rejects sums that become null, which a ledger would take for nothing spent; 3.5 does by default."""
     with spark_settings(spark, ansi_enabled="false"):
         session = own_session(spark)
@@ -98,7 +89,7 @@ def test_what_overflows_is_an_error_whatever_the_session_says(spark: SparkSessio
 
 
 @pytest.mark.spark
-def test_batches_are_bounded_unless_the_user_says_how(spark: SparkSession) -> None:
+def test_batches_are_bounded_unless_the_user_says_how(spark):
     """Rejects a limit that this Spark does not know, and one that replaces the user's."""
     ((name, most),) = ARROW_BATCH.items()
     assert spark.conf.isModifiable(name)

@@ -34,16 +34,11 @@ def largest_stretch(vectors: np.ndarray, matrix: np.ndarray) -> float:
     return float(stretches(vectors, matrix).max())
 
 
-# Radii in the ball
-
-
 @cache
 def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Grid of ln r and the distribution function of the hyperbolic radius r on it.
-
-    ``hyperbolic`` from its density by volume, sinh(r)^(n-1) exp(-epsilon r) dr; ``hyperbolic-icdm`` from the
-    paper's in the ball, rho^(n-1) ((1 - rho) / (1 + rho))^epsilon drho at rho = tanh(r/2).
-    """
+    """Grid of ln r and the distribution function of the hyperbolic radius r on it."""
+    # ``hyperbolic`` from its density by volume, sinh(r)^(n-1) exp(-epsilon r) dr; ``hyperbolic-icdm`` from
+    # the paper's in the ball, rho^(n-1) ((1 - rho) / (1 + rho))^epsilon drho at rho = tanh(r/2).
     decay = epsilon - n + 1 if name == "hyperbolic" else 1.0
     x = np.linspace(np.log(1e-9), np.log(800 / min(1.0, decay)), 2**17)
     r = np.exp(x)
@@ -58,16 +53,10 @@ def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarra
     return x, below / below[-1]
 
 
-# Losses
-
-
 def delta(atoms: tuple[np.ndarray, np.ndarray], t: float) -> float:
     """E[(1 - exp(t - loss))+] of losses and their probabilities."""
     losses, masses = atoms
     return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
-
-
-# Noise as its words see it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,12 +111,10 @@ def scores(uniforms: np.ndarray) -> np.ndarray:
 
 
 def noise_p_values(noise: Seen) -> dict[str, float]:
-    """P-values, each for all tests of its kind together (Bonferroni).
-
-    Kolmogorov-Smirnov of lengths, of all words and of each of four that take turns; of cosines of directions
-    with some ways; of cosines of next tokens and next rows. Correlations of normal scores of lengths and
-    directions. Two of 20,000 coordinates agree in 50 bits with probability 10^-6.
-    """
+    """P-values, each for all tests of its kind together (Bonferroni)."""
+    # Kolmogorov-Smirnov of lengths, of all words and of each of four that take turns; of cosines of
+    # directions with some ways; of cosines of next tokens and next rows. Correlations of normal scores of
+    # lengths and directions. Two of 20,000 coordinates agree in 50 bits with probability 10^-6.
     unit, n = noise.directions, noise.directions.shape[2]
     cosine = stats.beta((n - 1) / 2, (n - 1) / 2)  # of (1 + u·v) / 2, u a uniform direction
     own = [cosine.cdf((1 + c) / 2) for c in (unit[..., 0], unit[..., -1], noise.along)]
@@ -145,9 +132,6 @@ def noise_p_values(noise: Seen) -> dict[str, float]:
         "repeats": [float(len(np.unique(unit[..., 0])) == unit[..., 0].size)],
     }
     return {name: len(values) * float(min(values)) for name, values in found.items()}
-
-
-# Outputs
 
 
 def ranked(distances: np.ndarray, t: float | None, count: int) -> np.ndarray:
@@ -180,11 +164,9 @@ ANGLES = 2 * np.pi * (np.arange(500) + 0.5) / 500
 
 
 def plane_outputs(points: np.ndarray, scale: float, root: np.ndarray, t: float | None) -> np.ndarray:
-    """P[M(x) = y] (x, y) on a plane, by midpoints of the length's quantile and of the angle.
-
-    The length is Gamma(2) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
-    and hardly on average over rays.
-    """
+    """P[M(x) = y] (x, y) on a plane, by midpoints of the length's quantile and of the angle."""
+    # The length is Gamma(2) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
+    # and hardly on average over rays.
     rays = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) @ root
     steps = stats.gamma(2, scale=scale).ppf(MIDPOINTS)[:, None, None] * rays
     return np.array(
@@ -243,11 +225,9 @@ WRONG_LAWS: Mapping[str, Law] = {
 
 
 def output_p_values(outputs: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """P-values of outputs (words, draws) by the probabilities (words, released): law, independence.
-
-    Chi-squares; cells of less than 20 join the fullest of their row. Independence is that of disjoint pairs
-    of next outputs, those of less than a twentieth taken as one.
-    """
+    """P-values of outputs (words, draws) by the probabilities (words, released): law, independence."""
+    # Chi-squares; cells of less than 20 join the fullest of their row. Independence is that of disjoint pairs
+    # of next outputs, those of less than a twentieth taken as one.
     statistic, freedom, pairs = 0.0, 0, []
     for drawn, law in zip(outputs, probabilities, strict=True):
         counts = len(drawn) * law

@@ -6,10 +6,8 @@ fixed: a run is deterministic, and over keys each case of the real mechanism wou
 only asymptotics are those of the chi-square, Kolmogorov's and Pearson's laws at 20,000 draws.
 """
 
-from __future__ import annotations
-
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,7 +20,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
@@ -32,7 +29,6 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 from tests.statistical import oracles
-from tests.statistical.oracles import Seen
 
 pytestmark = pytest.mark.statistical
 
@@ -43,7 +39,7 @@ MOST = 1 - 2.0**-53
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Many small products wait for each other's threads on a busy machine."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
@@ -57,7 +53,7 @@ class Wrong:
     change: Callable[[Any], Any] = lambda real: real
     uniforms: Callable[[np.ndarray], np.ndarray] = lambda uniforms: uniforms
 
-    def plant(self, patch: pytest.MonkeyPatch) -> None:
+    def plant(self, patch):
         if self.part:
             real = pkgutil.resolve_name(f"dptext_spark.{self.part}")
             patch.setattr(f"dptext_spark.{self.part.replace(':', '.')}", self.change(real))
@@ -73,28 +69,25 @@ class Case:
     planted: tuple[Wrong, ...] = ()
 
     @property
-    def draws(self) -> int:
+    def draws(self):
         """How often each word is released; a truncation hides much of a wrong epsilon."""
         return 30_000 if getattr(self.mechanism, "truncate", None) else 20_000
 
 
-def case(spec: str, world: str, *mutants: Mapping[str, Wrong], planted: Any = (), epsilon: float) -> Case:
+def case(spec, world, *mutants, planted=(), epsilon):
     wrong = {key: each for table in mutants for key, each in table.items()}
     return Case(mechanism=mechanism(spec, epsilon=epsilon), world=world, planted=planted, mutants=wrong)
 
 
-def some(table: Mapping[str, Wrong], *names: str) -> dict[str, Wrong]:
+def some(table, *names):
     return {name: table[name] for name in names}
 
 
-# The worlds
-
-
-def normalised(rows: np.ndarray) -> np.ndarray:
+def normalised(rows):
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def ball_points(n: int) -> np.ndarray:
+def ball_points(n):
     """A word at the origin and three farther and farther out."""
     return normalised(np.random.default_rng(n).standard_normal((4, n))) * [[0.0], [0.5], [0.99], [1 - 1e-6]]
 
@@ -102,7 +95,7 @@ def ball_points(n: int) -> np.ndarray:
 EIGHT = np.array(
     [[0.3, 0.1], [-0.2, 0.4], [0.0, -0.5], [0.6, 0.5], [-0.7, -0.2], [0.1, 0.2], [0.5, -0.7], [0.6, -0.6]]
 )
-FLAT: dict[str, Any] = {
+FLAT = {
     "plane": [[1.2, 0.9], [-1.1, -0.7], [0.4, -0.3], [-0.2, 0.6], [1.9, 1.6], [-0.9, 0.1]],
     "space": [
         *([1.2, 0.9, 0.3], [-1.1, -0.7, 0.8], [0.4, -0.3, -1.0], [-0.2, 0.6, 0.1]),
@@ -113,7 +106,7 @@ FLAT: dict[str, Any] = {
     "small": worlds.uneven(300, 50),
     "large": worlds.uneven(700, 300),
 }
-CURVED: dict[str, Any] = {
+CURVED = {
     "ball-2": ball_points(2),
     "ball-50": ball_points(50),
     "disc": [[0.05, 0.1], [0.45, -0.2], [-0.3, 0.35], [-0.35, 0.55], [0.1, -0.75], [0.9, 0.32]],
@@ -122,24 +115,21 @@ CURVED: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def worlds_by_name(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Embedding]:
+def worlds_by_name(tmp_path_factory):
     @cache
-    def world(name: str) -> Embedding:
-        options: dict[str, Any] = {"geometry": "poincare"} if name in CURVED else {}
+    def world(name):
+        options = {"geometry": "poincare"} if name in CURVED else {}
         options |= {"release_words": 6} if "eight" in name else {}
         return worlds.build(tmp_path_factory.mktemp("world"), {**FLAT, **CURVED}[name], **options)
 
     return world
 
 
-# Noise
-
-
-def _of_direction(uniforms: np.ndarray) -> np.ndarray:
+def _of_direction(uniforms):
     return np.concatenate([uniforms[..., 1:2], uniforms[..., 1:]], axis=-1)
 
 
-def _of_row(uniforms: np.ndarray) -> np.ndarray:
+def _of_row(uniforms):
     return np.concatenate([uniforms[..., :1], np.repeat(uniforms[:, :1, 1:], TOKENS, axis=1)], axis=-1)
 
 
@@ -150,7 +140,7 @@ UNIFORMS = {  # (ROWS, TOKENS, k), some of which serve twice
 }
 
 
-def lengths(part: str) -> dict[str, Wrong]:
+def lengths(part):
     """Wrong laws of the length, in place of Gamma quantiles of a shape n."""
     return {
         "epsilon 5 % too large": Wrong(part, lambda real: lambda n, u: real(n, u) / 1.05),
@@ -158,7 +148,7 @@ def lengths(part: str) -> dict[str, Wrong]:
     }
 
 
-def ways(part: str) -> dict[str, Wrong]:
+def ways(part):
     """Wrong directions."""
     return {
         "Laplace in each coordinate": Wrong(part, lambda real: lambda u: normalised(stats.laplace.ppf(u))),
@@ -179,12 +169,12 @@ MIXTURES = {
 }
 
 
-def drawing(part: str, draw: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray]) -> Wrong:
+def drawing(part, draw):
     """A method that draws otherwise, by what it really is, its object, words and uniforms."""
     return Wrong(part, lambda real: lambda self, words, uniforms, *_: draw(real, self, words, uniforms))
 
 
-def _noise_first(real: Any, self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+def _noise_first(real, self, words, uniforms):
     """Moves the vector itself by noise of the length that is right for its image, and projects it then."""
     normals = np.random.default_rng(0).standard_normal((len(words), self.vectors.shape[1]))
     noise = normalised(normals) * self.lengths(uniforms[:, 0])[:, None]
@@ -199,10 +189,10 @@ DELTAS = {
 }
 
 
-def _clipped(real: Any) -> Any:
+def _clipped(real):
     """The paper's Euclidean sum of word and noise, clipped into the ball."""
 
-    def translated(words: np.ndarray, radii: np.ndarray, ways: np.ndarray) -> np.ndarray:
+    def translated(words, radii, ways):
         z = words + np.tanh(radii / 2)[:, None] * ways
         z *= np.minimum(1, (1 - 1e-5) / np.linalg.norm(z, axis=1))[:, None]
         squares = np.square(z).sum(axis=1, keepdims=True)
@@ -211,10 +201,10 @@ def _clipped(real: Any) -> Any:
     return translated
 
 
-def radii(kind: str, other: str) -> dict[str, Wrong]:
+def radii(kind, other):
     """Wrong laws of the radius in the ball, and wrong ways to move it to the word."""
     part, move = f"mechanisms.hyperbolic:{kind}.quantile", "mechanisms.hyperbolic:translated"
-    changes: dict[str, Callable[[Any], Any]] = {
+    changes = {
         "epsilon 10 % too large": lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n),
         "polar coordinates without volume": lambda real: lambda self, n: lambda u: -np.log(u) / self.epsilon,
         "the other law": lambda real: lambda self, n: mechanism(other, epsilon=self.epsilon).quantile(n),
@@ -240,7 +230,7 @@ IMAGE_WAYS = {
     ),
 }
 
-NOISE: dict[str, Case] = {
+NOISE = {
     "laplace": case("laplace", "small", LENGTHS, DIRECTIONS[0], UNIFORMS, epsilon=8.0),
     "laplace-300": case("laplace", "large", some(LENGTHS, "Gamma shape n - 1"), epsilon=8.0),
     "mahalanobis": case("mahalanobis:lambda=0.25", "small", MIXTURES, epsilon=8.0),
@@ -256,7 +246,7 @@ NOISE: dict[str, Case] = {
 }
 
 
-def uniforms_of(noise: ReleaseNoise, width: int) -> np.ndarray:
+def uniforms_of(noise, width):
     """Uniforms (ROWS, TOKENS, width) of a column as the sanitizer derives them."""
     column = noise.column("text", purpose="text word", uint64s_per_token=width)
     words = np.empty((ROWS, TOKENS, width), dtype=np.uint64)
@@ -265,7 +255,7 @@ def uniforms_of(noise: ReleaseNoise, width: int) -> np.ndarray:
     return to_uniform(words)
 
 
-def released_noise(configured: ProjectedVectors) -> np.ndarray:
+def released_noise(configured):
     """Released vectors less their images; inputs are long against the noise."""
     used = configured.of_length(300)
     rows = np.random.default_rng(1).normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300)).astype(np.float32)
@@ -279,7 +269,7 @@ def released_noise(configured: ProjectedVectors) -> np.ndarray:
     return released - rows.astype(np.float64) @ np.array(used.to_json()["matrix"]).T
 
 
-def noise_of(configured: Mechanism, world: Embedding, wrong: Wrong) -> Seen:
+def noise_of(configured, world, wrong):
     """Draw noise around four words in turn and look at it from them."""
     epsilon, vectors = configured.epsilon, world.vectors
     if isinstance(configured, ProjectedVectors):
@@ -290,7 +280,7 @@ def noise_of(configured: Mechanism, world: Embedding, wrong: Wrong) -> Seen:
     width = configured.uniforms_per_token(world.dimension)
     uniforms = wrong.uniforms(uniforms_of(worlds.release(configured, world), width)).reshape(-1, width)
     words = np.arange(ROWS * TOKENS) % 4
-    bound: Any = configured.bind(world, ExactSearch.over(world))
+    bound = configured.bind(world, ExactSearch.over(world))
     points = bound.points(words, uniforms[:, :-1].copy())
     if configured.name.startswith("hyperbolic"):
         return oracles.seen_in_ball(vectors[words], points, ROWS, configured.name, epsilon)
@@ -306,36 +296,34 @@ def noise_of(configured: Mechanism, world: Embedding, wrong: Wrong) -> Seen:
     return oracles.seen_in_space(noise, ROWS, 1 / epsilon)
 
 
-# Outputs
-
 CALL, COIN = "mechanisms.noisy:NoisyNearest.__call__", "mechanisms.noisy:vickrey_probability"
 DRAW, TRY = (f"mechanisms.exponential:ExponentialChoice.{name}" for name in ("__call__", "round"))
 
 
-def _redrawn(real: Any, self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+def _redrawn(real, self, words, uniforms):
     """Draws again, once, where the word did not change: what comes out then hangs on the input itself."""
     again = uniforms[::-1].copy()
     first = real(self, words, uniforms)
     return np.where(first == words, real(self, words, again), first)
 
 
-def _never_itself(real: Any, self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+def _never_itself(real, self, words, uniforms):
     """Leaves the true word out of the choice between two."""
     two = self.search.nearest_two(self.points(words, uniforms[:, :-1]))[0]
     return np.where(two[:, 0] == words, two[:, 1], two[:, 0])
 
 
-def of_uniforms(part: str, change: Callable[[np.ndarray, np.ndarray], None]) -> Wrong:
+def of_uniforms(part, change):
     """Other uniforms than a token's own, by words and uniforms."""
 
-    def draw(real: Any, self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    def draw(real, self, words, uniforms):
         change(words, uniforms)
         return real(self, words, uniforms)
 
     return drawing(part, draw)
 
 
-def from_before(part: str, place: int) -> Wrong:
+def from_before(part, place):
     """Every second token has one uniform of the token before."""
     return of_uniforms(part, lambda _, u: np.copyto(u[1::2, place], u[: len(u) // 2 * 2 : 2, place]))
 
@@ -352,10 +340,10 @@ VICKREY = {
 }
 
 
-def by_table(law: oracles.Law) -> Wrong:
+def by_table(law):
     """Draws by the first uniform from a table of probabilities."""
 
-    def draw(real: Any, self: Any, words: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    def draw(real, self, words, uniforms):
         gaps = self.near.to_rows(np.arange(8), np.arange(self.near.release_words))
         cumulative = np.cumsum(law(gaps, self.epsilon, self.truncate), axis=1)[words]
         return np.minimum((cumulative <= uniforms[:, :1]).sum(axis=1), gaps.shape[1] - 1)
@@ -363,7 +351,7 @@ def by_table(law: oracles.Law) -> Wrong:
     return drawing(DRAW, draw)
 
 
-def _later(words: np.ndarray, uniforms: np.ndarray) -> None:
+def _later(words, uniforms):
     """No first round accepts what a part of word 6's tokens are offered."""
     uniforms[np.flatnonzero(words == 6)[::6], :-SEED_UNIFORMS] = MOST
 
@@ -374,8 +362,7 @@ SHORT = Wrong(
 LATER, NO_MORE = of_uniforms(DRAW, _later), Wrong("mechanisms.exponential:_MORE", lambda real: 0)
 ROUNDS = {
     "accepts all": Wrong(
-        TRY,
-        lambda real: lambda *given: real(*given[:-1], np.where([False, False, True], 1e-300, given[-1])),
+        TRY, lambda real: lambda *given: real(*given[:-1], np.where([False, False, True], 1e-300, given[-1]))
     ),
     "proposed by a shorter list": Wrong(
         TRY,
@@ -396,7 +383,7 @@ T, WHOLE, TRUNCATED = "select=vickrey,t=0.3", "exponential", "exponential:trunca
 ROUND, TABLE = "ball of eight", by_table(oracles.exponential_law)
 DELTA, ROOT = some(DELTAS, "Delta 5 % too large"), some(MIXTURES, "renormalised after the root")
 
-OUTPUTS: dict[str, Case] = {
+OUTPUTS = {
     "laplace": case("laplace", "plane", some(LENGTHS, "epsilon 5 % too large"), CHOICES, epsilon=2.0),
     "laplace-vickrey": case(f"laplace:{T}", "plane", VICKREY, epsilon=2.0),
     "mahalanobis-vickrey": case(f"mahalanobis:lambda=0.7,{T}", "plane", ROOT, epsilon=2.0),
@@ -421,7 +408,7 @@ OUTPUTS: dict[str, Case] = {
 
 
 @cache
-def probabilities(configured: Mechanism, world: str) -> np.ndarray:
+def probabilities(configured, world):
     """The law (words, released) of a mechanism's outputs."""
     t, epsilon = getattr(configured, "t", None), configured.epsilon
     points = np.array(FLAT[world], np.float32).astype(float) if world in FLAT else np.array(CURVED[world])
@@ -441,7 +428,7 @@ def probabilities(configured: Mechanism, world: str) -> np.ndarray:
     return oracles.plane_outputs(points, 1 / epsilon, root, t)
 
 
-def outputs_of(case: Case, world: Embedding) -> np.ndarray:
+def outputs_of(case, world):
     """Outputs (words, draws): a text of each word alone, through the sanitizer."""
     private, names = worlds.sanitizer(world, case.mechanism), world.words.to_pylist()
     texts = pa.array([f"{name} " * case.draws for name in names])
@@ -450,8 +437,6 @@ def outputs_of(case: Case, world: Embedding) -> np.ndarray:
     return np.array([[rows[word] for word in text.split()] for text in released])
 
 
-# The laws: they hold, and each mutant fails
-
 LAWS = {f"noise of {name}": each for name, each in NOISE.items()}
 LAWS |= {f"outputs of {name}": each for name, each in OUTPUTS.items()}
 
@@ -459,9 +444,7 @@ LAWS |= {f"outputs of {name}": each for name, each in OUTPUTS.items()}
 @pytest.mark.parametrize(
     ("name", "mutant"), [(name, mutant) for name, each in LAWS.items() for mutant in (None, *each.mutants)]
 )
-def test_a_law_holds_and_its_mutants_fail(
-    name: str, mutant: str | None, worlds_by_name: Callable[[str], Embedding], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_law_holds_and_its_mutants_fail(name, mutant, worlds_by_name, monkeypatch):
     case, world = LAWS[name], worlds_by_name(LAWS[name].world)
     wrong = case.mutants[mutant] if mutant else Wrong()
     for part in (*case.planted, wrong):
@@ -478,7 +461,7 @@ def test_a_law_holds_and_its_mutants_fail(
     assert together < MUTANT if mutant else together > REAL
 
 
-def test_the_choice_at_the_ends() -> None:
+def test_the_choice_at_the_ends():
     distances = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 3.0], [np.inf, np.inf]])
     ends = ((0.0, [1, 1, 1, 1, 1]), (0.5, [0.5, 1, 0.5, 0.75, 0.5]), (1.0, [0, 1, 0, 0, 0]))
     with np.errstate(all="raise"):

@@ -1,10 +1,7 @@
 """What comes out has the frame's types, and nothing else that a schema says."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -29,25 +26,25 @@ from dptext_spark.tables.columns import TableColumns, _sanitize_batches
 from dptext_spark.tables.fields import bare
 from tests.helpers import worlds
 
-CANARY: Final = "qzmetadata"
-METADATA: Final[list[dict[str, Any]]] = [
+CANARY = "qzmetadata"
+METADATA = [
     {"comment": CANARY},
     {"ml_attr": {"type": "nominal", "vals": [CANARY]}},
     {"__CHAR_VARCHAR_TYPE_STRING": "varchar(9)", CANARY: 1},
     {"delta.generationExpression": f"'{CANARY}'"},
     {},
 ]
-COLLATED: Final = [StringType("UTF8_LCASE")] if hasattr(StringType(), "collation") else []  # since Spark 4
-LEAVES: Final = [LongType(), StringType(), *COLLATED, CharType(3), VarcharType(3)]
+COLLATED = [StringType("UTF8_LCASE")] if hasattr(StringType(), "collation") else []  # since Spark 4
+LEAVES = [LongType(), StringType(), *COLLATED, CharType(3), VarcharType(3)]
 
 
-def structs(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[StructType]:
+def structs(inner):
     facts = st.tuples(inner, st.booleans(), st.sampled_from(METADATA))
     fields = st.lists(facts, min_size=1, max_size=3)
     return fields.map(lambda all: StructType([StructField(f"f{n}", *fact) for n, fact in enumerate(all)]))
 
 
-TYPES: Final = st.recursive(
+TYPES = st.recursive(
     st.sampled_from(LEAVES),
     lambda inner: (
         structs(inner)
@@ -58,7 +55,7 @@ TYPES: Final = st.recursive(
 )
 
 
-def without_metadata(value: Any) -> Any:
+def without_metadata(value):
     """The JSON form of a type, without its metadata; ``char`` and ``varchar`` are strings."""
     if isinstance(value, list):
         return [*map(without_metadata, value)]
@@ -67,7 +64,7 @@ def without_metadata(value: Any) -> Any:
     return "string" if value in ("char(3)", "varchar(3)") else value
 
 
-def entries(value: Any) -> list[dict[str, Any]]:
+def entries(value):
     """The metadata of all fields in a schema's JSON form."""
     if isinstance(value, list):
         return [entry for each in value for entry in entries(each)]
@@ -77,17 +74,13 @@ def entries(value: Any) -> list[dict[str, Any]]:
     return own + [entry for name, each in value.items() if name != "metadata" for entry in entries(each)]
 
 
-COLUMNS: Final = TableColumns(text=("f0[].f0",), keep=("f1", "f2.f0"), id=None)
+COLUMNS = TableColumns(text=("f0[].f0",), keep=("f1", "f2.f0"), id=None)
 
 
 @given(structs(TYPES), structs(TYPES), st.booleans())
-def test_a_schema_comes_out_with_all_but_metadata(
-    kept: StructType, around: StructType, vectors: bool
-) -> None:
-    """``__COLLATIONS``, which Spark makes of the types themselves, is the one entry there is.
-
-    Also of whole columns, parts of columns, and texts that become vectors.
-    """
+def test_a_schema_comes_out_with_all_but_metadata(kept, around, vectors):
+    """``__COLLATIONS``, which Spark makes of the types themselves, is the one entry there is."""
+    # Also of whole columns, parts of columns, and texts that become vectors.
     found = bare(kept)
     assert without_metadata(found.jsonValue()) == without_metadata(kept.jsonValue())
     assert re.sub("(var)?char.3.", "string", kept.simpleString()) == found.simpleString()  # with collations

@@ -1,18 +1,15 @@
 """Fields inside columns: named by their path, sanitized in place, and nothing beside them passes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-from dptext_spark import Embedding, Laplace, privatize
+from dptext_spark import Laplace, privatize
 from dptext_spark.errors import InputError
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.columns import TableColumns
@@ -28,7 +25,7 @@ TINY = Laplace(epsilon=1e-3)  # equal words mean equal noise
 TEXT = " ".join(RING_WORDS[:12])  # two releases of it agree by chance with 64^-12
 
 
-def struct(*fields: tuple[Any, ...]) -> StructType:
+def struct(*fields):
     return StructType([StructField(*field) for field in fields])
 
 
@@ -45,7 +42,7 @@ SCHEMA = struct(
     ("deep", ArrayType(ArrayType(struct(("text", STRING))))),
     ("tags", MapType(STRING, STRING)),
 )
-ROWS: list[tuple[Any, ...]] = [
+ROWS = [
     (
         1,
         ("s", "w01 Unheard", "de", "w02"),
@@ -60,20 +57,18 @@ ROWS: list[tuple[Any, ...]] = [
     (3, ("s", "", None, None), None, None, None, "w07", None, None),
 ]
 TEXTS = ["payload.message", "payload.odd.name`", "turns[].text", "dotted.name", "notes[]", "brackets[]"]
-ALL: dict[str, Any] = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words"}
-GIVEN: dict[str, Any] = {"mechanism": EXACT, "id": "id", "trust_id": True}
+ALL = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words"}
+GIVEN = {"mechanism": EXACT, "id": "id", "trust_id": True}
 
 
 @pytest.fixture(scope="module")
-def frame(spark: SparkSession) -> DataFrame:
+def frame(spark):
     return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
-def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, ring: Embedding) -> None:
-    """Also rejects structs in place of null, arrays without their nulls, and the order of the options.
-
-    And types or nullability that are not the frame's.
-    """
+def test_the_fields_that_were_named_come_out_in_their_places(frame, ring):
+    """Also rejects structs in place of null, arrays without their nulls, and the order of the options."""
+    # And types or nullability that are not the frame's.
     out = privatize(frame, embedding=ring, keep=["turns[].who", "payload.lang", "id"], **GIVEN, **ALL)
     assert [tuple(row) for row in out.collect()] == [
         (
@@ -94,7 +89,7 @@ def test_the_fields_that_were_named_come_out_in_their_places(frame: DataFrame, r
     assert out.schema.jsonValue()["fields"] == wanted
 
 
-def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring: Embedding) -> None:
+def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame, ring):
     """Rejects a struct that is lost, or kept whole, because a field of it is sanitized."""
     out = privatize(frame, embedding=ring, keep="*", **GIVEN, **ALL)
     assert out.schema == bare(SCHEMA)
@@ -118,7 +113,7 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame: DataFrame, ring
         absent.named(SCHEMA)
 
 
-def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring: Embedding) -> None:
+def test_every_element_and_field_has_noise_of_its_own(spark, ring):
     """The words are those of the Sanitizer; rejects noise by row or column name alone."""
     turns = [[{"text": TEXT, "note": TEXT}] * 2, [{"text": TEXT, "note": TEXT}]]
     table = pa.table({"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2})
@@ -144,7 +139,7 @@ def test_every_element_and_field_has_noise_of_its_own(spark: SparkSession, ring:
     assert [row["turn"]["text"] for row in rows] == flat
 
 
-def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> None:
+def test_slots_lie_beside_their_texts(spark, ring):
     """In structs, arrays and arrays of arrays; rejects slots of another element, or of the row's first."""
     spans = "slots: array<struct<start: int, end: int, kind: string>>"
     turns = f"array<struct<who: string, text: string, mark: struct<{spans}>>>"
@@ -171,7 +166,7 @@ def test_slots_lie_beside_their_texts(spark: SparkSession, ring: Embedding) -> N
         assert ([without_structs(value) for value in found] if "[]" in text else found) == expected
 
 
-def without_structs(value: Any) -> Any:
+def without_structs(value):
     if isinstance(value, Row):
         return value[0]
     return value if value is None else [without_structs(each) for each in value]
@@ -213,7 +208,7 @@ def without_structs(value: Any) -> Any:
         ({"tokens": "notes", "keep": "notes[]"}, r"both sanitized and kept raw\. Got: notes and notes\[\]"),
     ],
 )
-def test_wrong_fields_are_refused_at_once(options: dict[str, str], message: str) -> None:
+def test_wrong_fields_are_refused_at_once(options, message):
     names = {name: tuple(options.get(name, "").split()) for name in ("text", "tokens", "keep")}
     protect = Slots(options["protect"]) if "protect" in options else AllWords()
     with pytest.raises(InputError, match=message):
@@ -246,9 +241,7 @@ TWO_WAYS = r"as a column's, and as the path.*Got: {}\. Rename"
         ({"text": "text a.C", "tokens": "l"}, True, None),
     ],
 )
-def test_names_that_can_be_read_in_two_ways_are_refused(
-    options: dict[str, str], exact: bool, message: str | None
-) -> None:
+def test_names_that_can_be_read_in_two_ways_are_refused(options, exact, message):
     """A wrong guess with --keep would let raw text out; names that are not named are not in the way."""
     names = {name: tuple(options.get(name, "").split()) for name in ("text", "tokens", "keep")}
     columns = TableColumns(**names, id="id")
@@ -259,12 +252,12 @@ def test_names_that_can_be_read_in_two_ways_are_refused(
         columns.check_schema(AMBIGUOUS, exact=exact)
 
 
-def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding) -> None:
+def test_names_that_differ_in_capitals_only(spark, ring):
     words = [(name, STRING) for name in ("text", "TEXT", "note")]
     schema = struct(("id", IntegerType()), *words, ("a", ArrayType(struct(*words))))
     row = ("w00", "w01", "w02")
     frame = spark.createDataFrame([(1, *row, [row])], schema)
-    options: dict[str, Any] = {"embedding": ring, **GIVEN}
+    options = {"embedding": ring, **GIVEN}
     with spark_settings(spark, caseSensitive="true"):
         out = privatize(frame, text=["text", "TEXT", "a[].text", "a[].TEXT"], **options)
         assert out.first() == ("w00", "w01", [("w00", "w01")])
@@ -272,7 +265,7 @@ def test_names_that_differ_in_capitals_only(spark: SparkSession, ring: Embedding
         privatize(frame, text="a[].text", **options)
 
 
-def test_large_arrow_types(frame: DataFrame, ring: Embedding, spark: SparkSession) -> None:
+def test_large_arrow_types(frame, ring, spark):
     options = {"embedding": ring, "key": KEY, "name": LABEL, **GIVEN, "mechanism": TINY, **ALL}
     plain = privatize(frame, **options).collect()
     with spark_settings(spark, execution_arrow_useLargeVarTypes="true"):

@@ -1,21 +1,15 @@
 """No unknown word of a hostile table shows, neither in the output nor in a report."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
-from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.tables import hashes, rows_of, run_table, write_table
 from tests.helpers.worlds import sanitizer
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 SECRETS = [
@@ -43,7 +37,7 @@ SECRETS = [
 ]
 
 
-def forms(word: str) -> set[str]:
+def forms(word):
     """A word under every normal form, before and after case folding."""
     found = set()
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
@@ -52,12 +46,12 @@ def forms(word: str) -> set[str]:
     return found
 
 
-def pieces(text: str) -> set[str]:
+def pieces(text):
     """Words of a text however one cuts it: at white space, at anything that is no letter or digit."""
     return {piece for cut in (r"\s+", r"\W+", r"[\W_]+") for piece in re.split(cut, text) if piece}
 
 
-def leaks(given: Iterable[str | None], released: Iterable[str | None], vocabulary: list[str]) -> set[str]:
+def leaks(given, released, vocabulary):
     """Input tokens that stand in the output in any form, but not in the release vocabulary."""
     known = {*vocabulary, "[MASK]"}.union(*map(pieces, [*vocabulary, "[MASK]"]))
     allowed = {form for word in known for form in forms(word)}
@@ -68,10 +62,10 @@ def leaks(given: Iterable[str | None], released: Iterable[str | None], vocabular
     return {piece for piece in private if forms(piece) & seen and not forms(piece) & allowed}
 
 
-def apart(text: str, words: set[str]) -> list[str]:
+def apart(text, words):
     """The words of an output text, clitics apart from the words that they are joined to."""
     clitic = re.compile(r"(.+)(n't|'(?:s|m|d|ll|re|ve))")
-    found: list[str] = []
+    found = []
     for piece in text.split(" "):
         while piece not in words and (joined := clitic.fullmatch(piece)):
             piece, last = joined.groups()
@@ -89,9 +83,7 @@ def apart(text: str, words: set[str]) -> list[str]:
         pytest.param("mask", 990_000, marks=pytest.mark.long),
     ],
 )
-def test_no_unknown_token_of_a_hostile_table_comes_out(
-    demo_bundle: Embedding, tmp_path: Path, oov: str, unknown: int
-) -> None:
+def test_no_unknown_token_of_a_hostile_table_comes_out(demo_bundle, tmp_path, oov, unknown):
     vocabulary = demo_bundle.words.to_pylist()
     plain = [word for word in vocabulary if word.isalpha()][:500]
     long = " ".join([*(f"zq{i}" for i in range(unknown)), *plain, *plain])
@@ -124,7 +116,7 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(
     assert not re.search("zebulon|quartz|4111|zq1|qqq", written, re.IGNORECASE)
 
 
-def test_the_leak_check_catches_words_in_any_normal_form_and_case(demo_bundle: Embedding) -> None:
+def test_the_leak_check_catches_words_in_any_normal_form_and_case(demo_bundle):
     privatizer = sanitizer(demo_bundle, Laplace(epsilon=10.0), oov="keep-unprotected")
     released = privatizer.sanitize(pa.array(SECRETS), pa.array(range(len(SECRETS))), column="text").values
     caught = leaks(SECRETS, released.to_pylist(), demo_bundle.words.to_pylist())

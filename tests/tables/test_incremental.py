@@ -1,41 +1,32 @@
 """dptext privatize --incremental: new files once, whatever happens, with the words of one run over all."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
 import shutil
-import signal
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, JobError
-from dptext_spark.report.facts import Report
 from dptext_spark.tables.formats import files
 from dptext_spark.tables.incremental import Checkpoint
-from tests.helpers.tables import ROOT, command, hashes, run_table, texts, write_key, write_table
+from tests.helpers.cluster import write_key
+from tests.helpers.tables import hashes, run_table, texts, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture
-def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+def options(ring_release):
     return {**ring_release, "epsilon": 1.0, "keep": ["id"]}
 
 
 @pytest.fixture
-def add_file(tmp_path: Path) -> Callable[..., Path]:
+def add_file(tmp_path):
     """Put one more file of six rows into the table, by default one that looks a month old."""
 
-    def add(number: int, word: str = "", folder: str = "") -> Path:
+    def add(number, word="", folder=""):
         ids = list(range(number * 6, number * 6 + 6))
         rows = {"id": ids, "text": [f"{text} {word}" for text in texts(6)]}
         path = write_table(tmp_path / "in" / folder / f"{number}.parquet", rows)
@@ -46,28 +37,24 @@ def add_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def grow(options: dict[str, Any], tmp_path: Path) -> Callable[..., Report]:
+def grow(options, tmp_path):
     """Add what is new to the output."""
 
-    def run(**changes: Any) -> Report:
+    def run(**changes):
         return run_table(**{**options, "incremental": tmp_path / "checkpoint", **changes})
 
     return run
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
+def read(folder):
     """What a reader that knows of no checkpoint finds."""
-    rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
+    rows = pq.read_table(folder).to_pylist()
     return sorted(rows, key=lambda row: row["id"])
 
 
-def test_new_files_are_added_once_with_the_words_of_one_run(
-    options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    """Rejects files passed over for their age, and rows that are named by batch.
-
-    And a batch that is written again where a kill came between our account of it and Spark's.
-    """
+def test_new_files_are_added_once_with_the_words_of_one_run(options, grow, add_file, tmp_path):
+    """Rejects files passed over for their age, and rows that are named by batch."""
+    # And a batch that is written again where a kill came between our account of it and Spark's.
     options["keep"] = ["id", "dt"]
     where = {"where": "id % 6 < 5", "keep": options["keep"]}
     add_file(0, folder="dt=007")
@@ -100,16 +87,14 @@ def test_new_files_are_added_once_with_the_words_of_one_run(
     assert (written["rows"], written["added_rows"]) == (20, 0)
 
 
-def _forget_the_last_commit(checkpoint: Path) -> None:
+def _forget_the_last_commit(checkpoint):
     commits = checkpoint / "stream" / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
     (commits / f"{last}").unlink()
     (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
-def test_a_batch_that_fails_adds_nothing_and_is_tried_again(
-    grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_batch_that_fails_adds_nothing_and_is_tried_again(grow, add_file, tmp_path):
     options = {"oov": "fail", "read_option": "maxFilesPerTrigger=1"}
     add_file(1)  # the older one, so the first batch
     bad = add_file(0, "Unheard")
@@ -125,19 +110,15 @@ def test_a_batch_that_fails_adds_nothing_and_is_tried_again(
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
 
 
-def not_noted(*_: Any) -> None:
+def not_noted(*_):
     raise JobError("The batch is not noted")
 
 
 @pytest.mark.versions
 @pytest.mark.parametrize("names_files", [True, False], ids=["Spark 4", "Spark 3.5"])
 def test_a_batch_that_was_written_and_not_noted_is_written_anew(
-    grow: Callable[..., Report],
-    add_file: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    names_files: bool,
-) -> None:
+    grow, add_file, tmp_path, monkeypatch, names_files
+):
     """Rejects files whose names do not show their batch, as Spark 3.5 writes: rows would come twice."""
     monkeypatch.setattr(files, "NAMES_FILES", names_files and files.NAMES_FILES)
     for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
@@ -146,70 +127,20 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
         patch.setattr(Checkpoint, "add", not_noted)
         with pytest.raises(JobError):
             grow(keep=["id", "dt"])
-    assert grow(keep=["id", "dt"]).facts["added_rows"] == 12
-    assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
-    assert {path.name[:13] for path in (tmp_path / "out").rglob("*.parquet")} == {"batch-000000-"}
-    assert not [*(tmp_path / "out").glob(".batch*")] and (tmp_path / "out" / "_SUCCESS").exists()
-
-
-KILLED = """
-import signal, sys
-import psutil
-from dptext_spark.cli import main
-from dptext_spark.tables.incremental import Checkpoint
-
-def die_in_second_batch(self, batch, counts):
-    if batch == 0:
-        return add(self, batch, counts)
-    for process in [*psutil.Process().children(recursive=True), psutil.Process()]:
-        process.send_signal(signal.SIGKILL)
-
-add, Checkpoint.add = Checkpoint.add, die_in_second_batch
-main(["privatize", *sys.argv[1:]])
-"""
-
-
-@pytest.mark.long
-@pytest.mark.e2e
-def test_a_kill_loses_and_repeats_nothing(
-    options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    """SIGKILL of the driver and its JVM after the second of three batches was written, before it was noted.
-
-    Rejects an output to which the second attempt of a batch is added, or what tasks of the first one left.
-    """
-    for number in range(3):
-        add_file(number)
-    arguments = ["--input", options["input"], "--output", options["output"], "--text", "text", "--keep", "id"]
-    arguments += ["--embedding", options["embedding"], "--key-file", options["key_file"]]
-    arguments += ["--name", options["name"]]
-    arguments += ["--mechanism", "laplace", "--epsilon", "1", "--incremental", tmp_path / "checkpoint"]
-    arguments += ["--read-option", "maxFilesPerTrigger=1"]
-    killed = [sys.executable, "-c", KILLED, *arguments]
-    done = command(*killed, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(read(tmp_path / "out")) == 12
     # A kill before that leaves the files of finished tasks as well, which the next commit would add.
     left = tmp_path / "out" / "_temporary" / "0" / "task_20260101000000_0000_m_000000"
     left.mkdir(parents=True)
-    for file in (tmp_path / "out").glob("batch-000001-*"):
+    for file in [*(tmp_path / "out").rglob("*.parquet")]:
         shutil.copy(file, left)
+    assert grow(keep=["id", "dt"]).facts["added_rows"] == 12
+    assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
+    assert {path.name[:13] for path in (tmp_path / "out").rglob("*.parquet")} == {
+        "batch-000000-"
+    } and not left.exists()
+    assert not [*(tmp_path / "out").glob(".batch*")] and (tmp_path / "out" / "_SUCCESS").exists()
 
-    report = grow()
-    assert (report.facts["rows"], report.facts["added_rows"]) == (18, 12)
-    assert not left.exists()
-    run_table(**options | {"output": tmp_path / "whole"})
-    assert read(tmp_path / "out") == read(tmp_path / "whole")
-    assert [row["id"] for row in read(tmp_path / "out")] == list(range(18))
 
-
-def test_what_was_begun_goes_on_as_it_began(
-    options: dict[str, Any],
-    grow: Callable[..., Report],
-    add_file: Callable[..., Path],
-    demo_bundle: Embedding,
-    tmp_path: Path,
-) -> None:
+def test_what_was_begun_goes_on_as_it_began(options, grow, add_file, demo_bundle, tmp_path):
     """Rejects other noise, other rows or other columns in one output."""
     add_file(0)
     where = {"where": "text <> 'Zebulon'"}
@@ -246,9 +177,7 @@ def test_what_was_begun_goes_on_as_it_began(
     )
 
 
-def test_checkpoint_and_output_belong_together(
-    options: dict[str, Any], grow: Callable[..., Report], add_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_checkpoint_and_output_belong_together(options, grow, add_file, tmp_path):
     add_file(0)
     grow(dry_run=True)
     assert {path.name for path in tmp_path.iterdir()} == {"in"}

@@ -1,25 +1,18 @@
 """Delta and Iceberg tables, as their own libraries wrote them, without any package of Spark's."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 from deltalake.table import TableFeatures
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import StringType
-from pyspark.sql import SparkSession
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.formats.delta import Delta
@@ -30,7 +23,6 @@ from dptext_spark.tables.storage import Storage
 from tests.helpers.lakes import DeltaLake, IcebergLake
 from tests.helpers.tables import RING_WORDS, hashes, names, refused, rows_of, texts
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 KEPT = {
@@ -45,33 +37,29 @@ KEPT = {
     "turns": [[{"who": "x"}], [], None, [{"who": None}]],
 }
 
-Lake: TypeAlias = DeltaLake | IcebergLake
-Run: TypeAlias = Callable[..., Result]
-Write: TypeAlias = Callable[..., None]
 SCHEMA = "id bigint, text string"
 
 
 @pytest.fixture
-def deltas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLake:
+def deltas(tmp_path, monkeypatch):
     return DeltaLake(tmp_path, monkeypatch)
 
 
 @pytest.fixture
-def icebergs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergLake:
+def icebergs(tmp_path, monkeypatch):
     return IcebergLake(tmp_path, monkeypatch)
 
 
 @pytest.fixture(params=["deltas", "icebergs"])
-def lake(request: pytest.FixtureRequest) -> Lake:
-    made: Lake = request.getfixturevalue(request.param)
-    return made
+def lake(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def run(dptext: Run, tmp_path: Path) -> Callable[..., Result]:
+def run(dptext, tmp_path):
     """``dptext privatize`` from one table of a lake to another."""
 
-    def invoke(lake: Lake, *arguments: str, output: str = "out") -> Result:
+    def invoke(lake, *arguments, output="out"):
         given = ["--format", lake.kind.name, "--id", "id", "--trust-id", "--keep", "id", *arguments]
         shutil.rmtree(tmp_path / "reports", ignore_errors=True)
         given += ["--reports", str(tmp_path / "reports")]
@@ -81,10 +69,10 @@ def run(dptext: Run, tmp_path: Path) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def write(spark: SparkSession) -> Write:
+def write(spark):
     """Write six rows to the table ``out`` of a lake, as a run does."""
 
-    def invoke(lake: Lake, **options: bool) -> None:
+    def invoke(lake, **options):
         output, rows_out = Output(place=lake.place("out"), **options), rows([*range(6)]).to_pylist()
         lake.kind({}).check_place(spark, Storage(spark), output)
         lake.kind({}).write(Storage(spark), spark.createDataFrame(rows_out, SCHEMA), output)
@@ -92,15 +80,15 @@ def write(spark: SparkSession) -> Write:
     return invoke
 
 
-def rows(ids: list[int]) -> pa.Table:
+def rows(ids):
     return pa.table({"id": ids, "text": texts(len(ids))})
 
 
-def read(spark: SparkSession, lake: Lake, place: str, **options: str) -> Any:
+def read(spark, lake, place, **options):
     return lake.kind(options).open(spark, Storage(spark), place).df
 
 
-def test_deleted_and_replaced_rows_are_not_read(lake: Lake, spark: SparkSession) -> None:
+def test_deleted_and_replaced_rows_are_not_read(lake, spark):
     """Rejects the folder's files as they are, an input that changes, and the newest version always."""
     lake.write("in", rows([*range(6)]))
     lake.change("in")
@@ -120,9 +108,7 @@ def test_deleted_and_replaced_rows_are_not_read(lake: Lake, spark: SparkSession)
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_partitions_keep_their_types_and_values(
-    run: Run, lake: Lake, spark: SparkSession, empty: bool
-) -> None:
+def test_partitions_keep_their_types_and_values(run, lake, spark, empty):
     """Rejects partitions that are strings, times of the session's zone, and files that only Spark reads."""
     table = pa.table(KEPT | {"place": ["a b/c=%d é #?%41", lake.other, None, "x"]})
     lake.write("in", table.slice(0, 0) if empty else table, lake.partitions)
@@ -145,9 +131,7 @@ def test_partitions_keep_their_types_and_values(
         assert [row["id"] for row in selected] == ([] if empty else [3])
 
 
-def test_rows_are_added_and_replaced_in_one_commit_each(
-    write: Write, lake: Lake, spark: SparkSession
-) -> None:
+def test_rows_are_added_and_replaced_in_one_commit_each(write, lake, spark):
     for options, times in (({"append": True}, 1), ({"append": True}, 2), ({"overwrite": True}, 1)):
         write(lake, **options)
         assert [row["id"] for row in lake.rows("out")] == sorted([*range(6)] * times)
@@ -164,14 +148,14 @@ def test_rows_are_added_and_replaced_in_one_commit_each(
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_commit_that_fails_leaves_nothing(write: Write, lake: Lake, tmp_path: Path, exists: bool) -> None:
+def test_a_commit_that_fails_leaves_nothing(write, lake, tmp_path, exists):
     """Rejects files that stay, and a message that quotes values of the files."""
     if exists:
         lake.write("out", rows([0]))
     error, said = (ValueError("quartz is no date"), "ValueError") if exists else (lake.failed, "no room")
 
-    def failing(_: Any) -> Callable[..., Any]:
-        def fail(*_: Any, **__: Any) -> None:
+    def failing(_):
+        def fail(*_, **__):
             raise error
 
         return fail
@@ -185,12 +169,12 @@ def test_a_commit_that_fails_leaves_nothing(write: Write, lake: Lake, tmp_path: 
         write(lake)
 
 
-def test_a_commit_whose_answer_is_lost_is_made_once(write: Write, lake: Lake) -> None:
+def test_a_commit_whose_answer_is_lost_is_made_once(write, lake):
     """Rejects files that are removed after their commit, and a second commit."""
     lake.write("out", rows([0]))
 
-    def losing(commit: Callable[..., Any]) -> Callable[..., Any]:
-        def lose(*arguments: Any, **options: Any) -> None:
+    def losing(commit):
+        def lose(*arguments, **options):
             commit(*arguments, **options)
             raise OSError("connection reset")
 
@@ -203,17 +187,14 @@ def test_a_commit_whose_answer_is_lost_is_made_once(write: Write, lake: Lake) ->
     assert lake.commits("out") == before + 1
 
 
-# What Delta tables cannot be read or written
-
-
-def add_commit(table: Path, *lines: Any) -> None:
+def add_commit(table, *lines):
     """Commit by hand what the library cannot."""
     number = DeltaTable(table).version() + 1
     file = table / "_delta_log" / f"{number:020d}.json"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def mark_as_deleted(table: Path) -> None:
+def mark_as_deleted(table):
     """Give the second row of the only file a deletion vector."""
     features = [TableFeatures.DeletionVectors]
     DeltaTable(table).alter.add_feature(features, allow_protocol_versions_increase=True)
@@ -225,12 +206,12 @@ def mark_as_deleted(table: Path) -> None:
     add_commit(table, {"remove": removed}, {"add": {**added, "deletionVector": vector}})
 
 
-def ask_for_a_feature(table: Path) -> None:
+def ask_for_a_feature(table):
     features = {"readerFeatures": ["somethingNew"], "writerFeatures": ["somethingNew"]}
     add_commit(table, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
 
 
-def remove_files(table: Path) -> None:
+def remove_files(table):
     for file in table.glob("*.parquet"):
         file.unlink()
 
@@ -245,9 +226,7 @@ def remove_files(table: Path) -> None:
         ({}, lambda table: (table / "_delta_log").rename(table / "log"), "is no Delta table"),
     ],
 )
-def test_delta_tables_that_cannot_be_read(
-    deltas: DeltaLake, spark: SparkSession, options: Any, change: Any, message: str
-) -> None:
+def test_delta_tables_that_cannot_be_read(deltas, spark, options, change, message):
     deltas.write("in", rows([0, 1, 2]), **options)
     if change is not None:
         change(deltas.files("in"))
@@ -258,7 +237,7 @@ def test_delta_tables_that_cannot_be_read(
         assert read(spark, deltas, deltas.place("in")).count() == 1
 
 
-def test_delta_tables_that_cannot_be_written(deltas: DeltaLake, spark: SparkSession, table: Path) -> None:
+def test_delta_tables_that_cannot_be_written(deltas, spark, table):
     storage, place = Storage(spark), deltas.place
     deltas.write("rules", rows([0])).alter.add_constraint({"positive": "id >= 0"})
     deltas.write("kept", rows([0]), configuration={"delta.appendOnly": "true"})
@@ -277,9 +256,6 @@ def test_delta_tables_that_cannot_be_written(deltas: DeltaLake, spark: SparkSess
         Delta({"version": "x"}).open(spark, storage, place("kept"))
 
 
-# What Iceberg tables cannot be read or written
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -291,9 +267,7 @@ def test_delta_tables_that_cannot_be_written(deltas: DeltaLake, spark: SparkSess
     ],
     ids=["added", "renamed", "dropped", "added again"],
 )
-def test_files_of_another_schema_are_refused(
-    spark: SparkSession, icebergs: IcebergLake, changes: list[Callable[..., Any]], named: str
-) -> None:
+def test_files_of_another_schema_are_refused(spark, icebergs, changes, named):
     """Rejects nulls for what a file has under another name, and values of a column that was deleted."""
     table = icebergs.write("in", pa.table(KEPT).select(["id", "text", "place"]))
     for each in changes:
@@ -303,9 +277,7 @@ def test_files_of_another_schema_are_refused(
         read(spark, icebergs, "lake.db.in")
 
 
-def test_rows_that_files_alone_do_not_tell_are_refused(
-    spark: SparkSession, icebergs: IcebergLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_files_alone_do_not_tell_are_refused(spark, icebergs, monkeypatch):
     """Rejects nulls for partition values that stand in the metadata alone, and rows of delete files."""
     table = icebergs.write("in", pa.table(KEPT).select(["id", "text", "place"]).slice(3), ("place",))
     (task,) = table.scan().plan_files()
@@ -328,14 +300,12 @@ def test_rows_that_files_alone_do_not_tell_are_refused(
         ("/no/such/0.metadata.json", "cannot be opened"),
     ],
 )
-def test_what_is_no_iceberg_table_is_refused(
-    spark: SparkSession, icebergs: IcebergLake, place: str, message: str
-) -> None:
+def test_what_is_no_iceberg_table_is_refused(spark, icebergs, place, message):
     with pytest.raises((InputError, ConfigError), match=message):
         read(spark, icebergs, place)
 
 
-def test_iceberg_tables_that_cannot_be_written(run: Run, icebergs: IcebergLake, spark: SparkSession) -> None:
+def test_iceberg_tables_that_cannot_be_written(run, icebergs, spark):
     days = pa.schema([("id", pa.int64()), ("at", pa.date32())])
     with icebergs.catalog.create_table("db.days", schema=days).update_spec() as spec:
         spec.add_field("at", DayTransform(), "day")

@@ -1,14 +1,9 @@
 """What is said of paths and columns before Spark starts: nothing that Spark would read is refused."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from dptext_spark.errors import InputError
 from dptext_spark.options import VectorsOptions
@@ -20,20 +15,20 @@ from tests.helpers.tables import texts, write_table
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch):
     """A process in which no Spark runs or is configured."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
         monkeypatch.delenv(name)
 
 
-def check(name: str, path: Path | str, **given: Any) -> None:
+def check(name, path, **given):
     values = {"input": str(path), "output": "out", "epsilon": 1.0, "dimension": 2, "vector": [name], **given}
     check_names(VectorsOptions.of(values), TableColumns(text=(name,), keep=("*",), id=None))
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     """A partitioned table whose files have different columns, and files that are no part of it."""
     write_table(tmp_path / "in" / "dt=1" / "a.parquet", {"text": texts(1), "turns": [[{"text": "a"}]]})
     write_table(tmp_path / "in" / "dt=2" / "b.parquet", {"text": texts(1), "late.x": texts(1)})
@@ -44,11 +39,9 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("alone")
-def test_names_that_no_file_has_are_refused(table: Path, tmp_path: Path) -> None:
-    """Rejects files that Spark passes over, and a message without the name that was meant.
-
-    And a refusal of what may be there: elsewhere, behind options, patterns and damaged files.
-    """
+def test_names_that_no_file_has_are_refused(table, tmp_path):
+    """Rejects files that Spark passes over, and a message without the name that was meant."""
+    # And a refusal of what may be there: elsewhere, behind options, patterns and damaged files.
     for name, message in {
         "txet": r"Allowed: text, turns, dt\. Got: txet\. Perhaps you meant text\.",
         "hidden": r"Got: hidden\.$",
@@ -63,12 +56,7 @@ def test_names_that_no_file_has_are_refused(table: Path, tmp_path: Path) -> None
     write_table(tmp_path / "in[1]" / "a.parquet", {"text": texts(1)})
     with pytest.raises(InputError, match="Got: nope"):
         check("nope", tmp_path / "in[1]")
-    for path in (
-        "hdfs:///in",
-        f"{table}/*",
-        tmp_path / "none",
-        table / "_temporary" / "x",
-    ):
+    for path in ("hdfs:///in", f"{table}/*", tmp_path / "none", table / "_temporary" / "x"):
         check("nope", path)
     check("nope", table, **{"read-option": ["mergeSchema=true"]})
     check("nope", table, format="orc")
@@ -77,9 +65,7 @@ def test_names_that_no_file_has_are_refused(table: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("alone")
-def test_nothing_is_checked_where_spark_runs_or_is_configured(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_checked_where_spark_runs_or_is_configured(table, monkeypatch):
     for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
         with monkeypatch.context() as patch:
             patch.setenv(name, "/etc")
@@ -95,7 +81,7 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(
 
 
 @pytest.mark.spark
-def test_local_files_answer_as_hadoop_does(tmp_path: Path, spark: SparkSession, monkeypatch: Any) -> None:
+def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = ["a", "b b", "[c]", "x{1}", ".out.app-1.part", ".out.app.2.part", "é%20"]
     for name in names:

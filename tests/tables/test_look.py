@@ -1,19 +1,11 @@
 """The look before a run: which words count as known, of which rows, and that it is told before a write."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
 from dptext_spark.lookup import WordReader
@@ -32,11 +24,11 @@ FATE = "They become [MASK]."
 OF = "of column text, in a sample of 1,000 rows, are"
 
 
-def measure(values: Any, world: Embedding, **policy: str) -> Coverage:
+def measure(values, world, **policy):
     return Coverage.measure(pa.array(values), WordReader(bundle=world, policy=TextPolicy(**policy)))
 
 
-def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
+def test_tokens_are_known_as_a_run_knows_them(small):
     """Rejects a lookup without lower case, blank tokens that count as unknown, and more than a MB."""
     assert measure(["w1 W2, zyx", None, ""], small) == Coverage(rows=3, tokens=3, unknown=1)
     assert measure([["w1", None, "", "zyx", "w2 w3"], None], small) == Coverage(rows=2, tokens=3, unknown=2)
@@ -50,7 +42,7 @@ def test_tokens_are_known_as_a_run_knows_them(small: Embedding) -> None:
     assert measure(["zyx " * SLICE_BYTES, "w1"], small).rows == 1
 
 
-def test_letters_of_scripts_without_spaces_are_counted(small: Embedding) -> None:
+def test_letters_of_scripts_without_spaces_are_counted(small):
     """Rejects complaints of texts that are cut into words."""
     assert measure([CHINESE, "w1"], small) == Coverage(rows=2, tokens=2, unknown=1, unspaced=6 / 7 * 2)
     assert measure([[CHINESE, "abcdef"]], small).unspaced_share == 0.0  # its words were distinguished already
@@ -59,7 +51,7 @@ def test_letters_of_scripts_without_spaces_are_counted(small: Embedding) -> None
     assert cut.unspaced == 0.0 and cut.tokens > 2
 
 
-def test_samples_are_added_up() -> None:
+def test_samples_are_added_up():
     whole = Coverage.sum([(10, 90, 3, 2.0), (0, 0, 0, 0.0), (10, 10, 7, 0.0)])
     assert whole == Coverage(20, 100, 10, 2.0)
     assert whole.to_json() == {"rows": 20, "tokens": 100, "unknown": 10, "unspaced": 0.1}
@@ -77,12 +69,12 @@ def test_samples_are_added_up() -> None:
         (Coverage(1000, 9000, 890, 200.0), ["A run of such letters counts as one word: 9.9% of the words"]),
     ],
 )
-def test_what_is_warned_of(coverage: Coverage, said: list[str]) -> None:
+def test_what_is_warned_of(coverage, said):
     warning = coverage.warning("text", FATE)
     assert all(each in warning for each in said) and bool(warning) == bool(said)
 
 
-def look(frame: DataFrame, ring: Embedding, policy: TextPolicy | None = None, **names: Any) -> Sample:
+def look(frame, ring, policy=None, **names):
     columns = TableColumns(**{"keep": (), "id": "id", **names})
     reader = WordReader(bundle=BundleFiles.send(frame.sparkSession, ring), policy=policy or TextPolicy())
     sample = Sample(columns=columns, table=frame.schema, reader=reader, fate=FATE)
@@ -91,16 +83,11 @@ def look(frame: DataFrame, ring: Embedding, policy: TextPolicy | None = None, **
 
 
 @pytest.mark.spark
-def test_columns_and_fields_are_counted_each(
-    spark: SparkSession, ring: Embedding, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_columns_and_fields_are_counted_each(spark, ring, capsys):
     """Rejects a sample that reads what passes through, and words or rows in a warning."""
     turns = "array<struct<who: string, said: string>>"
     schema = f"id int, turns {turns}, note string, marks array<struct<start: int, end: int>>"
-    rows = [
-        (1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", [(4, 10)]),
-        (2, None, None, None),
-    ]
+    rows = [(1, [("a", "w00 secret"), ("b", "w01")], "W02 secret w03", [(4, 10)]), (2, None, None, None)]
     frame = spark.createDataFrame(rows, schema).coalesce(1).withColumn("kept", F.raise_error(F.lit("read")))
     sample = look(frame, ring, text=("note", "turns[].said"), keep=("kept", "turns[].who"))
     assert sample.found == {
@@ -117,14 +104,12 @@ def test_columns_and_fields_are_counted_each(
 
 
 @pytest.mark.spark
-def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embedding) -> None:
-    """Rejects Spark's own order as well: one task, for which all other cores wait, and then the rest.
+def test_few_rows_of_few_tasks_are_looked_at(spark, ring):
+    """Rejects Spark's own order as well: one task, for which all other cores wait, and then the rest."""
+    # And rows of the first batch for a later one, of a part of the tasks, and of a part of a task.
+    context = spark.sparkContext
 
-    And rows of the first batch for a later one, of a part of the tasks, and of a part of a task.
-    """
-    context: Any = spark.sparkContext
-
-    def table(rows: int, tasks: int) -> DataFrame:
+    def table(rows, tasks):
         return spark.range(0, rows, numPartitions=tasks).withColumn("text", F.lit("w00 zyx"))
 
     spark.conf.unset("spark.sql.limit.initialNumPartitions")
@@ -154,12 +139,10 @@ def test_few_rows_of_few_tasks_are_looked_at(spark: SparkSession, ring: Embeddin
 
 
 @pytest.mark.spark
-def test_a_run_tells_it_before_it_writes(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_tells_it_before_it_writes(dptext, table, tmp_path, monkeypatch):
     """Rejects a warning that comes with the counts, after hours of work; a dry run is of the wanted rows."""
 
-    def write(*_: Any) -> None:
+    def write(*_):
         raise InputError("Column text has words outside the vocabulary")
 
     write_table(tmp_path / "known" / "known.parquet", {"id": [99], "text": ["w01 w02"]})
@@ -185,9 +168,7 @@ def test_a_run_tells_it_before_it_writes(
 
 
 @pytest.mark.spark
-def test_a_growing_table_tells_it_of_the_files_that_are_new(
-    table: Path, ring_release: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_growing_table_tells_it_of_the_files_that_are_new(table, ring_release, tmp_path, capsys):
     options = ring_release | {"incremental": tmp_path / "c", "read_option": "maxFilesPerTrigger=1"}
     report = run_table(**options)
     assert report.facts["coverage"] == coverage({"text": Coverage(rows=6, tokens=54, unknown=6)})
@@ -198,9 +179,7 @@ def test_a_growing_table_tells_it_of_the_files_that_are_new(
 
 
 @pytest.mark.spark
-def test_texts_that_become_vectors_are_looked_at(
-    ring: Embedding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_that_become_vectors_are_looked_at(ring, tmp_path, capsys):
     numbers = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float64()))
     source = write_table(tmp_path / "in.parquet", {"v": numbers, "text": ["w01 zyx", "w02"]})
     options = {"input": str(source), "output": str(tmp_path / "out"), "epsilon": 9.0, "vector": ["v"]}

@@ -1,19 +1,13 @@
 """Two runs with one output, and what a killed one leaves."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
@@ -23,20 +17,18 @@ from dptext_spark.tables.storage import Storage
 
 pytestmark = pytest.mark.spark
 
-Write = Callable[..., None]
-
 
 @pytest.fixture
-def storage(spark: SparkSession) -> Storage:
+def storage(spark):
     return Storage(spark)
 
 
 @pytest.fixture
-def write(storage: Storage, tmp_path: Path) -> Write:
+def write(storage, tmp_path):
     """Run with the output ``out``, writing one file of this content; ``meanwhile`` happens before it ends."""
 
-    def run(content: str, *, overwrite: bool = True, meanwhile: Callable[[], object] = lambda: None) -> None:
-        def table(place: str) -> None:
+    def run(content, *, overwrite=True, meanwhile=lambda: None):
+        def table(place):
             for name in ("a", "b"):
                 storage.write(f"{place}/{name}", content)
                 if name == "a":
@@ -47,15 +39,15 @@ def write(storage: Storage, tmp_path: Path) -> Write:
     return run
 
 
-def found(folder: Path) -> dict[str, str]:
+def found(folder):
     return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()}
 
 
-def whole(content: str) -> dict[str, str]:
+def whole(content):
     return {"out/a": content, "out/b": content}
 
 
-def left_behind(folder: Path, output: str = "out", **content: str) -> Path:
+def left_behind(folder, output="out", **content):
     """What a killed run with this output left."""
     part = folder / f".{output}.app-0-12345678.part"
     for name, text in {"claim": "", **content}.items():
@@ -64,17 +56,15 @@ def left_behind(folder: Path, output: str = "out", **content: str) -> Path:
     return part
 
 
-def fail(error: Exception) -> None:
+def fail(error):
     raise error
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
-    write: Write, tmp_path: Path, failing: bool
-) -> None:
+def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(write, tmp_path, failing):
     """Also where the first run fails since its folder was moved away; else it says why it fails itself."""
 
-    def second_takes_over() -> None:
+    def second_takes_over():
         write("second")
         if failing:
             raise AnalysisException("the folder is gone")
@@ -89,12 +79,10 @@ def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
 
 
 @pytest.mark.parametrize("failing", [True, False])
-def test_a_jvm_that_ends_has_removed_the_claim_itself(
-    failing: bool, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jvm_that_ends_has_removed_the_claim_itself(failing, write, tmp_path, monkeypatch):
     """Rejects the news of another run where there is none; whatever the write met, Spark has ended."""
 
-    def ended() -> None:
+    def ended():
         shutil.rmtree(next(tmp_path.glob(".out.*.part")))
         if failing:
             raise AnalysisException("a job was cancelled")
@@ -105,7 +93,7 @@ def test_a_jvm_that_ends_has_removed_the_claim_itself(
     assert found(tmp_path) == {}
 
 
-def test_a_spark_that_has_stopped_runs_no_tasks(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_that_has_stopped_runs_no_tasks(storage, monkeypatch):
     """Rejects a traceback, with what Spark said in it, where its JVM ends during the write."""
     stopped = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(taskScheduler=lambda: None)))
     monkeypatch.setattr(storage, "_context", stopped)
@@ -113,12 +101,10 @@ def test_a_spark_that_has_stopped_runs_no_tasks(storage: Storage, monkeypatch: p
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(
-    write: Write, tmp_path: Path, overwrite: bool
-) -> None:
+def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(write, tmp_path, overwrite):
     """With overwrite the second takes over, and fails here; without it the run that came first goes on."""
 
-    def second() -> None:
+    def second():
         error, message = (
             (RuntimeError, "the second") if overwrite else (ConfigError, "Another run is writing")
         )
@@ -135,9 +121,7 @@ def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(
         assert found(tmp_path) == whole("first")
 
 
-def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
-    write: Write, storage: Storage, tmp_path: Path
-) -> None:
+def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(write, storage, tmp_path):
     part = left_behind(tmp_path, **{"table/_temporary/0/x": "half"})
     before = found(tmp_path)
     for refused in (
@@ -151,7 +135,7 @@ def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(
     assert found(tmp_path) == whole("new")
 
 
-def test_another_outputs_run_is_left_alone(write: Write, storage: Storage, tmp_path: Path) -> None:
+def test_another_outputs_run_is_left_alone(write, storage, tmp_path):
     """Rejects names that are read as patterns, or as the beginning of others."""
     for other in ("out.v2", "out*", "in", "dt=[1]"):
         left_behind(tmp_path, other)
@@ -164,7 +148,7 @@ def test_another_outputs_run_is_left_alone(write: Write, storage: Storage, tmp_p
         check_unfinished(storage, str(tmp_path / "dt=[1]"))
 
 
-def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: Path) -> None:
+def test_a_run_killed_between_two_renames_loses_nothing(write, tmp_path):
     left_behind(tmp_path, **{"old/a": "old", "old/b": "old", "table/a": "new", "table/b": "new"})
     with pytest.raises(RuntimeError, match="and this one fails"):
         write("newer", meanwhile=lambda: fail(RuntimeError("and this one fails")))
@@ -172,10 +156,10 @@ def test_a_run_killed_between_two_renames_loses_nothing(write: Write, tmp_path: 
 
 
 @pytest.fixture
-def interrupted() -> Iterator[Callable[[Callable[[], object]], interrupts.Interrupted]]:
+def interrupted():
     """Work to which a signal comes, and what comes out of it."""
 
-    def run(work: Callable[[], object]) -> interrupts.Interrupted:
+    def run(work):
         with pytest.raises(interrupts.Interrupted) as caught, interrupts.handled():
             work()
         return caught.value
@@ -188,13 +172,13 @@ def interrupted() -> Iterator[Callable[[Callable[[], object]], interrupts.Interr
 
 
 @pytest.fixture
-def at_rename(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], list[str]]:
+def at_rename(monkeypatch):
     """Let something happen just before the rename of this number; gives the sources of all renames."""
 
-    def patch(number: int, happen: Callable[[], object]) -> list[str]:
+    def patch(number, happen):
         rename, calls = Storage.rename, list[str]()
 
-        def watched(storage: Storage, source: str, target: str) -> None:
+        def watched(storage, source, target):
             calls.append(source)
             if len(calls) == number:
                 happen()
@@ -207,9 +191,7 @@ def at_rename(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], ob
 
 
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["it writes", "the old table moves", "the new one moves"])
-def test_a_signal_leaves_one_whole_table(
-    at: int, write: Write, interrupted: Any, at_rename: Any, tmp_path: Path
-) -> None:
+def test_a_signal_leaves_one_whole_table(at, write, interrupted, at_rename, tmp_path):
     """Rejects a run that is cut off where no table has the name: the renames are finished first."""
     write("old")
     calls = at_rename(at, lambda: signal.raise_signal(signal.SIGINT))
@@ -220,12 +202,10 @@ def test_a_signal_leaves_one_whole_table(
 
 
 @pytest.mark.parametrize("at", [1, 2], ids=["while it writes", "between two renames"])
-def test_a_local_output_is_cleaned_up_without_a_jvm(
-    at: int, write: Write, at_rename: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_local_output_is_cleaned_up_without_a_jvm(at, write, at_rename, monkeypatch, tmp_path):
     """Rejects a clean-up that asks a killed JVM, and one that deletes the table that was moved away."""
 
-    def dead(*_: object) -> None:
+    def dead(*_):
         for name in ("rename", "exists", "delete"):
             monkeypatch.setattr(Storage, name, dead)
         raise Py4JNetworkError("Answer from Java side is empty")

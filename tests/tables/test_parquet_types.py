@@ -1,33 +1,26 @@
 """Kept columns come out with the types that they had, timestamps in nanoseconds too where nothing is lost."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
-from pathlib import Path
-from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from dptext_spark.errors import InputError
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.tables.columns import TableColumns, check_left_out
 from dptext_spark.tables.formats.format import Format
-from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import rows_of, run_table, spark_settings, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-OLD: Final = dt.datetime.fromisoformat("1200-01-01")
-NEW: Final = dt.datetime.fromisoformat("2026-01-02T03:04:05.678901")
-UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
+OLD = dt.datetime.fromisoformat("1200-01-01")
+NEW = dt.datetime.fromisoformat("2026-01-02T03:04:05.678901")
+UTC_MICROS = pa.timestamp("us", tz="UTC")
 
-SAME: Final[dict[str, pa.Array]] = {
+SAME = {
     "int8": pa.array([1, None], pa.int8()),
     "int16": pa.array([1, None], pa.int16()),
     "int32": pa.array([1, None], pa.int32()),
@@ -48,9 +41,9 @@ SAME: Final[dict[str, pa.Array]] = {
     "struct": pa.array([{"a": 1, "t": NEW}, None], pa.struct({"a": pa.int8(), "t": pa.timestamp("us")})),
 }
 """Types that Parquet and Spark both have."""
-NANOS: Final = pa.timestamp("ns")
-NANOS_UTC: Final = pa.timestamp("ns", tz="UTC")
-OTHERS: Final[dict[str, tuple[pa.Array, pa.DataType]]] = {
+NANOS = pa.timestamp("ns")
+NANOS_UTC = pa.timestamp("ns", tz="UTC")
+OTHERS = {
     "uint8": (pa.array([255, None], pa.uint8()), pa.int16()),
     "uint16": (pa.array([2**16 - 1, None], pa.uint16()), pa.int32()),
     "uint32": (pa.array([2**32 - 1, None], pa.uint32()), pa.int64()),
@@ -71,11 +64,11 @@ OTHERS: Final[dict[str, tuple[pa.Array, pa.DataType]]] = {
 
 
 @pytest.fixture
-def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+def options(ring_release):
     return {**ring_release, "epsilon": 1e-3}
 
 
-def shape(kind: pa.DataType) -> Any:
+def shape(kind):
     """A type without the names that Parquet's writers give to the elements of lists and maps."""
     inner = [kind.field(i) for i in range(kind.num_fields)]
     named = isinstance(kind, pa.StructType)
@@ -83,9 +76,7 @@ def shape(kind: pa.DataType) -> Any:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_kept_columns_keep_type_and_value_field_by_field(
-    options: dict[str, Any], tmp_path: Path, spark: SparkSession, zone: str
-) -> None:
+def test_kept_columns_keep_type_and_value_field_by_field(options, tmp_path, spark, zone):
     """Rejects INT96, which readers take for naive nanoseconds, whatever the session's own settings are."""
     others = {name: array for name, (array, _) in OTHERS.items()}
     write_table(tmp_path / "in" / "x.parquet", {"text": ["w00", "w01"], **SAME, **others})
@@ -102,7 +93,7 @@ def test_kept_columns_keep_type_and_value_field_by_field(
         assert out[name].to_pylist() == {**SAME, **others}[name].cast(kind).to_pylist(), name
 
 
-def test_a_pandas_table_with_times_that_nobody_named(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_pandas_table_with_times_that_nobody_named(options, tmp_path):
     """Rejects a failure over digits below a microsecond that nobody reads, and a filter on integers."""
     times = pd.to_datetime(["2026-01-01T00:00:00.000000001", "2026-01-02T00:00:00.000000000"])
     frame = pd.DataFrame({"id": [1, 2], "text": ["w00", "w01"], "at": times, "day": times.normalize()})
@@ -128,15 +119,13 @@ NESTED = pa.StructArray.from_arrays([AT], ["t"])
         ([pa.array([[(1, "a")], []], pa.map_(NANOS_UTC, pa.string()))], "at", "a type that Spark cannot"),
     ],
 )
-def test_what_would_be_lost_or_misread_is_refused_where_it_is_named(
-    opened: Opened, tmp_path: Path, files: list[pa.Array], keep: str, message: str
-) -> None:
+def test_what_would_be_lost_or_misread_is_refused_where_it_is_named(opened, tmp_path, files, keep, message):
     """Rejects cut digits, microseconds of one file that pass for another's nanoseconds, nested integers."""
     for number, at in enumerate(files):
         write_table(tmp_path / "in" / f"{number}.parquet", {"text": ["w00", "w01"], "at": at})
     source, columns = opened(tmp_path / "in", "parquet"), TableColumns(text=("text",), keep=(keep,), id=None)
 
-    def ask() -> None:
+    def ask():
         check_left_out(Format.named("parquet", {}), source, columns)
         with plain_errors():
             source.df.select("text", keep).collect()
@@ -146,9 +135,7 @@ def test_what_would_be_lost_or_misread_is_refused_where_it_is_named(
     assert len(source.df.select("text").collect()) == 2 * len(files)  # as long as nobody names it
 
 
-def test_nanoseconds_that_only_a_later_file_has(
-    options: dict[str, Any], opened: Opened, tmp_path: Path
-) -> None:
+def test_nanoseconds_that_only_a_later_file_has(options, opened, tmp_path):
     """Rejects integers, where the columns of all files are merged, and where files are added."""
     write_table(tmp_path / "in" / "a.parquet", {"text": ["w01"], "id": [1]})
     write_table(tmp_path / "in" / "b.parquet", {"text": ["w01"], "id": [2], "at": pa.array([NEW], NANOS)})

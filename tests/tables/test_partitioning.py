@@ -1,38 +1,27 @@
 """Rows spread over tasks: the same words, each row once, in order or by chance, never in clear on a disk."""
 
-from __future__ import annotations
-
-import os
 import secrets
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.jobs import vectors
 from dptext_spark.options import VectorsOptions
 from dptext_spark.tables import partitioning
 from dptext_spark.tables.partitioning import Partitioning, is_encrypted, planned_tasks
-from tests.helpers.tables import ROOT, rows_of, run_table, spark_environment, texts, write_table
+from tests.helpers.tables import rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 240
 
 
-def written(folder: Path, row_group: int = ROWS, **more: Any) -> Path:
+def written(folder, row_group=ROWS, **more):
     """A table of one file; its rows are in no order of their ids."""
     ids = [f"r{7 * row % ROWS:03}" for row in range(ROWS)]
     (folder / "x.parquet").parent.mkdir()
@@ -42,23 +31,20 @@ def written(folder: Path, row_group: int = ROWS, **more: Any) -> Path:
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes tasks so short that these tables have many."""
+def short(monkeypatch):
+    """Makes tasks so short that these tables have six, three for each core."""
+    monkeypatch.setattr(partitioning, "_TASKS_OF_CORE", 3)
     return lambda: monkeypatch.setattr(partitioning, "_SHORTEST", 0.0)
 
 
-def tasks(folder: Path) -> list[set[str]]:
+def tasks(folder):
     """The ids of each file: one file for a task that had rows."""
     return [{*pq.read_table(file)["id"].to_pylist()} for file in sorted(folder.rglob("*.parquet"))]
 
 
-def test_parquet_keeps_words_and_order(
-    ring_release: dict[str, Any], tmp_path: Path, short: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejects names of rows that count inside a task, rows that are lost or come twice, and another order.
-
-    And where nothing is encrypted a shuffle all the same, and partitions that stay without a word.
-    """
+def test_parquet_keeps_words_and_order(ring_release, tmp_path, short, monkeypatch):
+    """Rejects names of rows that count inside a task, rows that are lost or come twice, and another order."""
+    # And where nothing is encrypted a shuffle all the same, and partitions that stay without a word.
     options = ring_release | {"input": written(tmp_path / "in"), "keep": ["id"]}
     run_table(**options)
     short()
@@ -79,13 +65,9 @@ def test_parquet_keeps_words_and_order(
     assert "is preserved" in public and "io.encryption" not in public
 
 
-def test_rows_without_a_position_are_ordered_by_chance(
-    ring_release: dict[str, Any], tmp_path: Path, spark: SparkSession, short: Callable[[], None]
-) -> None:
-    """Rejects the id or its hash for an order, which numbers of files publish, and an order that is not said.
-
-    Nor do folders of the output get a file from each task.
-    """
+def test_rows_without_a_position_are_ordered_by_chance(ring_release, tmp_path, spark, short):
+    """Rejects the id or its hash for an order, which files publish, and an order that is not said."""
+    # Nor do folders of the output get a file from each task.
     source = spark.read.parquet(str(written(tmp_path / "x")))
     days = source.withColumn("day", F.substring("id", 4, 1).cast("int") % 2)
     days.coalesce(1).write.partitionBy("day").option("header", "true").csv(str(tmp_path / "in"))
@@ -103,9 +85,7 @@ def test_rows_without_a_position_are_ordered_by_chance(
     assert orders[0] != orders[1]
 
 
-def test_added_files_and_vectors_are_spread(
-    ring_release: dict[str, Any], tmp_path: Path, key_file: Path, short: Callable[[], None]
-) -> None:
+def test_added_files_and_vectors_are_spread(ring_release, tmp_path, key_file, short):
     """Rejects batches of a stream that are one task for a row group, and vectors that depend on the tasks."""
     source = written(tmp_path / "in", vector=[[float(row % 5), 1.0, 2.0] for row in range(ROWS)])
     plain = {"input": str(source), "vector": ["vector"], "id": "id", "epsilon": 10.0, "dimension": 2}
@@ -139,10 +119,10 @@ SENT = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
         ("k8s://host", {**IO, "spark.ssl.rpc.enabled": "true"}, True),
     ],
 )
-def test_what_counts_as_encrypted(master: str, settings: dict[str, str], expected: bool) -> None:
+def test_what_counts_as_encrypted(master, settings, expected):
     """Rejects files or the network alone, no authentication, and a shuffle that is not Spark's own."""
     context = SimpleNamespace(master=master, getConf=lambda: settings)
-    assert is_encrypted(SimpleNamespace(sparkContext=context)) is expected  # type: ignore[arg-type]
+    assert is_encrypted(SimpleNamespace(sparkContext=context)) is expected
 
 
 @pytest.mark.parametrize(
@@ -160,16 +140,14 @@ def test_what_counts_as_encrypted(master: str, settings: dict[str, str], expecte
         ([1e9], 2, 10_000),
     ],
 )
-def test_how_many_tasks_are_planned(partitions: list[float], cores: int, expected: int | None) -> None:
+def test_how_many_tasks_are_planned(partitions, cores, expected):
     """Rejects tiny tasks, cores without work, and a shuffle where Spark's own partitions will do."""
     assert planned_tasks(partitions, cores) == expected
 
 
-def test_words_and_rows_have_their_cost(spark: SparkSession, tmp_path: Path) -> None:
-    """Rejects rows for words, and partitions that are counted although they have no rows.
-
-    And ranges that are not sorted inside, and positions that are left in the rows.
-    """
+def test_words_and_rows_have_their_cost(spark, tmp_path):
+    """Rejects rows for words, and partitions that are counted although they have no rows."""
+    # And ranges that are not sorted inside, and positions that are left in the rows.
     frame = spark.read.parquet(str(written(tmp_path / "in", row_group=40)))
     for word, words, expected in ((6e9, 10.0, 16), (6e5, 10.0, 1), (3e9, None, 16), (6e9, 0.01, 1)):
         plan = Partitioning(word=word, words=lambda words=words: words)
@@ -186,62 +164,17 @@ def test_words_and_rows_have_their_cost(spark: SparkSession, tmp_path: Path) -> 
 CANARY = f"canary{secrets.token_hex(16)}"
 
 
-def shuffled(folder: Path, start: float = 0.0) -> list[bytes]:
-    """What lies in the files of shuffles below a folder that were written since ``start``."""
-    files = folder.rglob("blockmgr-*/*/*shuffle_*.data*")
-    return [file.read_bytes() for file in files if file.stat().st_mtime >= start]
-
-
-def test_rows_that_are_shuffled_are_encrypted(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_are_shuffled_are_encrypted(spark, tmp_path):
     """Rejects a session of ours without the setting."""
     start = time.time() - 1.0
     write_table(tmp_path / "in.parquet", {"id": [*"ab"], "text": [f"{CANARY} {row}" for row in "ab"]})
     frame = spark.read.parquet(str(tmp_path / "in.parquet"))
     spread = Partitioning(word=1e12, words=lambda: 1.0).spread(frame, F.col("id"))
+    assert spread.rdd.getNumPartitions() > 1  # shuffled, which it is not in a session that is not encrypted
     assert {row["text"] for row in spread.collect()} == {f"{CANARY} a", f"{CANARY} b"}
-    jvm: Any = spark._jvm
-    folder = spark.sparkContext.getConf().get(
-        "spark.local.dir", jvm.java.lang.System.getProperty("java.io.tmpdir")
-    )
-    found = shuffled(Path(str(folder)), start)
+    temporary = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")
+    folder = Path(str(spark.sparkContext.getConf().get("spark.local.dir", temporary)))
+    files = folder.glob("blockmgr-*/*/*shuffle_*.data*")
+    found = [file.read_bytes() for file in files if file.stat().st_mtime >= start]
     assert any(found)
     assert not any(CANARY.encode() in content for content in found)
-
-
-@pytest.mark.long
-def test_a_killed_run_leaves_no_row_in_clear(ring: Embedding, key_file: Path, tmp_path: Path) -> None:
-    """Rejects spilled or shuffled rows that a killed JVM leaves readable; the rows are 400 MB."""
-    rows = pa.table({"id": range(400_000), "text": [f"{CANARY} {'w01 ' * 250}"] * 400_000})
-    write_table(tmp_path / "in" / "x.parquet", {name: rows[name] for name in rows.column_names})
-    local = tmp_path / "local"
-    local.mkdir()
-    given = {"input": tmp_path / "in", "output": tmp_path / "out", "embedding": ring.path, "id": "id"}
-    given |= {"mechanism": "laplace", "epsilon": 10, "text": "text", "key-file": key_file, "name": "killed"}
-    arguments = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
-    arguments += ["--trust-id", "--spark-conf", f"spark.local.dir={local}"]
-
-    def killed() -> bool:
-        """Kill the JVM, which would remove its files if it were only asked to end."""
-        if not [*tmp_path.rglob("_temporary/**/*part-*")]:
-            return False
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):
-                if f"spark.local.dir={local}" in process.read_bytes().decode():
-                    os.kill(int(process.parent.name), signal.SIGKILL)
-        return True
-
-    job = subprocess.Popen(
-        [sys.executable, "-m", "dptext_spark", "privatize", *arguments],
-        cwd=ROOT,
-        env=spark_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    while not killed() and job.poll() is None:
-        time.sleep(0.01)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    left = [file for file in local.rglob("*") if file.is_file()]
-    assert any(shuffled(local))
-    assert not any(CANARY.encode() in file.read_bytes() for file in left)

@@ -1,43 +1,30 @@
 """Rows that are named by their file and their position in it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from pyspark.sql import SparkSession
 
-from dptext_spark import Embedding, Laplace
-from tests.helpers.spark_fixtures import Opened
+from dptext_spark import Laplace
 from tests.helpers.tables import names, refused, rows_of, spark_settings, texts, write_table
 from tests.helpers.worlds import LABEL, sanitizer
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture
-def named(opened: Opened) -> Callable[..., list[str]]:
+def named(opened):
     """What the rows of a table are named by, in a settled order."""
 
-    def run(source: Path | str) -> list[str]:
+    def run(source):
         read = opened(source, "parquet")
         return sorted(row[0] for row in read.df.select(read.position).collect())
 
     return run
 
 
-def test_a_copy_of_the_table_elsewhere_gets_the_same_names(
-    named: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    """Two files of equal content, and rows of equal content within one, have names of their own.
-
-    And a file alone has the names that it has in its folder, however the folder is written.
-    """
+def test_a_copy_of_the_table_elsewhere_gets_the_same_names(named, tmp_path):
+    """Two files of equal content, and rows of equal content within one, have names of their own."""
+    # And a file alone has the names that it has in its folder, however the folder is written.
     name = "per%20cent% 東京 é a+b&c;d#e (x)$^~'q'"
     for place in ("here", f"else {name}/deep"):
         for file in (f"flat/{name}", "flat/x", f"deep/p={name}/x", "deep/p=q/x"):
@@ -51,9 +38,7 @@ def test_a_copy_of_the_table_elsewhere_gets_the_same_names(
     assert alone == named(flat) == named(f"{tmp_path}/./here/flat/") == named(f"file:{flat}")
 
 
-def test_how_spark_splits_a_file_does_not_matter(
-    named: Callable[..., list[str]], spark: SparkSession, tmp_path: Path
-) -> None:
+def test_how_spark_splits_a_file_does_not_matter(named, spark, tmp_path):
     """Nor does a column that has the name of what Spark says of files."""
     (tmp_path / "in").mkdir()
     fake = [{"file_path": "x", "row_index": 0}] * 60
@@ -66,9 +51,7 @@ def test_how_spark_splits_a_file_does_not_matter(
     assert len({*whole}) == 60
 
 
-def test_a_pattern_as_input_needs_an_id(
-    dptext: Callable[..., Result], ring: Embedding, table: Path, tmp_path: Path
-) -> None:
+def test_a_pattern_as_input_needs_an_id(dptext, ring, table, tmp_path):
     assert refused(dptext(f"{table}/*.parquet"), "cannot be named by file and position.*--id")
     assert names(tmp_path) == {"in"}
     assert dptext(f"{table}/*.parquet", "--id", "id", "--keep", "id").exit_code == 0

@@ -1,11 +1,8 @@
 """Tables as they come: partitions, filters, many small files, any file system."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -14,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
@@ -25,30 +22,26 @@ from dptext_spark.tables.source import where
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import Table, check_places
 from tests.helpers.lakes import write_rows
-from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import rows_of, run_table, texts, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture
-def options(ring_release: dict[str, Any]) -> dict[str, Any]:
+def options(ring_release):
     return {**ring_release, "epsilon": 1e-3}  # equal words mean equal noise
 
 
-def sorted_rows(folder: Path) -> list[dict[str, Any]]:
+def sorted_rows(folder):
     return sorted(rows_of(folder), key=lambda row: str(sorted(row.items())))
 
 
-def plan_of(options: dict[str, Any], columns: TableColumns) -> str:
+def plan_of(options, columns):
     values = {"mechanism": "laplace", **options, "text": columns.text}
     given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
-    rows: Any = Table.open("test", PrivatizeOptions.of(given), columns).rows
+    rows = Table.open("test", PrivatizeOptions.of(given), columns).rows
     return str(rows._jdf.queryExecution().executedPlan().toString())
 
-
-# Partitions
 
 FOLDERS = [
     "dt=007/h=a%2Fb",
@@ -60,14 +53,14 @@ FOLDERS = [
 NUMBERS = ["dt=007/h=1e3", "dt=010/h=1.0"]
 
 
-def write_partitions(table: Path, folders: list[str] = FOLDERS) -> None:
+def write_partitions(table, folders=FOLDERS):
     """Write one file of three rows into each folder, each with ids of its own."""
     for number, folder in enumerate(folders):
         ids = [number * 10 + i for i in range(3)]
         write_table(table / folder / "x.parquet", {"id": ids, "text": texts(3)})
 
 
-def folders_of(output: Path) -> dict[str, list[int]]:
+def folders_of(output):
     """The ids of each partition folder; rejects files that repeat the partition's values."""
     found = {}
     for folder in sorted({file.parent for file in output.rglob("*.parquet")}):
@@ -78,9 +71,7 @@ def folders_of(output: Path) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("folders", [FOLDERS, NUMBERS], ids=["mixed", "numbers"])
-def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
-    folders: list[str], options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_partitioning_is_kept_and_its_values_are_not_retyped(folders, options, tmp_path):
     """Rejects 007 that becomes 7, 1e3 that becomes 1000.0, and values beside the folders."""
     write_partitions(tmp_path / "in", folders)
     with pytest.raises(InputError, match=r"Partition columns cannot be sanitized.*Got: h\."):
@@ -101,7 +92,7 @@ def test_the_partitioning_is_kept_and_its_values_are_not_retyped(
         assert sorted_rows(tmp_path / "few") == sorted_rows(tmp_path / "out")
 
 
-OUTSIDE: dict[str, tuple[list[str], str, str]] = {
+OUTSIDE = {
     "beside": (["dt=1/a", "b"], "in", "1 files, for example b[.]"),
     "beside inner folders": (["dt=1/h=1/a", "dt=1/h=2/a", "c d", "e"], "in", "2 files, for example c d[.]"),
     "the same name around it": (["dt=5/dt=1/a", "dt=5/b"], "in/dt=5", "1 files, for example b[.]"),
@@ -113,9 +104,7 @@ OUTSIDE: dict[str, tuple[list[str], str, str]] = {
     ("case", "format_name"),
     [*((case, "parquet") for case in OUTSIDE), *(("beside", name) for name in ("orc", "csv", "json"))],
 )
-def test_files_beside_partitions_are_refused(
-    opened: Opened, tmp_path: Path, case: str, format_name: str
-) -> None:
+def test_files_beside_partitions_are_refused(opened, tmp_path, case, format_name):
     """Rejects rows that are gone without a word: Spark lists such files and reads none of them."""
     files, place, message = OUTSIDE[case]
     for number, name in enumerate(files):
@@ -135,9 +124,7 @@ ESCAPED = [
 DECODED = ["Zürich", "Málaga 100%", "東京", "Bern", "Malmö"]
 
 
-def test_partition_values_that_others_write_in_percent_are_what_they_say(
-    options: dict[str, Any], opened: Opened, tmp_path: Path
-) -> None:
+def test_partition_values_that_others_write_in_percent_are_what_they_say(options, opened, tmp_path):
     """As pandas, pyarrow and dask write them: rejects `ZÃ¼rich`, and a filter that finds nothing."""
     write_partitions(tmp_path / "in", ESCAPED)
     run_table(**options, incremental=tmp_path / "checkpoint", keep=["id", "city"])
@@ -164,9 +151,7 @@ def test_partition_values_that_others_write_in_percent_are_what_they_say(
         (["city=Z%C3%BCrich", "city=ZÃ¼rich"], "reads as one.*Got: city=ZÃ¼rich and city=Zürich"),
     ],
 )
-def test_names_of_partitions_in_percent(
-    opened: Opened, tmp_path: Path, folders: list[str], message: str
-) -> None:
+def test_names_of_partitions_in_percent(opened, tmp_path, folders, message):
     write_partitions(tmp_path / "in", folders)
     if message:
         with pytest.raises(InputError, match=message):
@@ -177,10 +162,7 @@ def test_names_of_partitions_in_percent(
         assert {(row["straße"], row["id"] // 10) for row in source.df.collect()} == {("Ü", 0), ("x", 1)}
 
 
-# Filters
-
-
-def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: Path) -> None:
+def test_filters_and_fields_are_pushed_down(options, tmp_path):
     """Rejects a filter behind the sanitizing, and structs that are read whole."""
     payload = [{"secret": "s", "message": "w01", "words": ["w02"]}] * 3
     for dt in ("007", "008"):
@@ -198,11 +180,9 @@ def test_filters_and_fields_are_pushed_down(options: dict[str, Any], tmp_path: P
         assert "turns:array<struct<message:string>>" in plan
 
 
-def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_path: Path) -> None:
-    """Rejects rows that are numbered after the filter, within row groups or among those that are read.
-
-    Ids are checked among the rows that are wanted; where there are none the output has the columns.
-    """
+def test_a_filter_does_not_change_what_rows_become(options, tmp_path):
+    """Rejects rows that are numbered after the filter, within row groups or among those that are read."""
+    # Ids are checked among the rows that are wanted; where there are none the output has the columns.
     (tmp_path / "in").mkdir()
     for name in "ab":
         table = pa.table({"id": list(range(40)), "text": texts(40)})
@@ -238,9 +218,7 @@ def test_a_filter_does_not_change_what_rows_become(options: dict[str, Any], tmp_
         ("exists (select 'Zebulon')", "has a subquery"),
     ],
 )
-def test_filters_that_are_refused(
-    spark: SparkSession, condition: str, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_filters_that_are_refused(spark, condition, message, capfd):
     """No message quotes the filter, which may hold private values."""
     frame = spark.createDataFrame([(1, "w01")], "id bigint, text string")
     with pytest.raises(ConfigError, match=message) as caught:
@@ -248,9 +226,7 @@ def test_filters_that_are_refused(
     assert "Zebulon" not in "".join([str(caught.value), *capfd.readouterr()])
 
 
-def test_neither_filter_nor_rows_show(
-    options: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_neither_filter_nor_rows_show(options, tmp_path, capfd):
     """The report names the consequences; a cast that fails is null, where an error would quote the row."""
     write_table(tmp_path / "in" / "x.parquet", {"text": ["Quartzman", "5"], "name": ["Zebulon", "Zebulon"]})
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -265,9 +241,7 @@ def test_neither_filter_nor_rows_show(
     assert "Zebulon" not in shown and "Quartzman" not in shown
 
 
-def test_spark_does_not_log_a_condition_that_fails(
-    spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_spark_does_not_log_a_condition_that_fails(spark, caplog):
     """Rejects pyspark's habit of printing what an error's query says on standard error."""
     pyspark_logger = pytest.importorskip("pyspark.logger", reason="Spark 3.5 logs no queries")
     df, logger = spark.range(3), pyspark_logger.PySparkLogger.getLogger("SQLQueryContextLogger")
@@ -285,14 +259,9 @@ def test_spark_does_not_log_a_condition_that_fails(
         logger.removeHandler(caplog.handler)
 
 
-# Files
-
-
-def test_many_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkSession) -> None:
-    """Each file's row comes out once with noise of its own, and a task takes many files.
-
-    Rejects Spark's own cost of opening a file, 4 MB, under which 200 files make 7 tasks.
-    """
+def test_many_small_files(options, tmp_path, spark):
+    """Each file's row comes out once with noise of its own, and a task takes many files."""
+    # Rejects Spark's own cost of opening a file, 4 MB, under which 200 files make 7 tasks.
     first = write_table(tmp_path / "in" / "0.parquet", {"text": [" ".join(["w00"] * 12)]})
     for number in range(1, 200):
         os.link(first, first.with_name(f"{number}.parquet"))
@@ -303,12 +272,10 @@ def test_many_small_files(options: dict[str, Any], tmp_path: Path, spark: SparkS
     assert len(list((tmp_path / "out").glob("part-*"))) <= per_core + 1
 
 
-def test_paths_of_another_scheme_pass_through(
-    options: dict[str, Any], tmp_path: Path, spark: SparkSession
-) -> None:
+def test_paths_of_another_scheme_pass_through(options, tmp_path, spark):
     """Hadoop's viewfs mounts a local folder: rejects paths that are opened or compared as local ones."""
     write_table(tmp_path / "in" / "dt=1" / "x.parquet", {"text": texts(5)})
-    conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
     conf.set("fs.viewfs.mounttable.lake.link./data", tmp_path.as_uri())
     run_table(**options, keep=["dt"])
     there = {"input": "viewfs://lake/data/in", "output": "viewfs://lake/data/there"}
@@ -334,12 +301,10 @@ def test_paths_of_another_scheme_pass_through(
     ],
 )
 def test_a_scheme_without_its_library_is_named_with_package_and_settings(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, setting: str
-) -> None:
-    """Rejects a package of another version than the Hadoop that runs, and a Java class for an answer.
-
-    And a path that is blamed where Spark has ended.
-    """
+    spark, monkeypatch, scheme, package, setting
+):
+    """Rejects a package of another version than the Hadoop that runs, and a Java class for an answer."""
+    # And a path that is blamed where Spark has ended.
     storage = Storage(spark)
     with pytest.raises(ConfigError, match=f"The path {scheme}://bucket/table cannot be used") as caught:
         storage.exists(f"{scheme}://bucket/table")

@@ -1,35 +1,26 @@
 """dptext privatize: Parquet in, Parquet out, a report beside it, and nothing half done."""
 
-from __future__ import annotations
-
 import json
 import stat
-from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
-from pyspark.sql import SparkSession
 
 from dptext_spark import __version__
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import Table, check_places
-from tests.helpers.spark_fixtures import Opened
 from tests.helpers.tables import RING_WORDS, hashes, names, refused, rows_of, run_table, texts, write_table
 
-# The shared session is the one that the jobs find.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 EXACT = 1e9
 OVERWRITE = ("--mode", "overwrite")
 
 
-def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: Path, tmp_path: Path) -> None:
+def test_the_report_says_what_was_done(ring, key_file, table, tmp_path):
     given = {"input": table, "output": tmp_path / "out", "embedding": ring.path, "key_file": key_file}
     run_table(**given, name="s", keep=["id"])
     text = (tmp_path / "out.private" / "report.json").read_text()
@@ -46,7 +37,7 @@ def test_the_report_says_what_was_done(ring: Embedding, key_file: Path, table: P
     assert str(key_file) not in text and "unheardof" not in text.lower()
 
 
-def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> None:
+def test_the_counters_are_those_of_the_rows(ring, tmp_path):
     """With the stop words among them, which are released."""
     rows = ["w00 w01 nope", None, "", "the w02 W03"]
     words = [["w00", None, "", "nope"], [], None, ["w01"]]
@@ -58,7 +49,7 @@ def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> 
     assert report.facts["rows"] == 4
     text = (tmp_path / "out.private" / "report.json").read_text()
     assert "Stop words are released" in text
-    same: dict[str, object] = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0, "dropped": 1}
+    same = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0, "dropped": 1}
     same["out_of_vocabulary"] = {"policy": "drop", "tokens": 1}
     assert json.loads(text)["columns"] == {
         "text": {**same, "tokens": 6, "unchanged": 4, "unprotected": 1, "blank": 0},
@@ -72,9 +63,7 @@ def test_the_counters_are_those_of_the_rows(ring: Embedding, tmp_path: Path) -> 
     ]
 
 
-def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
-    dptext: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dptext, tmp_path):
     """A table of one row, whose counters disclose it. Rejects a report beside the output that has them."""
     columns = {"id": [7], "text": ["w00 w01 Zebulon"], "phone": ["1"], "dt": ["a"]}
     source = write_table(tmp_path / "private place" / "in.parquet", columns)
@@ -106,7 +95,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(
     assert refused(dptext(source), "The output .*out exists")
 
 
-def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], tmp_path: Path) -> None:
+def test_all_columns_are_kept_but_for_exceptions(dptext, tmp_path):
     """Rejects a report that says no more than ``*``, and a word beside the report on standard output."""
     columns = {"id": [1, 2], "text": ["w01", "w02"], "phone": ["1", "2"], "lang": ["de", "en"]}
     source = write_table(tmp_path / "in.parquet", columns)
@@ -121,9 +110,7 @@ def test_all_columns_are_kept_but_for_exceptions(dptext: Callable[..., Result], 
     assert refused(absent, "lacks columns.*Got: fax")
 
 
-def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(dptext, table, tmp_path):
     """And says whether ids are checked."""
     before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
     unchecked = "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
@@ -142,10 +129,7 @@ def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(
     assert refused(dptext(table, "--dry-run", "--keep", "nope"), "Got: nope")
 
 
-# The output appears whole or not at all
-
-
-def test_an_output_that_no_job_wrote_is_kept(dptext: Callable[..., Result], tmp_path: Path) -> None:
+def test_an_output_that_no_job_wrote_is_kept(dptext, tmp_path):
     """And one that a job wrote, where the run that may replace it fails."""
     table = write_table(tmp_path / "in" / "x.parquet", {"text": ["w01 w02 Unheardof"]})
     precious = write_table(tmp_path / "mine" / "precious.parquet", {"x": [1]})
@@ -161,9 +145,7 @@ def test_an_output_that_no_job_wrote_is_kept(dptext: Callable[..., Result], tmp_
     assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out", "mine"}
 
 
-def test_output_and_input_must_not_lie_inside_one_another(
-    dptext: Callable[..., Result], spark: SparkSession, table: Path, tmp_path: Path
-) -> None:
+def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):
     (tmp_path / "link").symlink_to(table)
     for source, output in [
         (table, table / "out"),
@@ -187,9 +169,7 @@ def test_output_and_input_must_not_lie_inside_one_another(
     check_places(Storage(spark), [("Input", "--input", str(table)), neighbour])
 
 
-def test_the_report_replaces_neither_input_nor_output_nor_a_file(
-    dptext: Callable[..., Result], table: Path, tmp_path: Path
-) -> None:
+def test_the_report_replaces_neither_input_nor_output_nor_a_file(dptext, table, tmp_path):
     notes = tmp_path / "mine" / "release.json"
     notes.parent.mkdir()
     notes.write_text("mine")
@@ -209,51 +189,33 @@ def test_the_report_replaces_neither_input_nor_output_nor_a_file(
     assert len(rows_of(tmp_path / "out")) == 12 and names(tmp_path) == {"in", "out", "mine"}
 
 
-# Inputs that cannot be used
-
-
-def test_inputs_that_are_no_table(dptext: Callable[..., Result], opened: Opened, tmp_path: Path) -> None:
+def test_inputs_that_are_no_table(dptext, opened, table, tmp_path):
+    """Files that are damaged inside of a folder are in tests/situations/test_table_files.py."""
     (tmp_path / "empty").mkdir()
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "x.parquet").write_text("no Parquet at all " * 50)
-    (tmp_path / "cut").mkdir()
-    whole = write_table(tmp_path / "whole.parquet", {"text": texts(500)}).read_bytes()
-    (tmp_path / "cut" / "x.parquet").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "x.parquet").write_text("no Parquet at all " * 50)
     for source, message in [
         (tmp_path / "nowhere", "cannot be read as a table.*no such file"),
         (tmp_path / "empty", "cannot be read as a table"),
-        (tmp_path / "text", "The file .*/text/x.parquet of the input has another format, was cut short"),
-        (tmp_path / "text" / "x.parquet", "The file .*/text/x.parquet of the input has another format"),
-        (tmp_path / "cut", "The file .*/cut/x.parquet of the input has another format, was cut short"),
+        (tmp_path / "x.parquet", "The file .*/x.parquet of the input has another format, was cut short"),
     ]:
         with pytest.raises(InputError, match=message):
             opened(source, "parquet")
     before = hashes(tmp_path)
-    assert refused(dptext(tmp_path / "text"), "of the input has another format, was cut short")
     assert refused(dptext("nosuch://bucket/table"), "The path nosuch://bucket/table cannot be used")
-    assert refused(dptext(tmp_path / "whole.parquet", output="nosuch://x/y"), "nosuch://x/y cannot be used")
+    assert refused(dptext(table, output="nosuch://x/y"), "nosuch://x/y cannot be used")
     assert hashes(tmp_path) == before
 
 
-def test_files_that_are_damaged_or_left_out_fail_the_run(
-    dptext: Callable[..., Result], opened: Opened, table: Path, tmp_path: Path
-) -> None:
+def test_files_that_are_left_out_fail_the_run(dptext, opened, table, tmp_path):
     write_table(table / "deeper" / "x.parquet", {"id": [50], "text": ["w00"]})
     assert refused(dptext(table), "subfolders that are not part of the table.*Got: 1 more files")
+    assert names(tmp_path) == {"in"}
     # Unlike those that are Spark's own temporary files.
     (table / "deeper").rename(table / "_hidden")
     assert opened(table, "parquet").df.count() == 12
-    whole = write_table(tmp_path / "whole.parquet", {"id": range(500), "text": texts(500)}).read_bytes()
-    (table / "z.parquet").write_bytes(whole[: len(whole) // 2])
-    assert refused(
-        dptext(table), f"The file {table}/z.parquet of the input has another format, was cut short"
-    )
-    assert names(tmp_path) == {"in", "whole.parquet"}
 
 
-def test_ids_are_checked_first(
-    dptext: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_are_checked_first(dptext, tmp_path, monkeypatch):
     """Rejects a look at the texts, or a write, before the ids are checked."""
     source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
     for owner, name in ((Sample, "__call__"), (Table, "write_reports"), (Parquet, "write")):
@@ -268,13 +230,9 @@ def test_ids_are_checked_first(
     [(["--trust-id"], 3), (["--dry-run", "--trust-id"], 2), ([], 6)],
     ids=["trusted ids", "dry run", "checked ids"],
 )
-def test_a_small_table_is_read_no_more_often_than_it_must_be(
-    table: Path, dptext: Callable[..., Result], spark: SparkSession, arguments: list[str], jobs: int
-) -> None:
-    """Rejects another pass: Spark reads the schema, a sample is looked at, and one job reads and writes.
-
-    The check of ids is three: Spark plans each stage of a query by what the one before it found.
-    """
+def test_a_small_table_is_read_no_more_often_than_it_must_be(table, dptext, spark, arguments, jobs):
+    """Rejects another pass: Spark reads the schema, a sample is looked at, and one job reads and writes."""
+    # The check of ids is three: Spark plans each stage of a query by what the one before it found.
     group = f"{len(arguments)} {arguments}"
     spark.sparkContext.setJobGroup(group, "counted")
     try:

@@ -1,16 +1,10 @@
 """TextPrivatizer: a stage of a pipeline that is saved and loaded, but for its key."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import SQLTransformer
-from pyspark.sql import DataFrame, SparkSession
 
-from dptext_spark import Embedding, Mahalanobis, RowBudget, TextPrivatizer, privatize
+from dptext_spark import Mahalanobis, RowBudget, TextPrivatizer, privatize
 from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers.tables import by_id, texts
 from tests.helpers.worlds import KEY, LABEL
@@ -21,19 +15,17 @@ MECHANISM = Mahalanobis(epsilon=40.0, lambda_=0.5)
 
 
 @pytest.fixture(scope="module")
-def frame(spark: SparkSession) -> DataFrame:
+def frame(spark):
     return spark.createDataFrame(list(enumerate(texts(20))), "id int, text string")
 
 
 @pytest.fixture
-def parameters(ring: Embedding) -> dict[str, Any]:
+def parameters(ring):
     given = {"embedding": ring.path, "mechanism": MECHANISM, "id": "id", "text": "text"}
     return given | {"keep": ["id"], "name": LABEL, "row_budget": RowBudget(loss=30.0, within=0.2)}
 
 
-def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
-    frame: DataFrame, parameters: dict[str, Any], key_file: Path, tmp_path: Path
-) -> None:
+def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, parameters, key_file, tmp_path):
     expected = by_id(privatize(frame, **parameters, key=KEY))
     stage = TextPrivatizer(**parameters, key_file=key_file)
     after = SQLTransformer(statement="SELECT id, concat(text, '.') AS text FROM __THIS__")
@@ -70,14 +62,12 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
         ({"name": ""}, "needs the name of this release.*Got: none"),
     ],
 )
-def test_wrong_parameters_are_refused(
-    frame: DataFrame, parameters: dict[str, Any], key_file: Path, change: dict[str, Any], message: str
-) -> None:
+def test_wrong_parameters_are_refused(frame, parameters, key_file, change, message):
     with pytest.raises(ConfigError, match=message):
         TextPrivatizer(**{**parameters, "key_file": key_file, **change}).transform(frame)
 
 
-def test_missing_parameters_are_named(frame: DataFrame, ring: Embedding) -> None:
+def test_missing_parameters_are_named(frame, ring):
     with pytest.raises(ConfigError, match="by name"):
         TextPrivatizer("text")
     with pytest.raises(ConfigError, match="lacks the parameters mechanism, id"):

@@ -1,4 +1,4 @@
-"""Pages of the site that lie outside of docs/: README as its first page, and each file that a page links to."""
+"""Pages of the site from outside of docs/: README as its first one, and each file that a page links to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-LINK: Final = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
+LINK: Final = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+ORIGINS: Final[dict[str, str]] = {}
+"""The files that pages show which are not in docs/, by page."""
 
 
 def page_of(path: str) -> str:
@@ -21,10 +23,9 @@ def page_of(path: str) -> str:
     return "index.md" if path == "README.md" else f"files/{path.removesuffix('.md')}.md"
 
 
-def targets(path: str, text: str) -> list[str]:
-    """The files and folders of the project that a page links to."""
-    links = [link for part in CODE.split(text)[::2] for link in LINK.findall(part)]
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) for link in links if ":" not in link]
+def target(path: str, link: str) -> str:
+    """The file or folder of the project that a link of one of its files leads to."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
 
 
 def text_of(path: str) -> str:
@@ -33,32 +34,29 @@ def text_of(path: str) -> str:
     if path.endswith(".md"):
         return place.read_text(encoding="utf-8")
     files = sorted(place.iterdir()) if place.is_dir() else [place]
-    parts = [f"## {file.name}\n\n````{file.suffix[1:]}\n{file.read_text(encoding='utf-8')}````\n" for file in files]
+    parts = [f"## {f.name}\n\n````{f.suffix[1:]}\n{f.read_text(encoding='utf-8')}````\n" for f in files]
     return "\n".join([f"# {path}\n", *parts])
 
 
 def on_files(files: Files, *, config: Any) -> Files:
     """Add README, and what is linked to, however far."""
     waiting = ["README.md", *(f"docs/{file.src_uri}" for file in files.documentation_pages())]
-    added: set[str] = set()
+    ORIGINS.clear()
     while waiting:
         path = waiting.pop()
+        if page_of(path) in ORIGINS:
+            continue
         text = text_of(path)
-        if not path.startswith("docs/") and path not in added:
-            added.add(path)
+        if not path.startswith("docs/"):
+            ORIGINS[page_of(path)] = path
             files.append(File.generated(config, page_of(path), content=text))
-        if path.endswith(".md"):
-            found = targets(path, text)
-            waiting += [each for each in found if (ROOT / each).exists() and each[:5] != "docs/" and each not in added]
-    ORIGINS.update({page_of(path): path for path in added})
+        links = [link for part in CODE.split(text)[::2] for link in LINK.findall(part)]
+        found = {target(path, link) for link in links} if path.endswith(".md") else set()
+        waiting += [each for each in found if not each.startswith("docs/") and (ROOT / each).exists()]
     return files
 
 
-ORIGINS: Final[dict[str, str]] = {}
-"""Where pages that are not in docs/ come from."""
-
-
-def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Let links lead to pages."""
     source = page.file.src_uri
     path = ORIGINS.get(source, f"docs/{source}")
@@ -66,10 +64,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
         return markdown
 
     def link(match: re.Match[str]) -> str:
-        if ":" in match[0]:
-            return match[0]
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[0]))
-        return posixpath.relpath(page_of(target), posixpath.dirname(source) or ".")
+        return posixpath.relpath(page_of(target(path, match[0])), posixpath.dirname(source) or ".")
 
     parts = CODE.split(markdown)
     parts[::2] = [LINK.sub(link, part) for part in parts[::2]]

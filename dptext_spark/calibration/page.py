@@ -25,7 +25,7 @@ _FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
     ),
     "s_w": (
-        {"name": "S_w", "label": "$S_w$ (different outputs, log scale; higher is better)", "log": True},
+        {"name": "S_w", "label": "$S_w$ (outputs, log scale; higher is better)", "log": True},
         "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
     ),
 }

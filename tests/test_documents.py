@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import subprocess
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import import_module
 from itertools import pairwise
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -20,6 +23,8 @@ from click.testing import CliRunner
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
+import dptext_spark
+from dptext_spark import privatize
 from dptext_spark.cli import main
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.search.nearest import SEARCHES
@@ -60,8 +65,13 @@ def story(text: str) -> list[Step]:
     ]
 
 
-NOTEBOOK: Final = "docs/guide/python.md"
-WITHOUT_JAVA: Final = ("README.md", NOTEBOOK)
+NOTEBOOKS: Final = (
+    *("docs/guide/python.md", "docs/recipes/sql.md"),
+    *(name for name in DOCUMENTS if name.startswith("docs/notebooks/")),
+)
+"""Their blocks are the cells of one notebook each."""
+
+WITHOUT_JAVA: Final = ("README.md", *NOTEBOOKS)
 STORIES: Final = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
 
 
@@ -115,7 +125,7 @@ def environment(programs: Path, stand_ins: Mapping[str, str]) -> dict[str, str]:
 def run(name: str, folder: Path, outputs: Path, variables: Mapping[str, str]) -> None:
     """Run a document's blocks in one shell; each block's output goes to a file of its number."""
     code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
-    if name == NOTEBOOK:
+    if name in NOTEBOOKS:
         blocks = [(kind, block) for kind, block in BLOCK.findall(DOCUMENTS[name]) if kind in RUN]
         code = f"python - <<'END OF BLOCKS'\n{CELLS}\nrun({blocks!r}, {str(outputs)!r})\nEND OF BLOCKS\n"
     done = subprocess.run(
@@ -181,7 +191,7 @@ def test_commands_run_and_print_what_is_shown(
 def test_the_first_commands_need_no_java(
     name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The first commands that anybody runs, and the notebook, in processes of their own that find no Java.
+    """The first commands that anybody runs, and notebooks, in processes of their own that find no Java.
 
     Rejects a notebook without ensure_java() too.
     """
@@ -232,6 +242,55 @@ def test_links_and_paths_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(DOCUMENTS[target.relative_to(ROOT).as_posix()]), link
     paths = [path for path in PATH.findall(DOCUMENTS[name]) if not re.search("COMMAND|NAME", path)]
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """Rejects a page that nobody finds, and one that is gone."""
+    configuration = (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", configuration, re.MULTILINE)
+    pages = {name.removeprefix("docs/") for name in DOCUMENTS if name != "README.md"}
+    assert sorted(named) == sorted({"index.md", *pages})
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """Rejects a name that is new, and one that is gone; a contract of another module is one of its names."""
+    named = re.findall(r"^::: ([\w.]+)\.(\w+)$", DOCUMENTS["docs/reference.md"], re.MULTILINE)
+    assert [name for module, name in named if not hasattr(import_module(module), name)] == []
+    own = {name for module, name in named if module == "dptext_spark"}
+    assert own == {*dptext_spark.__all__} - {"__version__"}
+
+
+@document
+def test_python_compiles_and_gives_arguments_that_exist(name: str) -> None:
+    """Rejects a renamed argument in blocks that are only read."""
+    options = {option.replace("-", "_").strip("_") for option in OWN_OPTIONS}
+    known = {"privatize": {*inspect.signature(privatize).parameters}, "privatize_table": options}
+    for kind, block in BLOCK.findall(DOCUMENTS[name]):
+        for node in ast.walk(ast.parse(block)) if kind in ("python", "py") else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
+                given = {each.arg for each in node.keywords if each.arg}
+                assert given - known[node.func.id] == set(), block
+
+
+OWN_OPTIONS: Final = {option for each in main.commands["privatize"].params for option in each.opts}
+
+OF_PLATFORMS: Final = {
+    *("--archives", "--conf", "--deploy-mode", "--master", "--py-files"),  # spark-submit
+    *("--additional-python-modules", "--command", "--default-arguments", "--extra-files"),  # Glue
+    *("--glue-version", "--number-of-workers", "--role", "--worker-type"),
+    *("--application-id", "--execution-role-arn", "--job-driver"),  # EMR
+    *("--cluster", "--image-version", "--initialization-actions", "--properties", "--region", "--secret"),
+}
+"""Options that are not ours; the last ones are of gcloud."""
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if re.match("docs/recipes/[a-z]", name)])
+def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name: str) -> None:
+    """Rejects a renamed option in blocks that are only read, and a page that says nothing of trials."""
+    blocks = "\n".join(block for kind, block in BLOCK.findall(DOCUMENTS[name]) if kind != "sh")
+    given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", blocks)}
+    assert given - OWN_OPTIONS - OF_PLATFORMS == set()
+    assert re.search(r"^\*\*Run:\*\* (?!RUN)", DOCUMENTS[name], re.MULTILINE)
 
 
 OFFERED: Final = {

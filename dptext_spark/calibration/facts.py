@@ -193,7 +193,7 @@ _FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
     ),
     "s_w": (
-        {"label": "$S_w$ (different outputs, log scale; higher is better)", "log": True},
+        {"label": "$S_w$ (outputs, log scale; higher is better)", "log": True},
         "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
     ),
 }

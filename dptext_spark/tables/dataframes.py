@@ -130,7 +130,7 @@ def privatize(
             nor ``monotonically_increasing_id`` will do: they change when Spark recomputes the frame.
         text: String columns to sanitize. A field inside a column is named by its path: ``payload.message``
             in a struct, ``turns[].text`` in the elements of an array; so for ``tokens``, ``keep``, ``id``.
-        tokens: array<string> columns to sanitize.
+        tokens: ``array<string>`` columns to sanitize.
         keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.

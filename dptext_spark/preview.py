@@ -19,6 +19,7 @@ from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.text.identifiers import MARKS
 
 COLUMN: Final = "sentence"
 _GAP: Final = "  "
@@ -33,9 +34,9 @@ def run(options: TryOptions) -> Report:
         DptextError: Options and bundle do not go together, or there is no sentence.
     """
     embedding, policy = all_of(lambda: Embedding.open(options.embedding), lambda: options.policy)
-    if policy.protect.slots_column:
-        got = str(policy.protect)
-        raise ConfigError("A sentence has no slots", allowed="--protect all or content", got=got)
+    if policy.spans_column:
+        do = "Leave out --protect slots:COLUMN and --mask-spans"
+        raise ConfigError("A sentence has no column of spans", got=policy.spans_column, do=do)
     search, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
@@ -61,14 +62,17 @@ def run(options: TryOptions) -> Report:
             for text, count in zip(made.values.to_pylist(), replaced, strict=True)
         ]
     unknown, unprotected = int(made.counts.out_of_vocabulary[0]), int(made.counts.unprotected[0])
+    marks = {kind: int(getattr(made.counts, kind)[0]) for kind in MARKS}
     facts = {
         "embedding": embedding_json(embedding),
         "words": words,
         "out_of_vocabulary": {"policy": str(policy.oov), "tokens": unknown},
         "unprotected": unprotected,
+        "marks": marks,
         "draws": draws,
     }
     counts = {f"outside the vocabulary ({policy.oov})": unknown, "not protected": unprotected}
+    counts |= {f"marked [{kind.upper()}]": n for kind, n in marks.items()}
     said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
     table = _table(draws, shutil.get_terminal_size().columns)
     return Report(facts=facts, text="\n".join([", ".join(said) + ".", "", *table]))

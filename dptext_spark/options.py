@@ -347,10 +347,8 @@ class PolicyOptions(Options):
         "keep: punctuation, symbols and capitals pass as they are", "words", takes=Layout.forms
     )
     tokenizer: Tokenizer = TOKENIZER()
-    identifiers: Annotated[str, read_by(Identifiers.of)] = WORDS(
-        "e-mails, phones, dates, ...: mask[:email,phone], surrogate:LABEL, off",
-        "mask",
-        takes=Identifiers.forms,
+    identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
+        "e-mails, phones, dates: mask, mask:email,phone, surrogate:LABEL, off", "mask"
     )
     numbers: Annotated[str, read_by(Numbers.of)] = WORDS(
         "runs of more than two figures: mask, or words of the vocabulary", "mask", takes=Numbers.forms

@@ -310,10 +310,10 @@ class TextPolicy:
             self.oov.describe(unknown=self.protect.unknown),
             self.oov.shape,
             self.layout.describe(),
-            *filter(None, [self.tokenizer.describe()]),
             self.identifiers.describe(listed=", ".join(self.identifiers.marked)),
             self.numbers.describe(),
             *[MASKED_SPANS.format(column=self.mask_spans)] * bool(self.mask_spans),
+            *filter(None, [self.tokenizer.describe()]),
         ]
 
 

@@ -71,11 +71,11 @@ def with_letter(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
         if isinstance(value, str):
             borders = [0, *(border for span in own or () for border in span), len(value)]
             pieces = [value[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True)]
-            rows.append(letter * bool(value) if own is None else letter.join(pieces))
-        else:
-            for start, end in [(0, len(value or ()))] if own is None else own:
+            value = letter * bool(value) if own is None else letter.join(pieces)
+        elif value is not None:
+            for start, end in [(0, len(value))] if own is None else own:
                 value[start:end] = [letter] * (end - start)
-            rows.append(value)
+        rows.append(value)
     return pa.array(rows, values.type)
 
 

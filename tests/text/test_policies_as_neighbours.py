@@ -146,8 +146,8 @@ def marked_texts(draw: Any, unknown: bool, marked: Any) -> Pair:
     pair: Pair = [(around[0], []), (around[0], [])]
     for place, after in zip(places, around[1:], strict=True):
         whatever = st.tuples(*[st.sampled_from(SPANS_OF)] * 2)
-        one_word = partial(contents, draw, free=place in free, unknown=unknown, marked=marked)
-        held = draw(whatever) if marked is None else one_word()
+        own = {"free": place in free, "unknown": unknown, "marked": marked if place in free else ()}
+        held = draw(whatever) if marked is None else contents(draw, **own)
         pair = [
             (text + word + after, [*slots, *spans_of(draw, len(text), len(text + word))])
             for (text, slots), word in zip(pair, held, strict=True)

@@ -47,9 +47,9 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import Identifiers, Numbers, Surrogates
+from dptext_spark.text.identifiers import Identifiers, Surrogates
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import OovPolicy, Protection, Slots, TextPolicy
+from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
@@ -350,8 +350,8 @@ class PolicyOptions(Options):
     identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
         "e-mails, phones, dates: mask, mask:email,phone, surrogate:LABEL, off", "mask"
     )
-    numbers: Annotated[str, read_by(Numbers.of)] = WORDS(
-        "runs of more than two figures: mask, or words of the vocabulary", "mask", takes=Numbers.forms
+    numbers: Literal["mask", "words"] = WORDS(
+        "runs of more than two figures: mask, or words of the vocabulary", "mask"
     )
     mask_spans: Column | None = WORDS("column of spans to mask, as names that a detector found", None)
 
@@ -359,11 +359,6 @@ class PolicyOptions(Options):
     def policy(self) -> TextPolicy:
         """The text policy; a ConfigError where ICU is not installed."""
         return TextPolicy(**{name: getattr(self, name) for name in PolicyOptions.__annotations__})
-
-    def conflicts(self) -> Iterator[ConfigError]:
-        if self.mask_spans is not None and str(self.protect).startswith(Slots.name):
-            what = "Options --mask-spans and --protect slots:COLUMN do not go together"
-            yield ConfigError(what, do="Take --protect all, or mask the spans in a run before")
 
 
 class InputOptions(Options):
@@ -636,7 +631,6 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     overwrite: bool = OUTPUT("replace an evaluation that exists", False)
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from PolicyOptions.conflicts(self)
         column = str(self.text or self.tokens or "")
         if (self.text is None) == (self.tokens is None):
             yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
@@ -831,7 +825,6 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         return frozenset() if self.largest_total is None else read_budget(self.largest_total)[1]
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from PolicyOptions.conflicts(self)
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
         if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
             do = "Give one, or take --identifiers mask: a fresh key's stand-ins are found in no other table"

@@ -115,13 +115,9 @@ class Simulation:
         # Independent of what emissions are estimated with: no attacker knows the noise of a release.
         key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(b"rehearsal")
         for number in range(versions):
-            release = Release(
-                bundle=self.bundle,
-                mechanism=mechanism,
-                search=self.search,
-                policy=WORDS_ALONE,
-                name=f"version {number}",
-            )
+            name = f"version {number}"
+            release = Release(bundle=self.bundle, mechanism=mechanism, search=self.search, name=name)
+            release = replace(release, policy=WORDS_ALONE)
             values = Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))

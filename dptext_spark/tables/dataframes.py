@@ -38,7 +38,7 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
 from dptext_spark.tables.fields import quoted
-from dptext_spark.text.identifiers import Identifiers, Numbers
+from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
@@ -110,7 +110,7 @@ def privatize(
     layout: Layout | str = "words",
     tokenizer: Segmentation | str = "words",
     identifiers: Identifiers | str = "mask",
-    numbers: Numbers | str = "mask",
+    numbers: str = "mask",
     mask_spans: str | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
@@ -168,15 +168,8 @@ def privatize(
     check_release_name(key, name)
     void = [f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)]
     df = df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df  # null texts
-    policy = TextPolicy(
-        oov=oov,
-        protect=protect,
-        layout=layout,
-        tokenizer=tokenizer,
-        identifiers=identifiers,
-        numbers=numbers,
-        mask_spans=mask_spans,
-    )
+    words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}
+    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers, mask_spans=mask_spans)
     columns = TableColumns(
         text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.spans_column
     ).named(df.schema)
@@ -207,7 +200,7 @@ def privatize_udf(
     layout: Layout | str = "words",
     tokenizer: Segmentation | str = "words",
     identifiers: Identifiers | str = "mask",
-    numbers: Numbers | str = "mask",
+    numbers: str = "mask",
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -225,14 +218,8 @@ def privatize_udf(
         ConfigError: ``protect`` needs slots.
     """
     check_release_name(key, name)
-    policy = TextPolicy(
-        oov=oov,
-        protect=protect,
-        layout=layout,
-        tokenizer=tokenizer,
-        identifiers=identifiers,
-        numbers=numbers,
-    )
+    words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}
+    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers)
     if policy.protect.slots_column:
         raise ConfigError(
             "A UDF sees no slots",

@@ -56,7 +56,6 @@ _PATTERNS: Final = {
     "number": r"\p{Nd}+(?:[-.,/:']\p{Nd}+)*",
 }
 TYPES: Final = tuple(_PATTERNS)[:-1]
-"""Types of identifiers; of two that match one span, the first."""
 NUMBER: Final = "number"
 SPAN: Final = "mask"
 """What a column of spans marks, in place of a pattern."""
@@ -136,10 +135,9 @@ def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
 
 @dataclass(frozen=True)
 class Marker:
-    """A tokenizer that gives each span of some types as one token, and cuts the rest as ``base`` does.
+    """A tokenizer that gives each span of some types as one token, with the rest of a word that goes on.
 
-    A word that goes on next to a span, as over an apostrophe, is one token with it. ``letter`` stands in
-    texts for what a column of spans marks.
+    It cuts all else as ``base`` does. ``letter`` stands in texts for what a column of spans marks.
     """
 
     base: Tokenizer
@@ -175,8 +173,7 @@ class Identifiers(NamedPolicy):
     """A policy for spans that patterns recognize.
 
     Attributes:
-        types: Which ones, with commas between; empty for all.
-        marked: The same.
+        types, marked: Which ones; with commas between, and empty for all.
         advice: What to do where some are found that become no marks, in sentences.
     """
 
@@ -241,12 +238,8 @@ class Surrogates(Identifiers):
 
     def key(self, key: NoiseKey | None) -> NoiseKey:
         if key is None:
-            raise ConfigError(
-                f"Option --identifiers {self} needs a key that is kept",
-                allowed="--key-file, in Python key=",
-                got="no key",
-                do="Give one, or take --identifiers mask",
-            )
+            do = "Give --key-file, in Python key=, or take --identifiers mask"
+            raise ConfigError(f"Option --identifiers {self} needs a key that is kept", do=do)
         return key.derive(b"surrogates", self.label.encode())
 
     def stand_in(self, kind: str, token: str, key: NoiseKey | None) -> str:
@@ -260,7 +253,6 @@ class Surrogates(Identifiers):
         return f"[{kind.upper()}-{tag[:16]}]"
 
 
-@dataclass(frozen=True)
 class Identifiable(Identifiers):
     """They are words like all others."""
 
@@ -268,27 +260,9 @@ class Identifiable(Identifiers):
     scope = "E-mail addresses, phone numbers and other identifiers are words like all others."
     marked = ()
 
-    def __post_init__(self) -> None:
-        """It has no types."""
 
-
-class Numbers(NamedPolicy):
-    """A policy for runs of more than two figures."""
-
-    kind = "policy for numbers"
-    option = "--numbers"
-    policies: ClassVar[dict[str, type[Numbers]]] = {}
-
-
-class MaskNumbers(Numbers):
-    """A mark."""
-
-    name = "mask"
-    scope = "Numbers with more than two figures in a row become [NUMBER], in the same way."
-
-
-class NumberWords(Numbers):
-    """They are words, if the vocabulary has them."""
-
-    name = "words"
-    scope = "Numbers that the vocabulary has are words: noise in the embedding space means little for them."
+NUMBERS: Final = {
+    "mask": "Numbers with more than two figures in a row become [NUMBER], in the same way.",
+    "words": "Numbers that the vocabulary has are words: noise in the embedding space means little for them.",
+}
+"""What runs of more than two figures become: the scope of each choice."""

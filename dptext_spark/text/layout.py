@@ -47,6 +47,9 @@ _SIGNS_IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"
 _LINE_ENDS: Final = [0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029]
 _SPACES: Final = [0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000]
 
+Marks = Sequence[str | None]
+"""What stands for each distinct token where it is a mark."""
+
 _INSIDE: Final = {"\ufe0f", "\u200d"}  # these pass inside of listed emoji alone
 
 
@@ -172,11 +175,7 @@ class Assembled:
 
 
 def assemble(
-    tokens: Tokens,
-    released: NDArray[np.int64],
-    words: pa.StringArray,
-    layout: Layout,
-    marks: Sequence[str | None] = (),
+    tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout, marks: Marks = ()
 ) -> Assembled:
     """Build a sanitized column.
 
@@ -186,7 +185,6 @@ def assemble(
     Args:
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
             or ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
-        marks: What stands for each distinct token where it is a mark.
     """
     capitals = np.zeros(len(tokens), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":
@@ -225,11 +223,7 @@ def assemble(
 
 
 def _outputs(
-    tokens: Tokens,
-    released: NDArray[np.int64],
-    words: pa.StringArray,
-    capitals: NDArray[np.int64],
-    marks: Sequence[str | None],
+    tokens: Tokens, released: NDArray[np.int64], words: pa.Array, capitals: NDArray[np.int64], marks: Marks
 ) -> list[str | None]:
     """Give what stands in each token's place, if that is not left out."""
     word, ways = released >= 0, len(_PATTERNS)

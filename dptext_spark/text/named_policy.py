@@ -49,13 +49,9 @@ class NamedPolicy:
 
     @classmethod
     def forms(cls) -> list[str]:
-        """Give the option's values, with what follows a name in capitals, in brackets if optional."""
-
-        def form(field: Field[str]) -> str:
-            part = f":{field.name.upper()}"
-            return part if field.default is MISSING else f"[{part}]"
-
-        return ["".join([name, *map(form, policy._given())]) for name, policy in cls.policies.items()]
+        """Give the option's values, with what must follow a name in capitals."""
+        needed = {n: [f for f in p._given() if f.default is MISSING] for n, p in cls.policies.items()}
+        return [":".join([name, *(field.name.upper() for field in own)]) for name, own in needed.items()]
 
     def __str__(self) -> str:
         given = (getattr(self, field.name) for field in self._given())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.faults import check_names
 from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
-from dptext_spark.text.identifiers import NUMBER, VERSION, Identifiers, Marker, Numbers
+from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers, Marker
 from dptext_spark.text.joined import unused_letter
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
@@ -250,7 +250,7 @@ class TextPolicy:
     layout: Layout
     tokenizer: Segmentation
     identifiers: Identifiers
-    numbers: Numbers
+    numbers: str
     mask_spans: str
 
     def __init__(
@@ -261,7 +261,7 @@ class TextPolicy:
         layout: Layout | str = "words",
         tokenizer: Segmentation | str = "words",
         identifiers: Identifiers | str = "mask",
-        numbers: Numbers | str = "mask",
+        numbers: str = "mask",
         mask_spans: str | None = None,
         **unknown: Never,
     ) -> None:
@@ -271,8 +271,10 @@ class TextPolicy:
         object.__setattr__(self, "layout", Layout.of(layout))
         object.__setattr__(self, "tokenizer", Segmentation.of(tokenizer))
         object.__setattr__(self, "identifiers", Identifiers.of(identifiers))
-        object.__setattr__(self, "numbers", Numbers.of(numbers))
+        object.__setattr__(self, "numbers", numbers)
         object.__setattr__(self, "mask_spans", mask_spans or "")
+        if numbers not in NUMBERS:
+            raise ConfigError("--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers))
         if self.mask_spans and self.protect.slots_column:
             what = "Options --mask-spans and --protect slots:COLUMN do not go together"
             raise ConfigError(what, do="Mark the spans in one run; protect slots in one with --protect all")
@@ -285,7 +287,7 @@ class TextPolicy:
     @property
     def types(self) -> frozenset[str]:
         """The types of spans that patterns mark."""
-        return frozenset([*self.identifiers.marked, *[NUMBER] * (self.numbers.name == "mask")])
+        return frozenset([*self.identifiers.marked, *[NUMBER] * (self.numbers == "mask")])
 
     @property
     def marks_identity(self) -> str:
@@ -311,11 +313,10 @@ class TextPolicy:
             self.oov.shape,
             self.layout.describe(),
             self.identifiers.describe(listed=", ".join(self.identifiers.marked)),
-            self.numbers.describe(),
+            NUMBERS[self.numbers],
             *[MASKED_SPANS.format(column=self.mask_spans)] * bool(self.mask_spans),
             *filter(None, [self.tokenizer.describe()]),
         ]
 
 
-WORDS_ALONE: Final = TextPolicy(identifiers="off", numbers="words")
-"""For what is words already."""
+WORDS_ALONE: Final = TextPolicy(identifiers="off", numbers="words")  # for what is words already

@@ -6,7 +6,7 @@ Workers count: numbers reach the driver, no row and no word does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -103,15 +103,14 @@ class Coverage:
         found = dict(zip(TYPES, self.identifiers, strict=True))
         return {**asdict(self), "unspaced": round(self.unspaced_share, 4), "identifiers": found}
 
-    @property
-    def identified(self) -> str:
-        """Count what patterns find, by type; empty if nothing."""
+    def identified(self, but: Collection[str] = ()) -> str:
+        """Count what patterns find, by type but for some; empty if nothing."""
         counted = zip(TYPES, self.identifiers, strict=True)
-        return ", ".join(f"{count:,} {kind}" for kind, count in counted if count)
+        return ", ".join(f"{count:,} {kind}" for kind, count in counted if count and kind not in but)
 
     def describe(self) -> str:
         """Say how much the vocabulary has."""
-        found = f"; identifiers that patterns find: {self.identified}" if self.identified else ""
+        found = f"; identifiers that patterns find: {self.identified()}" if self.identified() else ""
         if not self.tokens:
             return f"no words in a sample of {self.rows:,} rows{found}"
         known = f"{1 - self.unknown_share:.1%} of {self.tokens:,} words are in the vocabulary"
@@ -187,9 +186,10 @@ class Sample:
             self.rows = [task["rows"] for task in tasks]
         for name, coverage in self.found.items():
             warnings = [coverage.warning(name, self.fate)]
-            if coverage.identified and self.identifiers:
+            words = coverage.identified(but=self.reader.policy.identifiers.marked)
+            if words and self.identifiers:
                 rows = f"in a sample of {coverage.rows:,} rows"
-                warnings.append(f"Column {name} has {coverage.identified}, {rows}. {self.identifiers}")
+                warnings.append(f"Column {name} has identifiers ({words}), {rows}. {self.identifiers}")
             for warning in filter(None, warnings):
                 click.echo(f"Warning, for those who run the job: {warning}", err=True)
 

@@ -184,8 +184,8 @@ class Identifiers(NamedPolicy):
 
     @property
     def advice(self) -> str:
-        done = f"With --identifiers {self}, what is not marked is words like all others."
-        return f"{done} Mark them with --identifiers mask." if self.marked != TYPES else ""
+        said = f"With --identifiers {self} they are words like all others. Mark them with --identifiers mask."
+        return "" if self.marked == TYPES else said
 
     @property
     def marked(self) -> tuple[str, ...]:

@@ -133,9 +133,10 @@ def test_identifiers_are_counted_and_their_option_is_named(
     frame = spark.createDataFrame(rows, "id int, note string").coalesce(1)
     policy = TextPolicy(identifiers=identifiers, oov="drop")
     found = look(frame, ring, policy, text=("note",)).found["note"]
-    assert found.identified == "1 email, 1 date, 1 phone"
+    assert found.identified() == "1 email, 1 date, 1 phone"
     said = capsys.readouterr().err
-    warned = f"has 1 email, 1 date, 1 phone, in a sample of 2 rows. With --identifiers {identifiers}, "
+    left = "1 email, 1 date, 1 phone" if identifiers == "off" else "1 email, 1 date"
+    warned = f"has identifiers ({left}), in a sample of 2 rows. With --identifiers {identifiers} they are"
     assert (warned in said) == (identifiers != "mask") and "canary" not in said and "1984" not in said
 
 

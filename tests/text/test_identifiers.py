@@ -205,9 +205,7 @@ def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small: Embeddin
 def test_surrogates_need_a_key_that_is_kept(small: Embedding) -> None:
     policy = TextPolicy(identifiers="surrogate:a:phone,email")
     release = Release.open(embedding=small, mechanism=EXACT, policy=policy)
-    with pytest.raises(
-        ConfigError, match=r"surrogate:a:email,phone needs a key that is kept.*Give --key-file"
-    ):
+    with pytest.raises(ConfigError, match=r"surrogate:a:email,phone needs a key.*Give --key-file"):
         Sanitizer.open(release)
     made = Sanitizer.open(release, worlds.KEY)
     assert pickle.loads(pickle.dumps(made)).surrogates == made.surrogates and "NoiseKey" not in repr(made)

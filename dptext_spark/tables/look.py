@@ -186,10 +186,10 @@ class Sample:
             self.rows = [task["rows"] for task in tasks]
         for name, coverage in self.found.items():
             warnings = [coverage.warning(name, self.fate)]
-            words = coverage.identified(but=self.reader.policy.identifiers.marked)
-            if words and self.identifiers:
+            left = coverage.identified(but=self.reader.policy.identifiers.marked)
+            if left and self.identifiers:
                 rows = f"in a sample of {coverage.rows:,} rows"
-                warnings.append(f"Column {name} has identifiers ({words}), {rows}. {self.identifiers}")
+                warnings.append(f"Column {name} has identifiers ({left}), {rows}. {self.identifiers}")
             for warning in filter(None, warnings):
                 click.echo(f"Warning, for those who run the job: {warning}", err=True)
 

@@ -151,6 +151,7 @@ class Marker:
 
     @property
     def identity(self) -> str:
+        """That of ``base``: what is marked is in the noise's context by the policy."""
         return self.base.identity
 
     def __call__(self, text: str) -> list[str]:
@@ -170,12 +171,7 @@ class Marker:
 
 
 class Identifiers(NamedPolicy):
-    """A policy for spans that patterns recognize.
-
-    Attributes:
-        types, marked: Which ones; with commas between, and empty for all.
-        advice: What to do where some are found that become no marks, in sentences.
-    """
+    """A policy for spans that patterns recognize, of some types or, where these are empty, of all."""
 
     kind = "policy for identifiers"
     option = "--identifiers"
@@ -184,11 +180,13 @@ class Identifiers(NamedPolicy):
 
     @property
     def advice(self) -> str:
+        """Say what to do where some are found that become no marks; empty if there are none."""
         said = f"With --identifiers {self} they are words like all others. Mark them with --identifiers mask."
         return "" if self.marked == TYPES else said
 
     @property
     def marked(self) -> tuple[str, ...]:
+        """The types that become marks."""
         return tuple(name for name in TYPES if not self.types or name in self.types.split(","))
 
     def __post_init__(self) -> None:

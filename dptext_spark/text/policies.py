@@ -277,7 +277,7 @@ class TextPolicy:
             raise ConfigError("--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers))
         if self.mask_spans and self.protect.slots_column:
             what = "Options --mask-spans and --protect slots:COLUMN do not go together"
-            raise ConfigError(what, do="Mark the spans in one run; protect slots in one with --protect all")
+            raise ConfigError(what, do="Leave one of them out")
 
     @property
     def spans_column(self) -> str | None:

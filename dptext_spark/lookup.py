@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.noise import NoiseKey
 from dptext_spark.text.columns import DROP, Tokens, check_unicode, column_kind, slices
+from dptext_spark.text.identifiers import MARKS, Marker
 from dptext_spark.text.joined import JoinedWords, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import Tokenizer, lookup_forms
@@ -60,11 +62,23 @@ class TokenLookup:
     tokens: Tokens
     embedding: Embedding
     policy: TextPolicy
+    marker: Marker
+
+    @cached_property
+    def kinds(self) -> list[str | None]:
+        """Of each distinct token: its type where a mark stands in its place, None for a word."""
+        return [self.marker.kind(token) for token in self.tokens.distinct.to_pylist()]
+
+    @cached_property
+    def marks(self) -> NDArray[np.int64]:
+        """int64 (tokens,): the place in ``MARKS`` of each token's type, -1 for a word."""
+        types = [-1 if kind is None else MARKS.index(kind) for kind in self.kinds]
+        return np.array([*types, -1])[self.tokens.codes]  # code -1, a null, picks the last
 
     @cached_property
     def word_ids(self) -> NDArray[np.int64]:
-        """int64 (tokens,): each token's word; -1 for one that the vocabulary lacks."""
-        return look_up(self.tokens, self.embedding)
+        """int64 (tokens,): each token's word; -1 for a mark, and for one that the vocabulary lacks."""
+        return np.where(self.marks < 0, look_up(self.tokens, self.embedding), -1)
 
     @cached_property
     def blank(self) -> NDArray[np.bool_]:
@@ -73,8 +87,14 @@ class TokenLookup:
 
     @cached_property
     def protected(self) -> NDArray[np.bool_]:
-        """bool (tokens,): those that the policy protects; blank ones are not."""
-        return ~self.blank & self.policy.protect.protected(self.tokens)
+        """bool (tokens,): those that the policy protects; blank ones and marks are not."""
+        return ~self.blank & (self.marks < 0) & self.policy.protect.protected(self.tokens)
+
+    def stand_ins(self, key: NoiseKey | None) -> list[str | None]:
+        """Give what stands for each distinct token where it is a mark; None for a word."""
+        policy, distinct = self.policy.identifiers, self.tokens.distinct.to_pylist()
+        kinds = zip(self.kinds, distinct, strict=True)
+        return [None if kind is None else policy.stand_in(kind, token, key) for kind, token in kinds]
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -105,11 +125,14 @@ class WordReader:
         column_kind(values.type, column)
         check_unicode(values, column)
         embedding = self.bundle.shared()
-        tokenizer = joining(embedding, self.policy.tokenizer)
+        marker = self.policy.marker(joining(embedding, self.policy.tokenizer))
         for rows in slices(values):
-            marks = self.policy.protect.marks(values[rows], None if slots is None else slots[rows])
-            tokens = Tokens.of(values[rows], tokenizer, marks)
-            yield TokenLookup(rows=rows, tokens=tokens, embedding=embedding, policy=self.policy)
+            own = None if slots is None else slots[rows]
+            texts, marked = self.policy.read(values[rows], own, marker.letter)
+            tokens = Tokens.of(texts, marker, marked)
+            yield TokenLookup(
+                rows=rows, tokens=tokens, embedding=embedding, policy=self.policy, marker=marker
+            )
 
     def visible_words(
         self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"

@@ -47,6 +47,7 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
+from dptext_spark.text.identifiers import Identifiers, Surrogates
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
@@ -345,11 +346,18 @@ class PolicyOptions(Options):
         "keep: punctuation, symbols and capitals pass as they are", "words", takes=Layout.forms
     )
     tokenizer: Tokenizer = TOKENIZER()
+    identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
+        "e-mails, phones, dates: mask, mask:email,phone, surrogate:LABEL, off", "mask"
+    )
+    numbers: Literal["mask", "words"] = WORDS(
+        "runs of more than two figures: mask, or words of the vocabulary", "mask"
+    )
+    mask_spans: Column | None = WORDS("column of spans to mask, as names that a detector found", None)
 
     @property
     def policy(self) -> TextPolicy:
         """The text policy; a ConfigError where ICU is not installed."""
-        return TextPolicy(oov=self.oov, protect=self.protect, layout=self.layout, tokenizer=self.tokenizer)
+        return TextPolicy(**{name: getattr(self, name) for name in PolicyOptions.__annotations__})
 
 
 class InputOptions(Options):
@@ -655,9 +663,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         A filter and the values of read options, which may be private, have to be filled in: as it is written
         the command fails, for without the filter it would release rows that were never meant to be.
         """
-        names = ("embedding", "text", "tokens", "id", "format", "oov", "protect", "layout", "tokenizer")
+        names = ("embedding", "text", "tokens", "id", "format", *PolicyOptions.__annotations__)
         fields = type(self).model_fields
-        given = {name: v for name in names if (v := getattr(self, name)) != fields[name].default}
+        given = {str(fields[n].alias): v for n in names if (v := getattr(self, n)) != fields[n].default}
         given = {"input": self.input, "output": "sanitized", **given, **search.options}
         if self.release_words:
             given["release-words"] = search.release_words
@@ -751,8 +759,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     first = "text id keep oov key-file name dry-run"
     on_connect = True
     published = TableOptions.published | {
-        *("layout", "mechanism", "oov", "protect", "release-words", "tokens"),
-        "row-budget",
+        *("layout", "mechanism", "numbers", "oov", "protect", "release-words", "row-budget", "tokens"),
     }
 
     embedding: LocalPath = WORDS(EMBEDDING)
@@ -803,6 +810,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
+        if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
+            do = "Give one, or take --identifiers mask: a fresh key's stand-ins are found in no other table"
+            yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
         if self.largest_total is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
         if self.incremental is None:

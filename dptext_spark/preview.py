@@ -16,6 +16,7 @@ from dptext_spark.release import Release
 from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import table
 from dptext_spark.sanitizer import Sanitizer
+from dptext_spark.text.identifiers import MARKS
 
 COLUMN: Final = "sentence"
 
@@ -23,9 +24,9 @@ COLUMN: Final = "sentence"
 def run(options: TryOptions) -> Report:
     """Run ``dptext try``: sanitize a sentence under a fresh key, as privatize would a column of a table."""
     embedding, policy = all_of(lambda: Embedding.open(options.embedding), lambda: options.policy)
-    if policy.protect.slots_column:
-        got = str(policy.protect)
-        raise ConfigError("A sentence has no slots", allowed="--protect all or content", got=got)
+    if policy.spans_column:
+        do = "Leave out --protect slots:COLUMN and --mask-spans"
+        raise ConfigError("A sentence has no column of spans", got=policy.spans_column, do=do)
     search, *_ = all_of(
         lambda: options.search_over(embedding, options.release_words),
         *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
@@ -51,14 +52,17 @@ def run(options: TryOptions) -> Report:
             for text, count in zip(made.values.to_pylist(), replaced, strict=True)
         ]
     unknown, unprotected = int(made.counts.out_of_vocabulary[0]), int(made.counts.unprotected[0])
+    marks = {kind: int(getattr(made.counts, kind)[0]) for kind in MARKS}
     facts = {
         "embedding": embedding_json(embedding),
         "words": words,
         "out_of_vocabulary": {"policy": str(policy.oov), "tokens": unknown},
         "unprotected": unprotected,
+        "marks": marks,
         "draws": draws,
     }
     counts = {f"outside the vocabulary ({policy.oov})": unknown, "not protected": unprotected}
+    counts |= {f"marked [{kind.upper()}]": n for kind, n in marks.items()}
     said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
     rows = [("mechanism", "epsilon", "replaced", "becomes")]
     for place, draw in enumerate(draws):

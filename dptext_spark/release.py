@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dptext_spark.accounting.laws import SphericalLaplace
@@ -74,7 +74,7 @@ class Release:
 
     def __repr__(self) -> str:
         words = f"{self.search.label} search among {self.search.release_words:,} words"
-        policies = (f"{part.name} {getattr(self.policy, part.name)}" for part in fields(self.policy))
+        policies = (f"{name} {value}" for name, value in vars(self.policy).items() if str(value))
         return f"Release({', '.join([repr(self.mechanism), repr(self.bundle), *policies, words])})"
 
     @property

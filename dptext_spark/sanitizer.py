@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Self
@@ -19,7 +19,8 @@ from dptext_spark.lookup import TokenLookup
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
-from dptext_spark.text.columns import DROP, KEEP, MASK, id_bytes
+from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, id_bytes
+from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import UnknownTokens
 from dptext_spark.text.python_columns import PythonColumn, as_arrow
@@ -36,7 +37,7 @@ class TokenCounts(Counts[CountT]):
 
     shown = ("tokens", "dropped")
 
-    tokens: CountT  # the sum of the next five
+    tokens: CountT  # the sum of the next five, and of all marks
     replaced: CountT  # perturbed into another word
     unchanged: CountT  # perturbed into themselves
     unprotected: CountT  # released as they are because the policy leaves them out
@@ -45,6 +46,16 @@ class TokenCounts(Counts[CountT]):
     dropped: CountT  # tokens outside the vocabulary that the policy leaves out
     kept_characters: CountT  # that the layout lets pass between words, single spaces apart
     kept_capitals: CountT  # released words that the layout gives the capitals of the tokens in their places
+    # Marks of each type.
+    email: CountT
+    url: CountT
+    iban: CountT
+    card: CountT
+    ip: CountT
+    date: CountT
+    phone: CountT
+    number: CountT
+    mask: CountT  # of the column of spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +76,16 @@ class Sanitizer:
     counts: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
+    surrogates: NoiseKey | None = field(default=None, repr=False)  # derived too, the same for all releases
 
     @classmethod
     def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
         """Get ready to sanitize under the user's key; by default under a fresh one that is never kept."""
-        return cls(release=release, noise=release.noise(key))
+        surrogates = release.policy.identifiers.key(key)
+        return cls(release=release, noise=release.noise(key), surrogates=surrogates)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"release": self.release, "noise": self.noise}  # nothing that is bound
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # nothing that is bound
 
     @cached_property
     def embedding(self) -> Embedding:
@@ -190,7 +203,7 @@ class Sanitizer:
     def _draws(self, run: _Run, column: str, unknown: int = 0) -> _Draws:
         """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
         width = unknown or self.release.mechanism.uniforms_per_token(self.embedding.dimension)
-        units = run.lookup.tokens.units
+        units = ", ".join(filter(None, [run.lookup.tokens.units, self.release.policy.marks_identity]))
         purpose = f"unknown {units}" if unknown else units
         return _Draws(self.noise.column(column, purpose=purpose, uint64s_per_token=width), run)
 
@@ -214,17 +227,20 @@ class Sanitizer:
             # Where a mechanism gives no word the placeholder stands, never the token itself.
             released[chunk] = np.maximum(words, MASK)
         released[~lookup.protected] = KEEP
-        assembled = assemble(tokens, released, self.embedding.words, self.release.policy.layout)
+        released[lookup.marks >= 0] = MARK
+        marks = lookup.stand_ins(self.surrogates)
+        assembled = assemble(tokens, released, self.embedding.words, self.release.policy.layout, marks)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != lookup.word_ids)),
             unchanged=tokens.count(known & (released == lookup.word_ids)),
-            unprotected=tokens.count(~lookup.protected & ~lookup.blank),
+            unprotected=tokens.count(~lookup.protected & ~lookup.blank & (lookup.marks < 0)),
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
             kept_characters=assembled.characters,
             kept_capitals=assembled.capitals,
+            **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
         )
         return Sanitized(values=assembled.values, counts=counts)
 

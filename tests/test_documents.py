@@ -28,6 +28,7 @@ from dptext_spark import privatize
 from dptext_spark.cli import main
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.search.nearest import SEARCHES
+from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection
 from dptext_spark.text.segmentation import Segmentation
@@ -301,6 +302,7 @@ OFFERED: Final = {
     "--oov": {*OovPolicy.policies},
     "--layout": {*Layout.policies},
     "--tokenizer": {*Segmentation.policies},
+    "--identifiers": {*Identifiers.policies},
     "--row-budget": {"B"},
     "dptext vectors": {"projection"},
 }

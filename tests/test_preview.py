@@ -61,7 +61,7 @@ def test_the_draws_are_those_of_privatize(demo_bundle, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--mechanism laplace --epsilon 5 --protect slots:x", "A sentence has no slots.*Got: slots:x"),
+        ("--mechanism laplace --epsilon 5 --protect slots:x", "A sentence has no column of spans.*Got: x"),
         ("--mechanism laplace --epsilon 5 --draws 0", "--draws .*Got: 0"),
         ("--mechanism laplace --epsilon 5 --mechanism gauss", "mechanism is unknown.*Got: 'gauss'"),
         ("--epsilon 5", "--mechanism is missing"),

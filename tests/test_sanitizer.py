@@ -20,6 +20,7 @@ from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import columns
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
+from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import Assembled, Layout
 from dptext_spark.text.tokens import token_spans, tokenize
 from tests.helpers import worlds
@@ -355,7 +356,8 @@ def masking(demo_bundle):
 @example(texts=HOSTILE)
 def test_whatever_a_text_holds_no_other_word_comes_out(masking, texts):
     """Rejects words that pass as they are: what a bare ``except: return word`` does, or another spelling."""
-    released = {*masking.embedding.words.to_pylist(), PLACEHOLDER, "", None}
+    marks = {f"[{kind.upper()}]" for kind in MARKS}
+    released = {*masking.embedding.words.to_pylist(), PLACEHOLDER, "", None} | marks
     rows = [texts, [word for text in texts for word in (*tokenize(text), *text.split())]]
     elements = {word for row in sanitize(masking, rows, kind=TOKENS).values.to_pylist() for word in row}
     assert elements | {*" ".join(sanitize(masking, texts).values.to_pylist()).split()} <= released
@@ -365,12 +367,14 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     """Rejects [MASK] [MASK] for "e-mail", which the vocabulary has, and "(800)" as a substitute."""
     words = ["new_york", "e-mail", "u.s.", "a", "b", "new", ",", "(800)"]
     world = build_embedding(glove(tmp_path / "g.txt", words, vectors_of(8, 3)), tmp_path / "bundle")
-    done = sanitize(private(world, EXACT), ["An E-mail from New  York, U.S. (800), a new one"])
+    done = sanitize(
+        private(world, EXACT, numbers="words"), ["An E-mail from New  York, U.S. (800), a new one"]
+    )
     assert done.values.to_pylist() == ["[MASK] e-mail [MASK] new_york u.s. [MASK] a new [MASK]"]
     assert done.counts.unchanged.tolist() == [5] and done.counts.out_of_vocabulary.tolist() == [4]
     # Elements of arrays are looked up as they are, and what may not come out is still perturbed.
     elements = [["e-mail", ",", "(800)", "new york", "New_York"]]
-    done = sanitize(private(world, Laplace(epsilon=0.01)), elements * 200, kind=TOKENS)
+    done = sanitize(private(world, Laplace(epsilon=0.01), numbers="words"), elements * 200, kind=TOKENS)
     assert done.counts.out_of_vocabulary.tolist() == [1] * 200
     released = {word for row in done.values.to_pylist() for word in row}
     assert len(released) > 4 and not released & {",", "(800)"}

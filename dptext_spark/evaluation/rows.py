@@ -23,7 +23,7 @@ from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.policies import WORDS_ALONE, AllWords, TextPolicy
 
 _COLUMN = "rehearsed"
 
@@ -93,7 +93,7 @@ class Simulation:
 
     def corpus(self, values: pa.Array) -> PairCounts:
         """Count the pairs of words of other texts or token lists, cut as the column is."""
-        policy = TextPolicy(tokenizer=self.policy.tokenizer)
+        policy = replace(self.policy, protect=AllWords(), mask_spans="")
         return self.pairs(replace(self, policy=policy).read(values))
 
     def release(
@@ -107,9 +107,9 @@ class Simulation:
         # Independent of what emissions are estimated with: no attacker knows the noise of a release.
         key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(b"rehearsal")
         for number in range(versions):
-            release = Release(
-                bundle=self.bundle, mechanism=mechanism, search=self.search, name=f"version {number}"
-            )
+            name = f"version {number}"
+            release = Release(bundle=self.bundle, mechanism=mechanism, search=self.search, name=name)
+            release = replace(release, policy=WORDS_ALONE)
             values = Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))

@@ -285,7 +285,7 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
         tokens=() if options.tokens is None else (options.tokens,),
         keep=() if corpus else tuple(dict.fromkeys(n for n in (options.label, options.author) if n)),
         id=None if corpus else options.id,
-        protect=AllWords() if corpus else options.policy.protect,
+        slots=None if corpus else options.policy.spans_column,
     )
 
 
@@ -300,7 +300,7 @@ def _corpus(
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
     # Public texts are cut as the private ones; which words are perturbed does not matter.
     own = simulation.policy
-    policy = TextPolicy(oov=own.oov, protect="all", layout=own.layout, tokenizer=own.tokenizer)
+    policy = replace(own, protect=AllWords(), mask_spans="")
     ways = columns.ways(source.df.schema)
     return SampledRows(frame=selected, simulation=replace(simulation, policy=policy), ways=ways)
 

@@ -82,6 +82,7 @@ def run(options: PrivatizeOptions) -> Report:
             reader=reader,
             fate=f"{oov.describe(unknown=release.policy.protect.unknown)} Take an embedding that has more of "
             f"them, or another --oov than {oov}.",
+            identifiers=release.policy.identifiers.advice,
         )
         operations = release.mechanism.operations(release.embedding, release.search)
         partitioning = Partitioning(word=operations, words=lambda: sample.words, counted=lambda: sample.rows)
@@ -149,6 +150,6 @@ def _columns(options: PrivatizeOptions) -> TableColumns:
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
-        protect=options.policy.protect,
+        slots=options.policy.spans_column,
         person=options.person,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from pyspark.sql import functions as F
@@ -24,7 +24,7 @@ from dptext_spark.tables.local import check_names
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.table import Table
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.vector_sanitizer import VectorCounts, VectorSanitizer, VectorWorker
 
@@ -66,7 +66,7 @@ def run(options: VectorsOptions) -> Report:
             sample = Sample(
                 columns=job.columns,
                 table=job.source.df.schema,
-                reader=WordReader(bundle=bundle, policy=TextPolicy(tokenizer=tokenizer)),
+                reader=WordReader(bundle=bundle, policy=replace(WORDS_ALONE, tokenizer=tokenizer)),
                 fate="They are left out of the averages. Take an embedding that has more of them.",
             )
         partitioning = Partitioning(

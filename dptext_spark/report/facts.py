@@ -16,6 +16,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.release import Release
+from dptext_spark.text.identifiers import MARKS
 
 FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
@@ -284,7 +285,10 @@ def coverage(found: Mapping[str, Any]) -> Facts:
 
 def token_counts(counts: Any, oov: str) -> Facts:
     """Give what was done to the words of a column, under a policy for unknown ones."""
-    return {**asdict(counts), "out_of_vocabulary": {"policy": oov, "tokens": counts.out_of_vocabulary}}
+    facts = asdict(counts)
+    marks = {kind: facts.pop(kind) for kind in MARKS}
+    unknown = {"policy": oov, "tokens": counts.out_of_vocabulary}
+    return {**facts, "out_of_vocabulary": unknown, "marks": marks}
 
 
 def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | None = None) -> str:
@@ -304,6 +308,7 @@ def _words_line(counts: Facts) -> str:
         f"out of vocabulary ({unknown['policy']})": unknown["tokens"],
         "unprotected": counts["unprotected"],
         "blank": counts["blank"],
+        **{f"marked [{kind.upper()}]": count for kind, count in counts["marks"].items()},
     }
     shares = ", ".join(f"{n:,} {name} ({n / total:.1%})" for name, n in named.items() if n)
     kept = {

@@ -6,7 +6,7 @@ The output has the fields that were named, in the structs and arrays around them
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import combinations
 from operator import add
@@ -35,7 +35,7 @@ from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
-from dptext_spark.text.policies import AllWords, Protection, Slots
+from dptext_spark.text.spans import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need neither formats nor options
     from dptext_spark.tables.formats.format import Format
@@ -94,7 +94,7 @@ class TableColumns:
         keep: What passes as it is; ``*`` for all else that the table has.
         left_out: What ``*`` does not stand for.
         id: What names the rows; None where the caller does.
-        protect: Which words are perturbed, and what names each row's slots, if anything does.
+        slots: What names each row's slots, or spans that are masked, if anything does.
         person: What names whose a row is, if anybody asks.
         vectors: Whether vectors come out, of columns alone, not of fields inside them.
     """
@@ -105,14 +105,9 @@ class TableColumns:
     keep: tuple[str, ...]
     left_out: tuple[str, ...] = ()
     id: str | None
-    protect: Protection = field(default_factory=AllWords)
+    slots: str | None = None
     person: str | None = None
     vectors: bool = False
-
-    @property
-    def slots(self) -> str | None:
-        """What names each row's slots, if any."""
-        return self.protect.slots_column
 
     @property
     def sanitized(self) -> tuple[str, ...]:
@@ -186,12 +181,12 @@ class TableColumns:
             [own.name for own in sanitized if slots and slots.arrays != own.arrays],
             allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
         )
-        if slots and isinstance(self.protect, Slots):
+        if slots:
             try:
                 kind = to_arrow_type(slots.data_type)
             except PySparkException:  # workers never see it: no type that slots may have
                 kind = pa.null()
-            self.protect.check_slots(kind)
+            check_positions(kind, slots.name)
         _refuse(
             "Several columns of the input table have the same name",
             [name for name, own in fields.items() if own.is_repeated(schema, exact)],

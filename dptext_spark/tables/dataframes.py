@@ -38,6 +38,7 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
 from dptext_spark.tables.fields import quoted
+from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.segmentation import Segmentation
@@ -108,6 +109,9 @@ def privatize(
     protect: Protection | str = "all",
     layout: Layout | str = "words",
     tokenizer: Segmentation | str = "words",
+    identifiers: Identifiers | str = "mask",
+    numbers: str = "mask",
+    mask_spans: str | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     row_budget: RowBudget | None = None,
@@ -136,6 +140,10 @@ def privatize(
         protect: ``all``, ``content`` or ``slots:COLUMN``.
         layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
         tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+        identifiers: E-mail addresses, phone numbers and others: ``mask``, ``surrogate:LABEL`` or ``off``; of
+            some types, ``mask:email,phone``.
+        numbers: Of more than two figures: ``mask`` or ``words``.
+        mask_spans: Column of spans to mask, such as names, in the form of slots.
         release_words: Output only the first that many releasable words.
         search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search itself.
         row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
@@ -160,9 +168,10 @@ def privatize(
     check_release_name(key, name)
     void = [f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)]
     df = df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df  # null texts
-    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
+    words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}
+    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers, mask_spans=mask_spans)
     columns = TableColumns(
-        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, protect=policy.protect
+        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.spans_column
     ).named(df.schema)
     columns.check(df)
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
@@ -190,6 +199,8 @@ def privatize_udf(
     protect: Protection | str = "all",
     layout: Layout | str = "words",
     tokenizer: Segmentation | str = "words",
+    identifiers: Identifiers | str = "mask",
+    numbers: str = "mask",
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -207,7 +218,8 @@ def privatize_udf(
         ConfigError: ``protect`` needs slots.
     """
     check_release_name(key, name)
-    policy = TextPolicy(oov=oov, protect=protect, layout=layout, tokenizer=tokenizer)
+    words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}
+    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers)
     if policy.protect.slots_column:
         raise ConfigError(
             "A UDF sees no slots",

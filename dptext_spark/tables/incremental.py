@@ -130,6 +130,7 @@ class GrowingTable(Table):
             "bundle": release.embedding.fingerprint,
             "layout": release.policy.layout.identity,
             "tokenizer": release.policy.tokenizer.identity or options.tokenizer,
+            "identifiers": release.policy.marks_identity,
             "release-words": release.search.release_words,
             **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
             **release.search.options,

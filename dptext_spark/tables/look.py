@@ -5,7 +5,8 @@ Workers count: numbers reach the driver, no row and no word does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,7 +27,9 @@ from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.parquet_types import setting
 from dptext_spark.text.columns import SLICE_BYTES
+from dptext_spark.text.identifiers import TYPES, find
 from dptext_spark.text.segmentation import WordRuns, unspaced_share
+from dptext_spark.text.tokens import lookup_form
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
@@ -50,12 +53,14 @@ class Coverage:
         unknown: Those of them that the vocabulary lacks.
         unspaced: Sum over the rows of the share of letters in scripts without spaces, of texts of which the
             tokenizer takes each run of such letters for one word.
+        identifiers: How many spans of each of ``TYPES`` the patterns find, whether they are marked or not.
     """
 
     rows: int = 0
     tokens: int = 0
     unknown: int = 0
     unspaced: float = 0.0
+    identifiers: tuple[int, ...] = (0,) * len(TYPES)
 
     @classmethod
     def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
@@ -64,18 +69,24 @@ class Coverage:
         if run is None:
             return cls()
         rows = len(run.tokens.offsets) - 1
+        texts = map(lookup_form, filter(None, run.tokens.strings))
+        kinds = Counter(kind for text in texts for _, _, kind in find(text, TYPES))
         by_runs = run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name
         return cls(
             rows=rows,
             tokens=int(run.protected.sum()),
             unknown=int(run.unknown.sum()),
             unspaced=rows * unspaced_share(values[run.rows]) if by_runs else 0.0,
+            identifiers=tuple(kinds[kind] for kind in TYPES),
         )
 
     @classmethod
     def sum(cls, parts: Iterable[Sequence[Any]]) -> Self:
         """Put samples together, each given by its numbers."""
-        return cls(*(sum(column) for column in zip(*parts, strict=True)))
+        *numbers, identifiers = zip(*parts, strict=True)
+        rows, tokens, unknown, unspaced = map(sum, numbers)
+        found = tuple(map(sum, zip(*identifiers, strict=True)))
+        return cls(rows=rows, tokens=tokens, unknown=unknown, unspaced=unspaced, identifiers=found)
 
     @property
     def unknown_share(self) -> float:
@@ -89,14 +100,21 @@ class Coverage:
 
     def to_json(self) -> dict[str, Any]:
         """Give the sample as JSON-ready values."""
-        return {**asdict(self), "unspaced": round(self.unspaced_share, 4)}
+        found = dict(zip(TYPES, self.identifiers, strict=True))
+        return {**asdict(self), "unspaced": round(self.unspaced_share, 4), "identifiers": found}
+
+    def identified(self, but: Collection[str] = ()) -> str:
+        """Count what patterns find, by type but for some; empty if nothing."""
+        counted = zip(TYPES, self.identifiers, strict=True)
+        return ", ".join(f"{count:,} {kind}" for kind, count in counted if count and kind not in but)
 
     def describe(self) -> str:
         """Say how much the vocabulary has."""
+        found = f"; identifiers that patterns find: {self.identified()}" if self.identified() else ""
         if not self.tokens:
-            return f"no words in a sample of {self.rows:,} rows"
+            return f"no words in a sample of {self.rows:,} rows{found}"
         known = f"{1 - self.unknown_share:.1%} of {self.tokens:,} words are in the vocabulary"
-        return f"{known} (a sample of {self.rows:,} rows)"
+        return f"{known} (a sample of {self.rows:,} rows){found}"
 
     def warning(self, column: str, fate: str) -> str:
         """Say what to know of a column before the run, if anything; ``fate`` is that of unknown words."""
@@ -123,6 +141,7 @@ class Sample:
         table: The schema of the table.
         reader: How they are read.
         fate: What becomes of unknown words, and what to do about it, in sentences.
+        identifiers: Likewise of identifiers, if they are no marks.
         found: What the first call found, by column.
         lengths: How many words its rows have, all columns together; None before it, and for no rows.
         words: How many they have on average, likewise.
@@ -133,6 +152,7 @@ class Sample:
     table: StructType
     reader: WordReader
     fate: str
+    identifiers: str = ""
     found: dict[str, Coverage] = field(default_factory=dict)
     lengths: dict[str, int | None] | None = None
     words: float | None = None
@@ -165,7 +185,12 @@ class Sample:
         if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
             self.rows = [task["rows"] for task in tasks]
         for name, coverage in self.found.items():
-            if warning := coverage.warning(name, self.fate):
+            warnings = [coverage.warning(name, self.fate)]
+            left = coverage.identified(but=self.reader.policy.identifiers.marked)
+            if left and self.identifiers:
+                rows = f"in a sample of {coverage.rows:,} rows"
+                warnings.append(f"Column {name} has identifiers ({left}), {rows}. {self.identifiers}")
+            for warning in filter(None, warnings):
                 click.echo(f"Warning, for those who run the job: {warning}", err=True)
 
 
@@ -173,7 +198,11 @@ _SAMPLE: Final = pa.schema(
     {
         "coverage": pa.list_(
             pa.struct(
-                {"rows": pa.int64(), "tokens": pa.int64(), "unknown": pa.int64(), "unspaced": pa.float64()}
+                {
+                    **dict.fromkeys(("rows", "tokens", "unknown"), pa.int64()),
+                    "unspaced": pa.float64(),
+                    "identifiers": pa.list_(pa.int64()),
+                }
             )
         ),
         "words": pa.list_(pa.int64()),

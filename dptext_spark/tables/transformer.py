@@ -39,6 +39,7 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     text, tokens, keep = (_param(name, _names) for name in ("text", "tokens", "keep"))
     id, name, search, oov = map(_param, ("id", "name", "search", "oov"))
     protect, layout, tokenizer = map(_param, ("protect", "layout", "tokenizer"))
+    identifiers, numbers, mask_spans = map(_param, ("identifiers", "numbers", "mask_spans"))
     release_words = _param("release_words", TypeConverters.toInt)
     trust_id = _param("trust_id", TypeConverters.toBoolean)
 

@@ -19,10 +19,11 @@ from dptext_spark.text.tokens import PLAIN, Tokenizer, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
-# Released in place of a token instead of a word: the placeholder, the token itself, nothing.
+# Released in place of a token instead of a word: the placeholder, the token itself, nothing, a mark.
 MASK: Final = -1
 KEEP: Final = -2
 DROP: Final = -3
+MARK: Final = -4
 
 # Bytes of text held as Python strings at once; a longer row is a slice of its own.
 SLICE_BYTES: Final = 1 << 20

@@ -165,13 +165,13 @@ class JoinedWords:
         return [token for token in joined if token is not None]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def unused_letter(tokenizer: Tokenizer) -> str:
     """Give a letter that no joined word of a tokenizer has, so that none is found where it stands.
 
     It is of a script with spaces, has no capitals, and makes no other letter with its neighbours.
     """
-    words = tokenizer.words if isinstance(tokenizer, JoinedWords) else ()
+    words = getattr(tokenizer, "words", ())
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
         return unused[0]
     raise ConfigError("Slots need a letter that no joined word of the vocabulary has", got="no such letter")

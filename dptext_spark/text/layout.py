@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text.columns import DROP, KEEP, PLACEHOLDER, Tokens
+from dptext_spark.text.columns import DROP, KEEP, MARK, PLACEHOLDER, Tokens
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.tokens import Tokenizer, straight, token_spans
 
@@ -46,6 +46,9 @@ _SIGNS_IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"
 # White space, which becomes a line feed or a space.
 _LINE_ENDS: Final = [0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029]
 _SPACES: Final = [0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000]
+
+Marks = Sequence[str | None]
+"""What stands for each distinct token where it is a mark."""
 
 _INSIDE: Final = {"\ufe0f", "\u200d"}  # these pass inside of listed emoji alone
 
@@ -171,7 +174,9 @@ class Assembled:
     capitals: NDArray[np.int64]
 
 
-def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout) -> Assembled:
+def assemble(
+    tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout, marks: Marks = ()
+) -> Assembled:
     """Build a sanitized column.
 
     In texts a space keeps words apart where nothing else does, except for clitics, which are joined to the
@@ -179,12 +184,12 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
 
     Args:
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
-            or ``MASK``, ``KEEP`` or ``DROP``.
+            or ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
     """
     capitals = np.zeros(len(tokens), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":
         capitals[released >= 0] = _capitals(tokens.distinct)[tokens.codes[released >= 0]]
-    outputs, kept = _outputs(tokens, released, words, capitals), (released != DROP).tolist()
+    outputs, kept = _outputs(tokens, released, words, capitals, marks), (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
     characters = np.zeros(len(tokens.null_rows), dtype=np.int64)
@@ -218,7 +223,7 @@ def assemble(tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray,
 
 
 def _outputs(
-    tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, capitals: NDArray[np.int64]
+    tokens: Tokens, released: NDArray[np.int64], words: pa.Array, capitals: NDArray[np.int64], marks: Marks
 ) -> list[str | None]:
     """Give what stands in each token's place, if that is not left out."""
     word, ways = released >= 0, len(_PATTERNS)
@@ -227,10 +232,11 @@ def _outputs(
     chosen = words.take(pa.array(used // ways))
     if capitals.any():
         chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
-    pool = [*chosen.to_pylist(), PLACEHOLDER, *tokens.distinct.to_pylist(), None]
+    pool = [*chosen.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
     codes = np.full(len(tokens), len(used))
-    codes[word], raw = forms.indices, released == KEEP
-    codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + tokens.codes[raw])
+    codes[word], raw, mark = forms.indices, released == KEEP, released == MARK
+    codes[mark] = len(used) + 1 + tokens.codes[mark]
+    codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + len(marks) + tokens.codes[raw])
     return [pool[code] for code in codes.tolist()]
 
 

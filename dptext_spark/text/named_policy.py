@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, ClassVar, Self
 
 from dptext_spark.errors import ConfigError, nearest
@@ -34,9 +34,11 @@ class NamedPolicy:
         """Give the policy of this kind that an option's value names."""
         if isinstance(value, cls):
             return value
-        name, *arguments = str(value).split(":", 1)
+        name, *rest = str(value).split(":", 1)
         policy = cls.policies.get(name)
-        if policy is None or len(arguments) != len(policy._given()) or not all(arguments):
+        needed = [] if policy is None else [field.default is MISSING for field in policy._given()]
+        arguments = [part for each in rest for part in each.split(":", max(len(needed) - 1, 0))]
+        if policy is None or not sum(needed) <= len(arguments) <= len(needed) or not all(arguments):
             raise ConfigError(
                 f"The {cls.kind} ({cls.option}) is unknown",
                 allowed=", ".join(cls.forms()),
@@ -47,15 +49,17 @@ class NamedPolicy:
 
     @classmethod
     def forms(cls) -> list[str]:
-        """Give the option's values, with what follows a name in capitals."""
-        return [":".join([name, *map(str.upper, policy._given())]) for name, policy in cls.policies.items()]
+        """Give the option's values, with what must follow a name in capitals."""
+        needed = {n: [f for f in p._given() if f.default is MISSING] for n, p in cls.policies.items()}
+        return [":".join([name, *(field.name.upper() for field in own)]) for name, own in needed.items()]
 
     def __str__(self) -> str:
-        return ":".join([self.name, *(getattr(self, field) for field in self._given())])
+        given = (getattr(self, field.name) for field in self._given())
+        return ":".join([self.name, *filter(None, given)])
 
     @classmethod
-    def _given(cls) -> list[str]:
-        return [field.name for field in fields(cls) if field.init]
+    def _given(cls) -> list[Field[str]]:
+        return [field for field in fields(cls) if field.init]
 
     def describe(self, **names: str) -> str:
         """Say what the guarantee covers under this policy; ``names`` are the other braces of its sentence."""

@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.errors import InputError
+from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.faults import check_names
 from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
+from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers, Marker
+from dptext_spark.text.joined import unused_letter
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.spans import Spans, check_positions, read_spans
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.spans import Spans, read_spans, with_letter
+from dptext_spark.text.tokens import Tokenizer, tokenize
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
 _POINTS: Final = 64
@@ -213,32 +215,43 @@ class Slots(Protection):
     def slots_column(self) -> str:
         return self.column
 
-    def check_slots(self, data_type: pa.DataType) -> None:
-        """Check the type of the column; an InputError where it cannot hold positions."""
-        check_positions(data_type, self.column)
-
     def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans:
-        if slots is None:
-            do = f"Give the values of column {self.column}"
-            raise InputError(f"The policy {self} needs the slots of each row", do=do)
-        return read_spans(slots, values, self.column)
+        return _spans(slots, values, self.column)
 
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # Tokens that were read without their spans: in doubt nothing passes.
         return np.ones(len(tokens), dtype=np.bool_) if tokens.spans is None else tokens.marked
 
 
+MASKED_SPANS: Final = (
+    f"Spans of column {{column}} become {PLACEHOLDER}, with the rest of each word that they touch: their "
+    f"places are visible. Rows with spans that cannot be read are one {PLACEHOLDER}. The choice of the spans "
+    "is not covered."
+)
+
+
+def _spans(spans: pa.Array | None, values: pa.Array, column: str) -> Spans:
+    if spans is None:
+        do = f"Give the values of column {column}"
+        raise InputError("The policy needs the spans of each row", got="none", do=do)
+    return read_spans(spans, values, column)
+
+
 @dataclass(frozen=True, init=False)
 class TextPolicy:
     """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
 
-    All are policies, or options' values for them: ``TextPolicy(oov="drop")``.
+    All are policies, or options' values for them: ``TextPolicy(oov="drop")``; ``mask_spans`` is a column of
+    spans that become marks.
     """
 
     oov: OovPolicy
     protect: Protection
     layout: Layout
     tokenizer: Segmentation
+    identifiers: Identifiers
+    numbers: str
+    mask_spans: str
 
     def __init__(
         self,
@@ -247,6 +260,9 @@ class TextPolicy:
         protect: Protection | str = "all",
         layout: Layout | str = "words",
         tokenizer: Segmentation | str = "words",
+        identifiers: Identifiers | str = "mask",
+        numbers: str = "mask",
+        mask_spans: str | None = None,
         **unknown: Never,
     ) -> None:
         check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
@@ -254,6 +270,40 @@ class TextPolicy:
         object.__setattr__(self, "protect", Protection.of(protect))
         object.__setattr__(self, "layout", Layout.of(layout))
         object.__setattr__(self, "tokenizer", Segmentation.of(tokenizer))
+        object.__setattr__(self, "identifiers", Identifiers.of(identifiers))
+        object.__setattr__(self, "numbers", numbers)
+        object.__setattr__(self, "mask_spans", mask_spans or "")
+        if numbers not in NUMBERS:
+            raise ConfigError("--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers))
+        if self.mask_spans and self.protect.slots_column:
+            what = "Options --mask-spans and --protect slots:COLUMN do not go together"
+            raise ConfigError(what, do="Leave one of them out")
+
+    @property
+    def spans_column(self) -> str | None:
+        """The column with each row's slots or masked spans, if there is any."""
+        return self.mask_spans or self.protect.slots_column
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The types of spans that patterns mark."""
+        return frozenset([*self.identifiers.marked, *[NUMBER] * (self.numbers == "mask")])
+
+    @property
+    def marks_identity(self) -> str:
+        """What decides which parts of texts are marks, as the noise's context has it; empty where none is."""
+        patterns = f"identifiers {self.identifiers}, numbers {self.numbers}, patterns {VERSION}"
+        return ", ".join([*[patterns] * bool(self.types), *["masked spans"] * bool(self.mask_spans)])
+
+    def marker(self, tokenizer: Tokenizer) -> Marker:
+        """Let a tokenizer take each span that becomes a mark for one token."""
+        return Marker(tokenizer, self.types, unused_letter(tokenizer) if self.mask_spans else "")
+
+    def read(self, values: pa.Array, spans: pa.Array | None, letter: str) -> tuple[pa.Array, Spans | None]:
+        """Put a letter in place of masked spans of texts or token lists; give the slots, if there are any."""
+        if not self.mask_spans:
+            return values, self.protect.marks(values, spans)
+        return with_letter(values, _spans(spans, values, self.mask_spans), letter), None
 
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""
@@ -262,5 +312,11 @@ class TextPolicy:
             self.oov.describe(unknown=self.protect.unknown),
             self.oov.shape,
             self.layout.describe(),
+            self.identifiers.describe(listed=", ".join(self.identifiers.marked)),
+            NUMBERS[self.numbers],
+            *[MASKED_SPANS.format(column=self.mask_spans)] * bool(self.mask_spans),
             *filter(None, [self.tokenizer.describe()]),
         ]
+
+
+WORDS_ALONE: Final = TextPolicy(identifiers="off", numbers="words")  # for what is words already

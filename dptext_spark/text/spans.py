@@ -64,6 +64,21 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     return spans
 
 
+def with_letter(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
+    """Put one letter in place of each span of texts, or of each element that one covers."""
+    rows: list[str | list[str | None] | None] = []
+    for value, own in zip(values.to_pylist(), spans, strict=True):
+        if isinstance(value, str):
+            borders = [0, *(border for span in own or () for border in span), len(value)]
+            pieces = [value[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True)]
+            value = letter * bool(value) if own is None else letter.join(pieces)
+        elif value is not None:
+            for start, end in [(0, len(value))] if own is None else own:
+                value[start:end] = [letter] * (end - start)
+        rows.append(value)
+    return pa.array(rows, values.type)
+
+
 def _integers(array: pa.Array, absent: int) -> list[int]:
     # A number that is too large for the type becomes negative, and so lies outside of every text.
     integers: list[int] = pc.fill_null(array.cast(pa.int64(), safe=False), absent).to_pylist()
@@ -74,12 +89,14 @@ def _is_list(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_list(data_type) or pa.types.is_large_list(data_type))
 
 
-def cut_marked(text: str, spans: Sequence[Span] | None, tokenizer: Tokenizer) -> tuple[list[str], list[bool]]:
+def cut_marked(
+    text: str, spans: Sequence[Span] | None, tokenizer: Tokenizer, *, whole: bool = False
+) -> tuple[list[str], list[bool]]:
     """Cut a text into tokens so that those outside of its spans do not depend on what the spans hold.
 
     The text is cut with one letter in place of each span. A token without such a letter is outside, and
-    stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own.
-    Gives the tokens in their order, and which of them belong to spans.
+    stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own, or
+    is one token where it stays ``whole``. Gives the tokens in their order, and which of them belong to spans.
     """
     if not spans:
         tokens = tokenizer(text)
@@ -93,7 +110,8 @@ def cut_marked(text: str, spans: Sequence[Span] | None, tokenizer: Tokenizer) ->
     for start, end in token_spans(covered, tokenizer(covered)):
         first, after = bisect_left(letters, start), bisect_left(letters, end)
         inside = first < after
-        own = tokenizer(text[start + longer[first] : end + longer[after]]) if inside else [covered[start:end]]
+        held = text[start + longer[first] : end + longer[after]] if inside else covered[start:end]
+        own = tokenizer(held) if inside and not whole else [held]
         tokens += own
         marked += [inside] * len(own)
     return tokens, marked

@@ -142,6 +142,10 @@ POLICIES: Final[dict[str, dict[str, Any]]] = {
     "layout keep": {"layout": "keep"},
     "icu": {"tokenizer": "icu"},
     "icu slots": {"tokenizer": "icu", "protect": "slots:slots"},
+    "words alone": {"identifiers": "off", "numbers": "words"},
+    "numbers": {"numbers": "words"},
+    "surrogates": {"identifiers": "surrogate:golden"},
+    "masked spans": {"mask_spans": "slots"},
 }
 BALL: Final[dict[str, Mechanism]] = {
     "hyperbolic": Hyperbolic(epsilon=12.0),
@@ -183,7 +187,7 @@ def released(made: dict[str, Embedding]) -> dict[str, str]:
     """Hash what the Python classes release, by case and column."""
     rows, found = table(), {}
     for name, release in sanitizers(made):
-        slots = rows["slots"] if "slots" in str(release.release.policy.protect) else None
+        slots = rows["slots"] if release.release.policy.spans_column else None
         for column in ("text", "tokens"):
             if column == "text" or slots is None:
                 values = release.sanitize(rows[column], rows["id"], column=column, slots=slots).values

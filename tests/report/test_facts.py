@@ -16,12 +16,13 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report import facts
 from dptext_spark.report.facts import Report, describe, describe_counts, release_facts, token_counts
 from dptext_spark.sanitizer import TokenCounts
+from dptext_spark.text.identifiers import MARKS
 from tests.helpers.worlds import among
 
 MECHANISM = Laplace(epsilon=2.0)
 COUNTS = TokenCounts(
     tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40, dropped=7,
-    kept_characters=0, kept_capitals=0,
+    kept_characters=0, kept_capitals=0, **dict.fromkeys(MARKS, 0),
 )  # fmt: skip
 
 
@@ -48,7 +49,9 @@ def test_the_json_is_complete(line: Embedding) -> None:
     assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
     assert value["embedding"]["fingerprint"] == line.fingerprint and value["embedding"]["release_words"] == 4
     unknown = {"policy": "mask", "tokens": 110}
-    assert value["columns"] == {"naïve text": {**dataclasses.asdict(COUNTS), "out_of_vocabulary": unknown}}
+    counts = {name: n for name, n in dataclasses.asdict(COUNTS).items() if name not in MARKS}
+    marks = dict.fromkeys(MARKS, 0)
+    assert value["columns"] == {"naïve text": {**counts, "out_of_vocabulary": unknown, "marks": marks}}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
     with pytest.raises(ValueError, match="JSON"):

@@ -95,7 +95,7 @@ def test_slots_of_elements(spark, ring):
         assert [turn["said"] for turn in made[number]] == expected.values.to_pylist()
     assert made[1][0]["said"].split()[::2] == ["w01", "w03"] and (made[3], made[4]) == (None, [])
 
-    columns = TableColumns(text=("turns[].said",), keep=("id",), id="id", protect=policy.protect)
+    columns = TableColumns(text=("turns[].said",), keep=("id",), id="id", slots=policy.spans_column)
     reader = WordReader(bundle=BundleFiles.send(spark, ring), policy=policy)
     persons = count_persons(frame, columns, "author", reader, 0.3)
     assert persons is not None and (persons["persons"], persons["nobody"]) == (2, 1)

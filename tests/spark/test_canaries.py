@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 from dptext_spark import Laplace, TextPrivatizer, privatize
 from dptext_spark.cli import main
 from dptext_spark.spark.versions import to_arrow
-from tests.helpers.canaries import found, key_forms, text_forms
+from tests.helpers.canaries import IDENTIFIERS, found, key_forms, text_forms
 from tests.helpers.lakes import IcebergLake
 from tests.helpers.tables import spark_settings
 from tests.helpers.worlds import KEY, LABEL
@@ -34,13 +34,13 @@ def struct(**kinds):
 
 def row(number):
     """Words that are known stand around one that is not; only what lies in slots may hold a canary."""
-    text = f"W0{number}, {CANARIES['text'].upper()}! the (w02)"
-    nested = f"w03 {CANARIES['nested']}"
+    text = f"W0{number}, {CANARIES['text'].upper()}! the (w02), {', '.join(IDENTIFIERS.values())}"
+    nested = f"w03 {CANARIES['nested']}; {'; '.join(IDENTIFIERS.values())}."
     return {
         "id": f"{number}{CANARIES['id']}",
         "number": number,
         "text": text,
-        "words": ["w04", CANARIES["token"], None],
+        "words": ["w04", CANARIES["token"], None, *IDENTIFIERS.values()],
         "turns": [{"text": nested, "slots": [{"start": 4, "end": len(nested)}]}, None],
         "slots": [{"start": 5, "end": 5 + len(CANARIES["text"])}],
         "marks": [{"start": 1, "end": 2}],
@@ -72,7 +72,7 @@ FLAT = ["id", "number", "text", "other", "person", "place"]
 FORMATS = ("parquet", "orc", "delta", "json", "iceberg", "table", "csv")
 FILES = ("parquet", "orc", "json", "csv")
 OOV = ("mask", "drop", "random")
-PROTECT = ("all", "content", "slots")
+PROTECT = ("all", "content", "slots", "spans")
 LAYOUTS = ("words", "keep")
 KINDS = {
     "text": ("--text", "text", "slots"),
@@ -80,7 +80,7 @@ KINDS = {
     "tokens": ("--tokens", "words", "marks"),
 }
 EXTRAS = (
-    ("--ledger", "{}/ledger"),
+    ("--ledger", "{}/ledger", "--identifiers", "surrogate:a"),
     ("--person", "person", "--row-budget", "30:within=0.5"),
     ("--incremental", "{}/checkpoint"),
 )
@@ -93,7 +93,7 @@ def product():
         FORMATS, OOV, PROTECT, LAYOUTS, KINDS, range(len(EXTRAS))
     ):
         flat, laid_out, grows = name != "csv", kind != "tokens", name in FILES
-        if (flat or (kind == "text" and protect != "slots")) and (laid_out or layout == "words"):
+        if (flat or (kind == "text" and protect in ("all", "content"))) and (laid_out or layout == "words"):
             cases |= {(name, oov, protect, layout, kind, extra)} if grows or extra != 2 else set()
     return cases
 
@@ -145,7 +145,10 @@ def inputs(frame, place, spark):
     spark.sql("drop database canaries cascade")
 
 
-SECRETS = {name: text_forms(word) for name, word in CANARIES.items()} | {"key": key_forms(KEY.secret)}
+SECRETS = {
+    **{name: text_forms(word) for name, word in (CANARIES | IDENTIFIERS).items()},
+    "key": key_forms(KEY.secret),
+}
 
 
 def hits(*places):
@@ -166,7 +169,7 @@ ACCOUNTS = {
 def test_the_search_finds_what_is_planted_in_every_input(inputs, place):
     """So it would find it in an output of the format too."""
     for name in inputs:
-        wanted = {*CANARIES} - {"label", "comment"}
+        wanted = {*CANARIES, *IDENTIFIERS} - {"label", "comment"}
         wanted -= {"nested", "token"} if name == "csv" else set()
         wanted |= {"comment"} if name == "iceberg" else set()
         wanted |= {"comment", "label"} if name in ("parquet", "delta", "table") else set()
@@ -209,11 +212,12 @@ def run(inputs, ring, key_file, place, tmp_path, spark):
 def options_of(ring, case):
     name, oov, protect, layout, kind, extra = case
     option, column, slots = KINDS[kind]
-    protect = f"slots:{slots}" if protect == "slots" else protect
+    protected = {"slots": ("--protect", f"slots:{slots}"), "spans": ("--mask-spans", slots)}
     kept = () if name == "csv" else ("--keep", "kept")
     mechanism = ("--embedding", str(ring.path), "--mechanism", "laplace", "--oov", oov)
     laid_out = () if layout == "words" else ("--layout", layout)
-    return [*mechanism, "--protect", protect, *laid_out, option, column, *kept, "--trust-id", *EXTRAS[extra]]
+    policies = (*protected.get(protect, ("--protect", protect)), *laid_out)
+    return [*mechanism, *policies, option, column, *kept, "--trust-id", *EXTRAS[extra]]
 
 
 def release_all(run, ring, cases):

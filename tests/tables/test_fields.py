@@ -14,7 +14,6 @@ from dptext_spark.errors import InputError
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.fields import bare
-from dptext_spark.text.policies import AllWords, Slots
 from tests.helpers.tables import RING_WORDS, spark_settings
 from tests.helpers.worlds import KEY, LABEL, sanitizer
 
@@ -103,7 +102,7 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame, ring):
         keep=("payload.lang", "*"),
         left_out=("payload.secret", "turns[].secret", "tags"),
         id=None,
-        protect=Slots("brackets[]"),
+        slots="brackets[]",
     )
     rest = ("payload.lang", "id", "payload.odd.name`", "turns[].who", "turns[].words", "dotted.name")
     assert columns.named(SCHEMA).keep == rest
@@ -188,10 +187,10 @@ def without_structs(value):
         ({"text": "turns[].words"}, r"turns\[\]\.words \(array<string>\), not string"),
         ({"tokens": "turns[].text"}, r"turns\[\]\.text \(string\), not array<string>"),
         ({"text": "notes[]", "id": "turns[].who"}, r"turns\[\]\.who, which is in an array"),
-        ({"text": "notes[]", "protect": "turns[].who"}, r"does not lie in the same.*Got: notes\[\]"),
-        ({"text": "notes[]", "protect": "payload.lang"}, r"does not lie in the same.*Got: notes\[\]"),
-        ({"text": "dotted.name", "protect": "notes[]"}, r"does not lie in the same.*Got: dotted\.name"),
-        ({"text": "notes[] dotted.name", "protect": "turns[].who"}, r"one column.*Got: notes\[\], dotted\.n"),
+        ({"text": "notes[]", "slots": "turns[].who"}, r"does not lie in the same.*Got: notes\[\]"),
+        ({"text": "notes[]", "slots": "payload.lang"}, r"does not lie in the same.*Got: notes\[\]"),
+        ({"text": "dotted.name", "slots": "notes[]"}, r"does not lie in the same.*Got: dotted\.name"),
+        ({"text": "notes[] dotted.name", "slots": "turns[].who"}, r"one column.*Got: notes\[\], dotted\.n"),
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
         ({"text": "payload.message", "keep": "payload"}, r"both .*payload\.message and payload\. Keep the f"),
         ({"text": "turns[].text", "keep": "turns[].text"}, r"both sanitized and .* Got: turns\[\]\.text\.$"),
@@ -200,19 +199,18 @@ def without_structs(value):
         ({"keep": "id"}, "No column is to be sanitized"),
         ({"text": "id"}, r"id \(int\), not string"),
         ({"text": "notes[]", "id": "notes"}, r"notes \(array<string>\), not an integer or string id"),
-        ({"text": "dotted.name", "protect": "marks"}, "Got: marks"),
-        ({"text": "dotted.name", "protect": "notes"}, "Got: notes, .*Give positions, not texts"),
-        ({"text": "dotted.name", "protect": "deep"}, "cannot hold the positions.*Got: deep"),
-        ({"text": "dotted.name", "protect": "brackets[]"}, "cannot hold the positions.*, string"),
-        ({"text": "dotted.name", "tokens": "notes", "protect": "id"}, r"in one column.*dotted\.name, notes"),
+        ({"text": "dotted.name", "slots": "marks"}, "Got: marks"),
+        ({"text": "dotted.name", "slots": "notes"}, "Got: notes, .*Give positions, not texts"),
+        ({"text": "dotted.name", "slots": "deep"}, "cannot hold the positions.*Got: deep"),
+        ({"text": "dotted.name", "slots": "brackets[]"}, "cannot hold the positions.*, string"),
+        ({"text": "dotted.name", "tokens": "notes", "slots": "id"}, r"in one column.*dotted\.name, notes"),
         ({"tokens": "notes", "keep": "notes[]"}, r"both sanitized and kept raw\. Got: notes and notes\[\]"),
     ],
 )
 def test_wrong_fields_are_refused_at_once(options, message):
     names = {name: tuple(options.get(name, "").split()) for name in ("text", "tokens", "keep")}
-    protect = Slots(options["protect"]) if "protect" in options else AllWords()
     with pytest.raises(InputError, match=message):
-        TableColumns(**names, id=options.get("id", "id"), protect=protect).check_schema(SCHEMA)
+        TableColumns(**names, id=options.get("id", "id"), slots=options.get("slots")).check_schema(SCHEMA)
 
 
 AMBIGUOUS = struct(

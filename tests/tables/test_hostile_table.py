@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.mechanisms import Laplace
+from dptext_spark.text.identifiers import MARKS
 from tests.helpers.tables import hashes, rows_of, run_table, write_table
 from tests.helpers.worlds import sanitizer
 
@@ -105,7 +106,7 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(demo_bundle, tmp_path, oo
     tokens = [token for row in rows if row["words"] for token in row["words"] if token]
     assert leaks(given, released, vocabulary) == set()
     assert leaks([w for row in words if row for w in row if w], tokens, vocabulary) == set()
-    allowed = {*vocabulary, "[MASK]"}
+    allowed = {*vocabulary, *(f"[{kind.upper()}]" for kind in MARKS)}
     assert {word for text in released if text for word in apart(text, allowed)} <= allowed
     assert set(tokens) <= allowed
     if oov != "drop":
@@ -117,7 +118,8 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(demo_bundle, tmp_path, oo
 
 
 def test_the_leak_check_catches_words_in_any_normal_form_and_case(demo_bundle):
-    privatizer = sanitizer(demo_bundle, Laplace(epsilon=10.0), oov="keep-unprotected")
+    passing = {"oov": "keep-unprotected", "identifiers": "off", "numbers": "words"}
+    privatizer = sanitizer(demo_bundle, Laplace(epsilon=10.0), **passing)
     released = privatizer.sanitize(pa.array(SECRETS), pa.array(range(len(SECRETS))), column="text").values
     caught = leaks(SECRETS, released.to_pylist(), demo_bundle.words.to_pylist())
     assert caught >= {"Quartzman", "4111111111111111", "q" * 50_000, "\u05e9\u05dc\u05d5\u05dd"}

@@ -16,6 +16,7 @@ from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.look import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
 from dptext_spark.text.columns import SLICE_BYTES
+from dptext_spark.text.identifiers import TYPES
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.tables import run_table, write_table
 
@@ -52,10 +53,14 @@ def test_letters_of_scripts_without_spaces_are_counted(small):
 
 
 def test_samples_are_added_up():
-    whole = Coverage.sum([(10, 90, 3, 2.0), (0, 0, 0, 0.0), (10, 10, 7, 0.0)])
-    assert whole == Coverage(20, 100, 10, 2.0)
-    assert whole.to_json() == {"rows": 20, "tokens": 100, "unknown": 10, "unspaced": 0.1}
-    assert whole.describe() == "90.0% of 100 words are in the vocabulary (a sample of 20 rows)"
+    none, some = [0] * len(TYPES), [1, *[0] * (len(TYPES) - 2), 2]
+    whole = Coverage.sum([(10, 90, 3, 2.0, some), (0, 0, 0, 0.0, none), (10, 10, 7, 0.0, some)])
+    assert whole == Coverage(20, 100, 10, 2.0, tuple(2 * count for count in some))
+    found = dict.fromkeys(TYPES, 0) | {"email": 2, "phone": 4}
+    numbers = {"rows": 20, "tokens": 100, "unknown": 10, "unspaced": 0.1}
+    assert whole.to_json() == {**numbers, "identifiers": found}
+    said = "90.0% of 100 words are in the vocabulary (a sample of 20 rows)"
+    assert whole.describe() == f"{said}; identifiers that patterns find: 2 email, 4 phone"
     assert Coverage(rows=5).describe() == "no words in a sample of 5 rows"
 
 
@@ -78,6 +83,7 @@ def look(frame, ring, policy=None, **names):
     columns = TableColumns(**{"keep": (), "id": "id", **names})
     reader = WordReader(bundle=BundleFiles.send(frame.sparkSession, ring), policy=policy or TextPolicy())
     sample = Sample(columns=columns, table=frame.schema, reader=reader, fate=FATE)
+    sample.identifiers = reader.policy.identifiers.advice
     sample(columns.select(frame))
     return sample
 
@@ -98,9 +104,25 @@ def test_columns_and_fields_are_counted_each(spark, ring, capsys):
     said = capsys.readouterr().err
     assert said.count("Warning, for those who run the job: 33.3% of the words of column") == 2
     assert "secret" not in said
-    policy = TextPolicy(protect="slots:marks")
-    slots = look(frame, ring, policy, text=("note",), protect=policy.protect)
-    assert slots.found == {"note": Coverage(rows=2, tokens=1, unknown=1)}
+    for given in ({"protect": "slots:marks"}, {"mask_spans": "marks"}):
+        slots = look(frame, ring, TextPolicy(**given), text=("note",), slots="marks")
+        protected = (1, 1) if "protect" in given else (2, 0)
+        assert slots.found == {"note": Coverage(2, *protected)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("identifiers", ["mask", "off", "mask:phone"])
+def test_identifiers_are_counted_and_their_option_is_named(spark, ring, capsys, identifiers):
+    """Also where they are words; rejects a warning that quotes one, and one where all are marked."""
+    rows = [(1, "w00 canary@example.com on 12/05/1984"), (2, "+49 170 1234567")]
+    frame = spark.createDataFrame(rows, "id int, note string").coalesce(1)
+    policy = TextPolicy(identifiers=identifiers, oov="drop")
+    found = look(frame, ring, policy, text=("note",)).found["note"]
+    assert found.identified() == "1 email, 1 date, 1 phone"
+    said = capsys.readouterr().err
+    left = "1 email, 1 date, 1 phone" if identifiers == "off" else "1 email, 1 date"
+    warned = f"has identifiers ({left}), in a sample of 2 rows. With --identifiers {identifiers} they are"
+    assert (warned in said) == (identifiers != "mask") and "canary" not in said and "1984" not in said
 
 
 @pytest.mark.spark

@@ -182,6 +182,7 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         "Protected words outside the vocabulary become one of the first 3 words, or nothing.",
         OovPolicy.shape,
         "Dashes stand in the output.",
+        *TextPolicy().describe()[4:],
     ]
     with pytest.raises(ConfigError, match=r"fail, keep-unprotected, first:COUNT\. Got: 'x'"):
         PrivatizeOptions.of({**given, "oov": "x"})

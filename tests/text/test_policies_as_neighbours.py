@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 
 from dptext_spark import lookup
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.lookup import joining, look_up
-from dptext_spark.text import columns, joined, policies, segmentation, tokens
-from dptext_spark.text.columns import KEEP, Tokens
+from dptext_spark.lookup import TokenLookup, WordReader, joining, look_up
+from dptext_spark.text import columns, identifiers, joined, policies, segmentation, tokens
+from dptext_spark.text.columns import KEEP, MARK, Tokens
+from dptext_spark.text.identifiers import find
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.spans import Span, Spans, read_spans
@@ -44,6 +45,26 @@ JOINED = [
 ]  # fmt: skip
 UNSPACED = ["\u559c\u6b22", "\u5317\u4eac", "\u82f9\u679c", "\u0e41\u0e21\u0e27"]
 UNKNOWN = ["qqzz", "qq\u200bzz", "vvxx"]
+# Identifiers of one type, and of one form where a number may stand next to them; 1,000 is a word, too.
+MARKED = [
+    ["john@example.com", "jo\u00adhn.d\u200boe+x@mail.example.org", "m\u00fcller@ex-\u00e4mple.de"],
+    ["https://example.com/a?b=1", "https://f\u00ado.org/~x"],
+    ["+49 170 1234567", "+33 612 7654321"], ["12/05/1984", "11/06/19\u200b85"],
+    ["1,000", "2,345", "2,3\u00ad46"], ["1234", "56\u20607\uff18"],
+    ["DE89370400440532013000", "GB29NWBK60161331926819"], ["4111111111111111", "42424242\u00ad42424242"],
+]  # fmt: skip
+SPANS_OF = [
+    "zebra",
+    "new york",
+    "a b, c d",
+    "john@example.com",
+    "1,000",
+    "'s",
+    ".",
+    " ",
+    "u.s.",
+    "\u559c\u6b22 x",
+]
 
 WORLD = [
     "zebra", "paris", "caf\u00e9", *FOREIGN, "new_york", "u.s.", "e-mail", "st._louis", "don't", *UNSPACED,
@@ -77,8 +98,8 @@ BETWEEN = [
 SEEN = regex.compile(r"[\p{Cf}\p{DI}[\p{Cc}--\s]]", regex.VERSION1)
 LETTER = r"[\p{L}\p{M}\p{N}]"
 # A slot, written as X, that is a word by itself whatever it holds.
-MARK = "['\u2019\u05f3]"
-FREE = regex.compile(rf"(?<!{LETTER}{MARK}*)X(?!{LETTER}|{MARK}(?!s(?!{LETTER})))")
+QUOTE = "['\u2019\u05f3]"
+FREE = regex.compile(rf"(?<!{LETTER}{QUOTE}*)X(?!{LETTER}|{QUOTE}(?!s(?!{LETTER})))")
 
 SYMBOLS = [["zebra"], ["'s", "paris", "n't", "new_york"]]
 """What is drawn in place of a row's words, by turns."""
@@ -94,10 +115,10 @@ Pair = list[tuple[str, list[Span]]]
 """Two neighbours: each a text, and the spans that mark its slots."""
 
 
-def contents(draw: Any, *, free: bool, unknown: bool, stop: bool = True) -> tuple[str, str]:
+def contents(draw: Any, *, free: bool, unknown: bool, stop: bool = True, marked: Any = ()) -> tuple[str, str]:
     joined = [word for word in JOINED if stop or word != STOP_WORD]
     groups = [[*LETTERS, *FOREIGN, *joined]] if free else [LETTERS, FOREIGN]
-    chosen = draw(st.sampled_from([*groups, *groups, UNSPACED, *([UNKNOWN] if unknown else [])]))
+    chosen = draw(st.sampled_from([*groups, *groups, UNSPACED, *([UNKNOWN] if unknown else []), *marked]))
     place = draw(st.integers(0, len(chosen) - 1))
     # With letters around it a word is one that the vocabulary lacks, and may pass where unknown ones do.
     step = draw(st.integers(1, len(chosen) - 1)) if free or unknown else 0
@@ -112,8 +133,8 @@ def spans_of(draw: Any, start: int, end: int) -> list[tuple[int, int]]:
 
 
 @st.composite
-def marked_texts(draw: Any, unknown: bool) -> Pair:
-    """Texts that are equal outside of their slots, which hold one word each."""
+def marked_texts(draw: Any, unknown: bool, marked: Any) -> Pair:
+    """Texts that are equal outside of their slots, which hold one word each, or whatever is ``marked``."""
     signs = st.lists(st.sampled_from(OUTSIDE), max_size=2)
     space, after, before = (st.sampled_from(each) for each in (["", " "], AFTER, BEFORE))
     parts = st.tuples(after, st.builds(str.join, space, signs), before)
@@ -124,7 +145,9 @@ def marked_texts(draw: Any, unknown: bool) -> Pair:
     places = [place for place, letter in enumerate(shown) if letter == "X"]
     pair: Pair = [(around[0], []), (around[0], [])]
     for place, after in zip(places, around[1:], strict=True):
-        held = contents(draw, free=place in free, unknown=unknown)
+        whatever = st.tuples(*[st.sampled_from(SPANS_OF)] * 2)
+        own = {"free": place in free, "unknown": unknown, "marked": marked if place in free else ()}
+        held = draw(whatever) if marked is None else contents(draw, **own)
         pair = [
             (text + word + after, [*slots, *spans_of(draw, len(text), len(text + word))])
             for (text, slots), word in zip(pair, held, strict=True)
@@ -133,11 +156,11 @@ def marked_texts(draw: Any, unknown: bool) -> Pair:
 
 
 @st.composite
-def hidden_words(draw: Any, unknown: bool) -> Pair:
+def hidden_words(draw: Any, unknown: bool, marked: Any) -> Pair:
     """Texts of as many words, of which some are others."""
     texts = ["", ""]
     for part in draw(st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=4)):
-        held = contents(draw, free=True, unknown=unknown, stop=False)
+        held = contents(draw, free=True, unknown=unknown, stop=False, marked=marked)
         texts = [text + word + part for text, word in zip(texts, held, strict=True)]
     return [(text, []) for text in texts]
 
@@ -149,16 +172,17 @@ def differ(world: Embedding, policy: TextPolicy, pair: Pair) -> bool:
     """Whether something can come out for one text and not for the other: try each choice of what is drawn."""
     values = pa.array([text for text, _ in pair])
     slots = pa.array([[{"start": a, "end": b} for a, b in own] for _, own in pair], SPANS)
-    cut = Tokens.of(values, joining(world, policy.tokenizer), policy.protect.marks(values, slots))
-    known, protected = look_up(cut, world) >= 0, policy.protect.protected(cut)
-    drawn = protected & (known | (str(policy.oov) == "random"))
+    (run,) = WordReader(bundle=world, policy=policy).runs(values, slots if policy.spans_column else None)
+    cut, protected = run.tokens, run.protected
+    drawn = run.known | (run.unknown & (str(policy.oov) == "random"))
     for symbols in SYMBOLS:
         released = np.full(len(cut), policy.oov.stand_in)
         for start, end in pairwise(cut.offsets):
             (own,) = np.nonzero(drawn[start:end])
             released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
         released[~protected] = KEEP
-        first, second = assemble(cut, released, world.words, policy.layout).values
+        released[run.marks >= 0] = MARK
+        first, second = assemble(cut, released, world.words, policy.layout, run.stand_ins(None)).values
         if first != second:
             return True
     return False
@@ -177,21 +201,26 @@ def check(world: Embedding, protect: str, tokenizer: str, examples: int, *phases
     def supports_are_equal(data: st.DataObject) -> None:
         layout = data.draw(st.sampled_from(["words", "keep"]))
         oov = data.draw(st.sampled_from(["mask", "drop", "random", "keep-unprotected"]))
-        policy = TextPolicy(protect=protect, tokenizer=tokenizer, layout=layout, oov=oov)
-        texts = marked_texts if protect == "slots:s" else hidden_words
-        pair = data.draw(texts(unknown=oov != "keep-unprotected"))
+        given = {"tokenizer": tokenizer, "layout": layout, "oov": oov}
+        given["identifiers"] = found = data.draw(st.sampled_from(["mask", "mask", "off", "mask:email"]))
+        given["numbers"] = numbers = data.draw(st.sampled_from(["mask", "mask", "words"]))
+        spans = protect == "mask"
+        policy = TextPolicy(**given, **({"mask_spans": "s"} if spans else {"protect": protect}))
+        marked = MARKED if found == numbers == "mask" else MARKED[:1] if "mask" in found else []
+        texts = hidden_words if protect in ("all", "content") else marked_texts
+        pair = data.draw(texts(unknown=oov != "keep-unprotected", marked=None if spans else marked))
         assert not differ(world, policy, pair), (policy, pair)
 
     supports_are_equal()
 
 
 @pytest.mark.parametrize("tokenizer", ["words", "icu"])
-@pytest.mark.parametrize("protect", ["all", "content", "slots:s"])
+@pytest.mark.parametrize("protect", ["all", "content", "slots:s", "mask"])
 @pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.long)])
 def test_what_can_come_out_is_equal_for_neighbours(
     world: Embedding, protect: str, tokenizer: str, examples: int
 ) -> None:
-    """Always the same pairs of texts; 60,000 of them in the long test."""
+    """Always the same pairs of texts; 80,000 of them in the long test."""
     check(world, protect, tokenizer, examples)
 
 
@@ -223,13 +252,38 @@ def as_it_stands(token: str) -> tuple[str, str]:
     return token, token.lower()
 
 
+def by_the_word_before(text: str, types: object) -> list[tuple[int, int, str]]:
+    """What stands before a span makes it more likely that it is one."""
+    return [span for span in find(text, types) if len(text[: span[0]].strip()) % 2]
+
+
+def with_letters(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
+    """Each word of a span is a mark."""
+    texts = [
+        text[:a] + " ".join(letter for _ in text[a:b].split()) + text[b:]
+        for text, ((a, b), *_) in zip(values.to_pylist(), spans, strict=True)
+    ]
+    return pa.array(texts)
+
+
+def words_first(run: TokenLookup) -> np.ndarray:
+    """What the vocabulary has is a word."""
+    return np.where(look_up(run.tokens, run.embedding) < 0, MARKS_OF(run), -1)
+
+
+MARKS_OF = TokenLookup.marks.func
+
 WRONG: list[tuple[str, list[Any], str, object]] = [
+    ("all", [identifiers], "find", by_the_word_before),
+    ("all", [identifiers], "all_visible", lambda text: True),
+    ("all", [TokenLookup], "marks", property(words_first)),
+    ("mask", [policies], "with_letter", with_letters),
     ("slots:s", [columns], "cut_marked", cut_as_it_stands),
     ("slots:s", [policies], "read_spans", by_the_hidden_words),
     ("slots:s", [policies], "read_spans", partial(by_the_hidden_words, whole=True)),
     # An invisible character ends a token.
-    ("slots:s", [tokens, joined, segmentation], "all_visible", lambda text: True),
-    ("all", [tokens, joined, segmentation], "all_visible", lambda text: True),
+    ("slots:s", [tokens, joined, segmentation, identifiers], "all_visible", lambda text: True),
+    ("all", [tokens, joined, segmentation, identifiers], "all_visible", lambda text: True),
     ("all", [lookup], "vocabulary_forms", as_it_stands),
     ("content", [policies.ContentWords], "protected", hidden_in_stop_words),
 ]

@@ -1,0 +1,235 @@
+"""Identifiers: what is marked, where it begins and ends, and what stands in its place."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dptext_spark import Laplace, Release, Sanitizer, TextPolicy
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.noise import NoiseKey
+from dptext_spark.text.identifiers import NUMBER, TYPES, find
+from dptext_spark.text.spans import with_letter
+from tests.helpers import worlds
+
+ALL = frozenset([*TYPES, NUMBER])
+EXACT = Laplace(epsilon=1e6)
+
+SPANS: list[tuple[str, str]] = [
+    ("mail john.smith+x@mail.example.co.uk.", "email:john.smith+x@mail.example.co.uk"),
+    ("m\u00fcller@ex\u00e4mple.de's", "email:m\u00fcller@ex\u00e4mple.de"),
+    ("\u90ae\u7bb1john@example.com\u3002", "email:john@example.com"),  # scripts without spaces
+    ("not@mail, a@b, @handle", ""),
+    ("(https://example.com/a(b)?c=d@e.com#f).", "url:https://example.com/a(b)?c=d@e.com#f"),
+    ("see www.foo.org, foo.org/x and Itv.com", "url:www.foo.org url:foo.org/x url:Itv.com"),
+    ("the end.So it is", ""),
+    ("IBAN DE89 3704 0044 0532 0130 00 AND MORE", "iban:DE89_3704_0044_0532_0130_00"),
+    ("gb29nwbk60161331926819", "iban:gb29nwbk60161331926819"),
+    ("DE88370400440532013000", ""),  # a wrong check digit: one word, which the vocabulary lacks
+    ("4111 1111 1111 1111, 4111111111111111", "card:4111_1111_1111_1111 card:4111111111111111"),
+    ("4111111111111112", "number:4111111111111112"),
+    ("10.0.0.1 fe80::1ff:fe23:4567:890a 12:30:45", "ip:10.0.0.1 ip:fe80::1ff:fe23:4567:890a"),
+    ("12/05/1984, 1984-05-12 3. M\u00e4rz 2021", "date:12/05/1984 date:1984-05-12 date:3._M\u00e4rz_2021"),
+    ("Dec 6, 2031 or 4th of july at 5", "date:Dec_6,_2031 date:4th_of_july"),
+    ("2020-07-11T02:00:52.78Z", "date:2020-07-11T02:00:52.78Z"),
+    ("+49 170 1234567; (030) 123-4567x12", "phone:+49_170_1234567 phone:(030)_123-4567x12"),
+    ("05.06.52.16.25 +41 (0)27 240 04 99", "phone:05.06.52.16.25 phone:+41_(0)27_240_04_99"),
+    ("\u7535\u8bdd013812345678", "phone:013812345678"),
+    ("in 2023 or 1,000.50 or 123-45-6789", "number:2023 number:1,000.50 phone:123-45-6789"),
+    ("12 monkeys, 9 to 5, 24/7, 1990s, covid19, x123", ""),
+    ("\uff11\uff12\uff13 \u0661\u0662\u0663", "number:\uff11\uff12\uff13 number:\u0661\u0662\u0663"),
+    # The longest first; what is left of another one is looked through once more.
+    ("4/18/1960 12:30,555", "date:4/18/1960_12:30 number:555"),
+    ("mail john@example.com/x", "email:john@example.com"),
+]
+
+
+@pytest.mark.parametrize(("text", "spans"), SPANS, ids=[text for text, _ in SPANS])
+def test_spans_and_their_types(text: str, spans: str) -> None:
+    """Rejects the word or full stop behind a span, a part of a word, and a number without its check digit."""
+    found = [f"{kind}:{text[start:end].replace(' ', '_')}" for start, end, kind in find(text, ALL)]
+    assert " ".join(found) == spans
+    # A span by itself is the same: nothing around it counts.
+    for start, end, kind in find(text, ALL):
+        assert find(text[start:end], ALL) == [(0, end - start, kind)]
+        assert find(f"zebra {text[start:end]} york", ALL) == [(6, 6 + end - start, kind)]
+
+
+@pytest.mark.parametrize(
+    "part", ["1 ", "1.1.", "a@", "a.", "AA11 AAAA ", "a1@a.", "http://", "1-", "(1) ", "1"]
+)
+def test_long_rows_take_no_longer_by_the_letter(part: str) -> None:
+    """Rejects a pattern that goes back to the start at each letter: 200,000 of them would take hours."""
+    find(part * (200_000 // len(part)), ALL)
+
+
+def sanitized(
+    bundle: Embedding, values: Any, slots: Any = None, column: str = "t", **options: Any
+) -> list[Any]:
+    release = worlds.sanitizer(bundle, EXACT, **options)
+    ids = range(len(values))
+    return list(release.sanitize(values, ids, column=column, slots=slots).values.to_pylist())
+
+
+TICKET = "w1 john.smith@example.com, +49 170 1234567 (2023) 1,000's w2"
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "released"),
+    [
+        ({}, TICKET, "w1 [EMAIL] [PHONE] [NUMBER] [NUMBER] [MASK] w2"),
+        ({"layout": "keep"}, TICKET, "w1 [EMAIL], [PHONE] ([NUMBER]) [NUMBER] [MASK] w2"),
+        ({"oov": "drop"}, TICKET, "w1 [EMAIL] [PHONE] [NUMBER] [NUMBER] w2"),
+        (
+            {"oov": "keep-unprotected", "protect": "content"},
+            TICKET,
+            "w1 [EMAIL] [PHONE] [NUMBER] [NUMBER] 's w2",
+        ),
+        ({"identifiers": "mask:phone", "numbers": "words", "oov": "drop"}, TICKET, "w1 [PHONE] w2"),
+        ({"identifiers": "off", "oov": "drop"}, TICKET, "w1 [NUMBER] [NUMBER] [NUMBER] [NUMBER] w2"),
+        ({}, "jo\u00adhn@exam\u200bple.com 56\u20607", "[EMAIL] [NUMBER]"),
+        ({"oov": "drop"}, "o'12345 w1-12345", "[NUMBER] w1 [NUMBER]"),
+    ],
+)
+def test_marks_stand_in_place(options: dict[str, str], text: str, released: str, small: Embedding) -> None:
+    """Rejects a mark that is treated as an unknown word, a stop word or a word, and signs of a span."""
+    assert sanitized(small, [text], **options) == [released]
+
+
+def test_elements_of_lists_are_marked_each_by_itself(small: Embedding) -> None:
+    """Rejects two elements that are one number together, and an element that passes for what is around."""
+    row = ["w1", "mail:john@example.com", "+49 170", "1234567", None, "", "12", "w1 2023"]
+    assert sanitized(small, [row]) == [
+        ["w1", "[EMAIL]", "[NUMBER]", "[NUMBER]", None, "", "[MASK]", "[NUMBER]"]
+    ]
+
+
+def test_slots_are_one_letter_outside_and_looked_through_by_themselves(small: Embedding) -> None:
+    """Rejects an inside that makes a number of what stands outside, and one that leaks by its marks."""
+    texts = ["w1 170 5 w2", "w1 170 1234567 w2"]
+    slots = [[{"start": 7, "end": len(text) - 3}] for text in texts]
+    options = {"protect": "slots:s", "oov": "drop"}
+    assert sanitized(small, texts, slots, **options) == ["w1 [NUMBER] w2", "w1 [NUMBER] [NUMBER] w2"]
+
+
+NAMES: list[tuple[Any, Any, Any]] = [
+    ("w1. John Smith called", [(4, 14)], "w1 [MASK] [MASK]"),
+    ("w1 John, w2", [(3, 7)], "w1 [MASK] w2"),
+    ("w1 Johnson w2", [(3, 7)], "w1 [MASK] w2"),  # the rest of the word, too
+    ("w1 Jo and Al w2", [(3, 5), (10, 12)], "w1 [MASK] [MASK] [MASK] w2"),
+    ("w1 w2", [], "w1 w2"),
+    ("w1 w2", None, "[MASK]"),
+    ("w1 w2", [(0, 99)], "[MASK]"),
+    (["w1", "Jo", "w2"], [(1, 3)], ["w1", "[MASK]", "[MASK]"]),
+    (["w1", None], None, ["[MASK]", "[MASK]"]),
+]
+
+
+@pytest.mark.parametrize(("value", "spans", "released"), NAMES)
+def test_spans_of_a_column_are_masked(value: Any, spans: Any, released: Any, small: Embedding) -> None:
+    """Rejects a mark for each word of a span, the rest of its word, and a row that passes without spans."""
+    given = [spans and [{"start": start, "end": end} for start, end in spans]]
+    given = pa.array(given, pa.list_(pa.struct({"start": pa.int32(), "end": pa.int32()})))
+    assert sanitized(small, [value], given, mask_spans="names") == [released]
+
+
+def test_a_column_of_spans_goes_with_no_slots_and_must_be_given(small: Embedding) -> None:
+    with pytest.raises(ConfigError, match="--mask-spans and --protect slots:COLUMN do not go together"):
+        TextPolicy(mask_spans="names", protect="slots:s")
+    with pytest.raises(InputError, match=r"needs the spans of each row.*Give the values of column names"):
+        sanitized(small, ["w1"], mask_spans="names")
+    kept = with_letter(pa.array(["ab c", "", None]), [[(0, 2)], None, None], "X").to_pylist()
+    assert kept == ["X c", "", None]
+
+
+SETTINGS: list[dict[str, str]] = [
+    {"identifiers": "off", "numbers": "words"},
+    {"identifiers": "off"},
+    {},
+    {"numbers": "words"},
+    {"identifiers": "mask:email"},
+    {"identifiers": "surrogate:a"},
+    {"identifiers": "surrogate:b"},
+    {"mask_spans": "s"},
+    {"tokenizer": "icu"},
+]
+
+
+@pytest.mark.parametrize("value", ["w1 w2 w3 w4", ["w1", "w2", "w3", "w4"]], ids=["text", "tokens"])
+def test_no_two_settings_share_a_draw(value: Any, small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text, key, id and column. Rejects a setting that is not in the row's key: noise would cancel."""
+    spans = pa.array([[]], pa.list_(pa.struct({"start": pa.int32(), "end": pa.int32()})))
+
+    def draws(**options: str) -> bytes:
+        release = worlds.sanitizer(small, Laplace(epsilon=1.0), **options)
+        slots = spans if "mask_spans" in options else None
+        ((_, key),) = release.contexts([value], [1], column="t", slots=slots)
+        return key
+
+    settings = [each for each in SETTINGS if "tokenizer" not in each or isinstance(value, str)]
+    keys = [draws(**each) for each in settings]
+    monkeypatch.setattr("dptext_spark.text.policies.VERSION", "another")  # of the patterns
+    keys.append(draws())
+    assert len({*keys}) == len(keys) == len(settings) + 1
+
+
+# Surrogates
+
+
+def surrogates(bundle: Embedding, text: str, *, key: NoiseKey = worlds.KEY, **options: Any) -> list[str]:
+    made = sanitized(bundle, [text], key=key, **{"identifiers": "surrogate:a", **options})
+    return str(made[0]).split()
+
+
+def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small: Embedding) -> None:
+    """Rejects one that follows from the name of the release, a column, or how the identifier is written."""
+    first = surrogates(small, "John@Example.com +49 170 1234567 DE89370400440532013000 2023")
+    again = surrogates(
+        small, "john@example.com w1 0049 170 123-4567 DE89 3704 0044 0532 0130 00 2023", name="b", column="u"
+    )
+    assert first[:3] == [again[0], *again[2:4]] and first[3] == again[4] == "[NUMBER]"
+    assert [part.partition("-")[0] for part in first] == ["[EMAIL", "[PHONE", "[IBAN", "[NUMBER]"]
+    text = "john@example.com jahn@example.com"
+    others = [
+        surrogates(small, text),
+        surrogates(small, text, identifiers="surrogate:b"),
+        surrogates(small, text, key=NoiseKey(bytes(32))),
+    ]
+    assert first[0] == others[0][0] and len({part for each in others for part in each}) == 6
+
+
+def test_surrogates_need_a_key_that_is_kept(small: Embedding) -> None:
+    policy = TextPolicy(identifiers="surrogate:a:phone,email")
+    release = Release.open(embedding=small, mechanism=EXACT, policy=policy)
+    with pytest.raises(ConfigError, match=r"surrogate:a:email,phone needs a key.*Give --key-file"):
+        Sanitizer.open(release)
+    made = Sanitizer.open(release, worlds.KEY)
+    assert pickle.loads(pickle.dumps(made)).surrogates == made.surrogates and "NoiseKey" not in repr(made)
+    assert worlds.KEY.secret not in pickle.dumps(made)
+    said = " ".join(policy.describe())
+    assert "PSEUDONYMS, OUTSIDE OF THE BOUND" in said and "(email, phone)" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"identifiers": "mask:emial"}, "Types of --identifiers are unknown.*Perhaps you meant email"),
+        ({"identifiers": "surrogate"}, "Allowed: mask, surrogate:LABEL, off"),
+        ({"identifiers": "off:email"}, "is unknown"),
+        ({"numbers": "off"}, r"Allowed: mask, words\. Got: 'off'"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TextPolicy(**options)
+
+
+def test_types_have_one_order_and_no_two_are_one() -> None:
+    """Equal settings share their noise, however they are written."""
+    one, other = (TextPolicy(identifiers=f"mask:{each}") for each in ("phone,email", "email,phone"))
+    assert one == other and one.marks_identity == other.marks_identity
+    assert TextPolicy(identifiers=f"mask:{','.join(TYPES)}") == TextPolicy()

@@ -19,6 +19,7 @@ from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
+from dptext_spark.search.coarse import CoarseWords
 from dptext_spark.search.nearest import NearestWords, Search
 
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
@@ -168,6 +169,7 @@ class EuclideanWords(_ExactNearest):
 
     vectors: Floats32  # (V, n), C order; used in place, never copied
     half_norms: Floats32  # (V,), half the squared Euclidean norm of each row
+    coarse: CoarseWords | None = None  # looked at first, where there is one
 
     def slack(self, queries: Floats32) -> Floats32:
         """Bound how far two scores of one point can stray from their exact difference.
@@ -195,6 +197,8 @@ class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
+        if self.coarse is not None and (found := self.coarse.candidates(points, k)) is not None:
+            return found
         queries = points.astype(np.float32)
         slack = self.slack(queries)
         scan = Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)

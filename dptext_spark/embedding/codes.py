@@ -7,21 +7,32 @@ docs/mathematics.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Self
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Self, TypeAlias
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
+from dptext_spark.embedding.bundle import PARTS, Embedding, Part
+from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.sealing import file_sha256
 
 TILE: Final = 512
 """Words of a tile: with as many points its scores, 1 MiB, stay in the cache."""
 
 DIGIT: Final = 32
 """Base of the two digits of half a squared length."""
+
+# Bytes of codes that a process may have for itself, where they cannot lie with the bundle.
+_PRIVATE: Final = 1 << 25
+_ARRAYS: Final = ("codes", "words", "starts", "tiles")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +45,7 @@ class CodedWords:
         starts: int64 (T + 1,), where each tile starts.
         tiles: float64 (4, T), of each tile: its scale, its longest rest and word, and its highest digit.
         unit: What half squared lengths are counted in, over the tile's scale.
+        zero: The code of 0, in the middle of the others.
     """
 
     codes: NDArray[np.uint8]
@@ -41,47 +53,92 @@ class CodedWords:
     starts: Ints
     tiles: Floats
     unit: float
-    bits: int
-
-    @property
-    def zero(self) -> int:
-        """The code of 0, in the middle of the others."""
-        return 1 << (self.bits - 1)
+    zero: int
 
     @classmethod
-    def of(cls, vectors: Floats32, bits: int) -> Self:
+    def of(cls, vectors: Floats32, bits: int, file: Path | None = None) -> Self:
         """Code words (V, n), in tiles of those whose largest coordinates are alike."""
         peaks = [np.abs(vectors[start : start + TILE]).max(axis=1) for start in range(0, len(vectors), TILE)]
         order = np.argsort(np.concatenate(peaks), kind="stable")
-        return cls.in_tiles(vectors, order, [*range(0, len(order), TILE), len(order)], bits)
+        return cls.in_tiles(vectors, order, order, [*range(0, len(order), TILE), len(order)], bits, file)
 
     @classmethod
-    def in_tiles(cls, vectors: Floats32, order: Ints, starts: Sequence[int], bits: int) -> Self:
-        """Code words (V, n) in an order and in tiles that are given."""
-        n, zero, most = vectors.shape[1], 1 << (bits - 1), (1 << bits) - 1
-        columns = -(-(n + n // 64 + 4) // 4) * 4
-        codes = np.empty((len(order), columns), dtype=np.uint8)
-        tiles, halves = np.zeros((4, len(starts) - 1)), np.empty(len(order))
+    def in_tiles(
+        cls,
+        vectors: Floats32,
+        lines: Ints,
+        words: Ints,
+        starts: Sequence[int],
+        bits: int,
+        file: Path | None = None,
+    ) -> Self:
+        """Code lines of a matrix (V, n), which have these words, in given tiles; in a file, or in memory."""
+        n, zero = vectors.shape[1], 1 << (bits - 1)
+        shape = len(lines), columns(n)
+        codes = (
+            np.empty(shape, dtype=np.uint8)
+            if file is None
+            else np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
+        )
+        tiles, halves = np.zeros((4, len(starts) - 1)), np.empty(len(lines))
         blocks = [slice(*ends) for ends in pairwise(starts)]
         for tile, block in enumerate(blocks):
-            vectors64 = vectors[order[block]].astype(np.float64)
-            scale = float(np.abs(vectors64).max(initial=0.0)) / (zero - 1) or 1.0
-            whole = np.rint(vectors64 / scale)
+            exact = vectors[lines[block]].astype(np.float64)
+            scale = float(np.abs(exact).max(initial=0.0)) / (zero - 1) or 1.0
+            whole = np.rint(exact / scale)
             codes[block, :n] = whole + zero
-            squares = np.square(vectors64).sum(axis=1)
+            squares = np.square(exact).sum(axis=1)
             halves[block] = squares / (2.0 * scale)
-            rests = np.square(vectors64 - scale * whole).sum(axis=1)
+            rests = np.square(exact - scale * whole).sum(axis=1)
             tiles[:3, tile] = scale, np.sqrt(rests.max(initial=0.0)), np.sqrt(squares.max(initial=0.0))
-        largest = most * DIGIT + DIGIT - 1
-        unit = float(halves.max()) / largest or 1.0
-        high, low = np.divmod(np.minimum(np.rint(halves / unit), largest), DIGIT)
-        codes[:, n], codes[:, n + 1 :] = low, high[:, None]
-        tiles[3] = [high[block].max(initial=0.0) for block in blocks]
-        return cls(
-            codes=codes,
-            words=order.astype(np.int32),
-            starts=np.asarray(starts, dtype=np.int64),
-            tiles=tiles,
-            unit=unit,
-            bits=bits,
-        )
+        most = (2 * zero - 1) * DIGIT + DIGIT - 1
+        unit = float(halves.max()) / most or 1.0
+        high, low = np.divmod(np.minimum(np.rint(halves / unit), most), DIGIT)
+        for tile, block in enumerate(blocks):
+            codes[block, n], codes[block, n + 1 :] = low[block], high[block, None]
+            tiles[3, tile] = high[block].max(initial=0.0)
+        ids, first = words.astype(np.int32), np.asarray(starts, dtype=np.int64)
+        return cls(codes=codes, words=ids, starts=first, tiles=tiles, unit=unit, zero=zero)
+
+
+Coding: TypeAlias = Callable[[Path | None], CodedWords]
+"""Makes the codes, in a file or in memory."""
+
+
+def columns(dimension: int) -> int:
+    """Count the columns of codes: coordinates, digits, and what makes a multiple of 4 of them."""
+    return -(-(dimension + dimension // 64 + 4) // 4) * 4
+
+
+def kept_codes(embedding: Embedding, name: str, coding: Coding) -> CodedWords | None:
+    """Map the codes that lie with a bundle; where there are none make them, once on a machine.
+
+    Where the folder cannot be written to, a process has its own; None if they are large.
+    """
+    part, folder = embedding.part(name), embedding.path / PARTS
+    if part is None:
+        with suppress(OSError, BundleError):
+            folder.mkdir(exist_ok=True)
+            with FileLock(folder / "codes.lock"):
+                part = embedding.part(name) or _made(embedding, name, coding)
+    if part is None:
+        rows, dimension = embedding.vectors.shape
+        return coding(None) if rows * columns(dimension) <= _PRIVATE else None
+    arrays = {
+        entry: np.load(part.path(embedding.path, f"{entry}.npy"), mmap_mode="r").view(np.ndarray)
+        for entry in _ARRAYS
+    }
+    return CodedWords(**arrays, **part.values)
+
+
+def _made(embedding: Embedding, name: str, coding: Coding) -> Part | None:
+    with TemporaryDirectory(dir=embedding.path / PARTS, prefix=".codes-") as folder:
+        files = {f"{entry}.npy": Path(folder, f"{entry}.npy") for entry in _ARRAYS}
+        coded = coding(files["codes.npy"])
+        for entry in _ARRAYS[1:]:
+            np.save(files[f"{entry}.npy"], getattr(coded, entry))
+        values = {"unit": coded.unit, "zero": coded.zero}
+        del coded  # writes what is mapped
+        hashes = {file: file_sha256(path) for file, path in files.items()}
+        embedding.keep(Part(name, embedding.fingerprint, values, hashes), files)
+    return embedding.part(name)

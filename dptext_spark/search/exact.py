@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.codes import CodedWords
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
-from dptext_spark.search.coarse import CoarseWords
+from dptext_spark.search.coarse import CoarseWords, coarse_words
 from dptext_spark.search.nearest import NearestWords, Search
 
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
@@ -284,12 +286,17 @@ class ExactSearch(Search):
     def of_words(self, embedding: Embedding) -> NearestWords:
         match embedding.space:
             case EuclideanSpace(vectors=vectors, half_norms=half_norms):
-                return self.of_images(vectors, half_norms)
+                released = slice(self.release_words)
+                own = np.asarray(vectors[released])
+                name = f"codes-{len(own)}"
+                coarse = coarse_words(own, partial(CodedWords.of, own), embedding=embedding, name=name)
+                return EuclideanNearest(vectors=own, half_norms=half_norms[released], coarse=coarse)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
                 return HyperbolicNearest(vectors=points[released], space=space[released], time=time[released])
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
-        released = slice(self.release_words)
-        return EuclideanNearest(vectors=vectors[released], half_norms=half_norms[released])
+        own = vectors[: self.release_words]
+        coarse = coarse_words(own, partial(CodedWords.of, own))
+        return EuclideanNearest(vectors=own, half_norms=half_norms[: self.release_words], coarse=coarse)

@@ -1,8 +1,8 @@
 """Words as 8-bit codes, which a coarse search multiplies several times as fast as single precision.
 
-A word y = s c + r has codes c, a scale s that its tile shares, and a rest r. Behind its codes stands half
-its squared length in two digits, so that one product of integers gives a score. See "Coarse scores" in
-docs/mathematics.md.
+A word y = s c + r, along other axes, has codes c, a scale s that its tile shares, and a rest r. Behind its
+codes stands half its squared length in two digits, so that one product of integers gives a score. See
+"Coarse scores" in docs/mathematics.md.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from filelock import FileLock
@@ -58,7 +59,10 @@ class CodedWords:
     @classmethod
     def of(cls, vectors: Floats32, bits: int, file: Path | None = None) -> Self:
         """Code words (V, n), in tiles of those whose largest coordinates are alike."""
-        peaks = [np.abs(vectors[start : start + TILE]).max(axis=1) for start in range(0, len(vectors), TILE)]
+        peaks = [
+            np.abs(turned(vectors[start : start + TILE])).max(axis=1)
+            for start in range(0, len(vectors), TILE)
+        ]
         order = np.argsort(np.concatenate(peaks), kind="stable")
         return cls.in_tiles(vectors, order, order, [*range(0, len(order), TILE), len(order)], bits, file)
 
@@ -83,7 +87,7 @@ class CodedWords:
         tiles, halves = np.zeros((4, len(starts) - 1)), np.empty(len(lines))
         blocks = [slice(*ends) for ends in pairwise(starts)]
         for tile, block in enumerate(blocks):
-            exact = vectors[lines[block]].astype(np.float64)
+            exact = turned(vectors[lines[block]])
             scale = float(np.abs(exact).max(initial=0.0)) / (zero - 1) or 1.0
             whole = np.rint(exact / scale)
             codes[block, :n] = whole + zero
@@ -99,6 +103,20 @@ class CodedWords:
             tiles[3, tile] = high[block].max(initial=0.0)
         ids, first = words.astype(np.int32), np.asarray(starts, dtype=np.int64)
         return cls(codes=codes, words=ids, starts=first, tiles=tiles, unit=unit, zero=zero)
+
+
+@cache
+def _axes(dimension: int) -> Floats:
+    """Give the type-IV cosine transform, an orthogonal matrix (n, n): it spreads each coordinate over all."""
+    halves = np.arange(dimension) + 0.5
+    axes: Floats = np.sqrt(2.0 / dimension) * np.cos(np.pi / dimension * np.outer(halves, halves))
+    return axes
+
+
+def turned(vectors: NDArray[Any]) -> Floats:
+    """Turn vectors (t, n) to axes along which no coordinate is much larger than all others."""
+    coordinates: Floats = vectors.astype(np.float64) @ _axes(vectors.shape[1])
+    return coordinates
 
 
 Coding: TypeAlias = Callable[[Path | None], CodedWords]

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.codes import DIGIT, TILE, CodedWords, columns, kept_codes
+from dptext_spark.embedding.codes import DIGIT, TILE, CodedWords, columns, kept_codes, turned
+from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.geometry import Floats, Floats32, Ints
 
 Integers: TypeAlias = NDArray[np.int32]
@@ -136,6 +137,14 @@ def _tried(words: NDArray[np.uint8], points: NDArray[np.int8], turn: bool) -> In
     return scores
 
 
+def products_of(embedding: Embedding) -> str | None:
+    """Say what a search among a bundle's words multiplies with on this machine; None where all is small."""
+    if not isinstance(embedding.space, EuclideanSpace) or embedding.vectors.size < _FEW:
+        return None
+    bits = trusted_bits(columns(embedding.dimension))
+    return f"codes of {bits} bits" if bits else "single precision"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoarseWords:
     """Words that are looked at by their codes first."""
@@ -191,8 +200,9 @@ class CoarsePoints:
         self.points, self._words, self._k = points, words, k
         coded, n = words.coded, points.shape[1]
         spread = coded.codes.shape[1] - n - 1  # columns that share the high digit's factor
-        self._scales = np.maximum(np.abs(points).max(axis=1) / 127, DIGIT * coded.unit / (127 * spread))
-        whole = np.rint(points / self._scales[:, None])
+        coordinates = turned(points)
+        self._scales = np.maximum(np.abs(coordinates).max(axis=1) / 127, DIGIT * coded.unit / (127 * spread))
+        whole = np.rint(coordinates / self._scales[:, None])
         ratios = coded.unit / self._scales
         low, high = np.minimum(np.rint(ratios), 127), np.rint(DIGIT * ratios)
         self.codes = np.empty((len(points), n + 1 + spread), dtype=np.int8)
@@ -202,7 +212,7 @@ class CoarsePoints:
         self._shifts = coded.zero * whole.sum(axis=1)
         near = self._scales[:, None] * whole
         lengths, nears, rests = (
-            np.sqrt(np.square(part).sum(axis=1)) / self._scales for part in (points, near, points - near)
+            np.sqrt(np.square(part).sum(axis=1)) / self._scales for part in (points, near, coordinates - near)
         )
         digits = (DIGIT - 1) * np.abs(ratios - low) + 0.5 * ratios + 1.0
         rests, highs = rests + _STRAY * lengths, np.abs(DIGIT * ratios - high)

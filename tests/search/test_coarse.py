@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.embedding.bundle import PARTS, Embedding
-from dptext_spark.embedding.codes import CodedWords, kept_codes
+from dptext_spark.embedding.codes import CodedWords, kept_codes, turned
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.search import coarse
 from dptext_spark.search.coarse import CoarseWords, Kernel, trusted_bits
@@ -133,6 +133,14 @@ def test_points_too_far_and_words_too_many_go_to_single_precision(monkeypatch: p
 # The bound
 
 
+def test_words_are_turned_without_a_change_of_length() -> None:
+    """Rejects axes that are not orthogonal; turned twice, vectors are themselves."""
+    for n in SIZES:
+        vectors = np.random.default_rng(n).standard_normal((5, n))
+        np.testing.assert_allclose(turned(turned(vectors)), vectors, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(np.linalg.norm(turned(vectors), axis=1), np.linalg.norm(vectors, axis=1))
+
+
 def opposed(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
     """A point whose codes are exact, and words whose rests are as long as they can be and along it.
 
@@ -144,7 +152,7 @@ def opposed(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
     more = np.where(np.arange(n) < 0.96 * n, signs, 0.0)
     words = np.stack([codes + 0.49 * signs, codes + more - 0.49 * signs, np.zeros(n), np.zeros(n)])
     words[2:, :3] = -127.0 * signs[:3]  # the scale is 1
-    return words.astype(np.float32), 1e5 * signs[None, :]
+    return turned(words).astype(np.float32), turned(1e5 * signs[None, :])
 
 
 def opposed_points(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +162,7 @@ def opposed_points(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
     codes[-2:] = 127.0
     signs[-2:] = 0.0
     words = np.stack([127 * signs, -127 * signs])
-    return words.astype(np.float32), 1e5 * (codes + 0.49 * signs)[None, :]
+    return turned(words).astype(np.float32), turned(1e5 * (codes + 0.49 * signs)[None, :])
 
 
 def integers(n: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +170,7 @@ def integers(n: int = 3) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(2)
     words, points = (rng.integers(-127, 128, (count, n)).astype(np.float32) for count in (3000, 500))
     words[::50, 0] = points[:, 0] = 127.0
-    return words, points.astype(np.float64)
+    return turned(words).astype(np.float32), turned(points)
 
 
 def strays(*factors: float) -> Callable[[pytest.MonkeyPatch], None]:

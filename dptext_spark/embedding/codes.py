@@ -7,14 +7,13 @@ codes stands half its squared length in two digits, so that one product of integ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import numpy as np
 from filelock import FileLock
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import PARTS, Embedding, Part
 from dptext_spark.errors import BundleError
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Floats32
 from dptext_spark.sealing import file_sha256
 
 TILE: Final = 512
@@ -33,7 +32,7 @@ DIGIT: Final = 32
 
 # Bytes of codes that a process may have for itself, where they cannot lie with the bundle.
 _PRIVATE: Final = 1 << 25
-_ARRAYS: Final = ("codes", "words", "starts", "tiles")
+_ARRAYS: Final = ("codes", "words", "tiles")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,7 +42,6 @@ class CodedWords:
     Attributes:
         codes: uint8 (V, K): n codes, the low digit, and the high digit in all columns that are left.
         words: int32 (V,), the word's id of each line.
-        starts: int64 (T + 1,), where each tile starts.
         tiles: float64 (4, T), of each tile: its scale, its longest rest and word, and its highest digit.
         unit: What half squared lengths are counted in, over the tile's scale.
         zero: The code of 0, in the middle of the others.
@@ -51,58 +49,38 @@ class CodedWords:
 
     codes: NDArray[np.uint8]
     words: NDArray[np.int32]
-    starts: Ints
     tiles: Floats
     unit: float
     zero: int
 
     @classmethod
     def of(cls, vectors: Floats32, bits: int, file: Path | None = None) -> Self:
-        """Code words (V, n), in tiles of those whose largest coordinates are alike."""
-        peaks = [
-            np.abs(turned(vectors[start : start + TILE])).max(axis=1)
-            for start in range(0, len(vectors), TILE)
-        ]
-        order = np.argsort(np.concatenate(peaks), kind="stable")
-        return cls.in_tiles(vectors, order, order, [*range(0, len(order), TILE), len(order)], bits, file)
-
-    @classmethod
-    def in_tiles(
-        cls,
-        vectors: Floats32,
-        lines: Ints,
-        words: Ints,
-        starts: Sequence[int],
-        bits: int,
-        file: Path | None = None,
-    ) -> Self:
-        """Code lines of a matrix (V, n), which have these words, in given tiles; in a file, or in memory."""
+        """Code words (V, n), in tiles of like largest coordinates; in a file, or in memory."""
         n, zero = vectors.shape[1], 1 << (bits - 1)
-        shape = len(lines), columns(n)
+        shape, starts = (len(vectors), columns(n)), range(0, len(vectors), TILE)
+        peaks = [np.abs(turned(vectors[start : start + TILE])).max(axis=1) for start in starts]
+        order = np.argsort(np.concatenate(peaks), kind="stable").astype(np.int32)
         codes = (
             np.empty(shape, dtype=np.uint8)
             if file is None
             else np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
         )
-        tiles, halves = np.zeros((4, len(starts) - 1)), np.empty(len(lines))
-        blocks = [slice(*ends) for ends in pairwise(starts)]
+        tiles, halves = np.zeros((4, len(starts))), np.empty(len(vectors))
+        blocks = [slice(start, start + TILE) for start in starts]
         for tile, block in enumerate(blocks):
-            exact = turned(vectors[lines[block]])
-            scale = float(np.abs(exact).max(initial=0.0)) / (zero - 1) or 1.0
+            exact = turned(vectors[order[block]])
+            scale = float(np.abs(exact).max()) / (zero - 1) or 1.0
             whole = np.rint(exact / scale)
             codes[block, :n] = whole + zero
-            squares = np.square(exact).sum(axis=1)
+            squares, rests = np.square(exact).sum(axis=1), np.square(exact - scale * whole).sum(axis=1)
             halves[block] = squares / (2.0 * scale)
-            rests = np.square(exact - scale * whole).sum(axis=1)
-            tiles[:3, tile] = scale, np.sqrt(rests.max(initial=0.0)), np.sqrt(squares.max(initial=0.0))
+            tiles[:3, tile] = scale, np.sqrt(rests.max()), np.sqrt(squares.max())
         most = (2 * zero - 1) * DIGIT + DIGIT - 1
         unit = float(halves.max()) / most or 1.0
         high, low = np.divmod(np.minimum(np.rint(halves / unit), most), DIGIT)
-        for tile, block in enumerate(blocks):
-            codes[block, n], codes[block, n + 1 :] = low[block], high[block, None]
-            tiles[3, tile] = high[block].max(initial=0.0)
-        ids, first = words.astype(np.int32), np.asarray(starts, dtype=np.int64)
-        return cls(codes=codes, words=ids, starts=first, tiles=tiles, unit=unit, zero=zero)
+        codes[:, n], codes[:, n + 1 :] = low, high[:, None]
+        tiles[3] = [high[block].max() for block in blocks]
+        return cls(codes=codes, words=order, tiles=tiles, unit=unit, zero=zero)
 
 
 @cache
@@ -119,16 +97,12 @@ def turned(vectors: NDArray[Any]) -> Floats:
     return coordinates
 
 
-Coding: TypeAlias = Callable[[Path | None], CodedWords]
-"""Makes the codes, in a file or in memory."""
-
-
 def columns(dimension: int) -> int:
     """Count the columns of codes: coordinates, digits, and what makes a multiple of 4 of them."""
     return -(-(dimension + dimension // 64 + 4) // 4) * 4
 
 
-def kept_codes(embedding: Embedding, name: str, coding: Coding) -> CodedWords | None:
+def kept_codes(embedding: Embedding, name: str, coding: Callable[..., CodedWords]) -> CodedWords | None:
     """Map the codes that lie with a bundle; where there are none make them, once on a machine.
 
     Where the folder cannot be written to, a process has its own; None if they are large.
@@ -141,7 +115,7 @@ def kept_codes(embedding: Embedding, name: str, coding: Coding) -> CodedWords | 
                 part = embedding.part(name) or _made(embedding, name, coding)
     if part is None:
         rows, dimension = embedding.vectors.shape
-        return coding(None) if rows * columns(dimension) <= _PRIVATE else None
+        return coding() if rows * columns(dimension) <= _PRIVATE else None
     arrays = {
         entry: np.load(part.path(embedding.path, f"{entry}.npy"), mmap_mode="r").view(np.ndarray)
         for entry in _ARRAYS
@@ -149,10 +123,10 @@ def kept_codes(embedding: Embedding, name: str, coding: Coding) -> CodedWords | 
     return CodedWords(**arrays, **part.values)
 
 
-def _made(embedding: Embedding, name: str, coding: Coding) -> Part | None:
+def _made(embedding: Embedding, name: str, coding: Callable[..., CodedWords]) -> Part | None:
     with TemporaryDirectory(dir=embedding.path / PARTS, prefix=".codes-") as folder:
         files = {f"{entry}.npy": Path(folder, f"{entry}.npy") for entry in _ARRAYS}
-        coded = coding(files["codes.npy"])
+        coded = coding(file=files["codes.npy"])
         for entry in _ARRAYS[1:]:
             np.save(files[f"{entry}.npy"], getattr(coded, entry))
         values = {"unit": coded.unit, "zero": coded.zero}

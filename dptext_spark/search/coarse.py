@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +30,7 @@ POINTS: Final = 512
 MOST: Final = 200
 """Words in question for a point, on average: where there are more, single precision is as fast."""
 
-_WAITING: Final = 1 << 15
-GROUP: Final = 16
-"""Words of which only the best score is looked at first; scores have lines for whole groups."""
-
+_GROUP: Final = 16  # words of which only the best score is looked at first
 _LEAST: Final = np.iinfo(np.int32).min
 # A relative error far above all roundings in double precision and far below that of codes.
 _STRAY: Final = 2.0**-36
@@ -52,18 +48,18 @@ def _library() -> Any:
 
 
 @cache
-def _session(turn: bool) -> Any:
-    """Open a kernel of onnxruntime: uint8 (w, K) times int8 (K, t), or (t, K) where points ``turn``."""
+def _session() -> Any:
+    """Open a kernel in this process, in one thread."""
     onnxruntime = _library()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(_model(turn), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(_model(), options, providers=["CPUExecutionProvider"])
 
 
-def _model(turn: bool) -> bytes:
-    """Write the model, a message of Protocol Buffers: fields of onnx.proto3 by number, all of them short."""
+def _model() -> bytes:
+    """Write the model, one operator, as Protocol Buffers: fields of onnx.proto3 by number, all short."""
 
     def message(*entries: tuple[int, int | bytes]) -> bytes:
         return b"".join(
@@ -76,13 +72,9 @@ def _model(turn: bool) -> bytes:
     def tensor(name: bytes, kind: int) -> bytes:
         return message((1, name), (2, message((1, message((1, kind))))))
 
-    turned = message((1, b"points"), (2, b"turned"), (4, b"Transpose"))
-    product = message(
-        (1, b"words"), (1, b"turned" if turn else b"points"), (2, b"scores"), (4, b"MatMulInteger")
-    )
-    nodes = [(1, turned)] * turn + [(1, product)]
+    node = message((1, b"words"), (1, b"points"), (2, b"scores"), (4, b"MatMulInteger"))
     tensors = (11, tensor(b"words", 2)), (11, tensor(b"points", 3)), (12, tensor(b"scores", 6))
-    return message((1, 8), (7, message(*nodes, (2, b"g"), *tensors)), (8, message((2, 13))))
+    return message((1, 8), (7, message((1, node), (2, b"g"), *tensors)), (8, message((2, 13))))
 
 
 class Kernel:
@@ -92,9 +84,9 @@ class Kernel:
         """Get words (w, K) ready, where they lie."""
         return _library().OrtValue.ortvalue_from_numpy(words)
 
-    def products(self, points: NDArray[np.int8], scores: Integers, turn: bool) -> Product:
-        """Multiply words with points int8 (K, t), or (t, K) where they ``turn``, into the first scores."""
-        session = _session(turn)
+    def products(self, points: NDArray[np.int8], scores: Integers) -> Product:
+        """Multiply words with points int8 (K, t), into the first lines of scores."""
+        session = _session()
         binding, bound = session.io_binding(), 0
         binding.bind_cpu_input("points", points)
 
@@ -122,18 +114,15 @@ def trusted_bits(width: int) -> int:
     for bits in (8, 7):
         words = ((1 << bits) - 1 - rows % 3).astype(np.uint8)
         expected = (words.astype(np.float64) @ points.T.astype(np.float64)).astype(np.int64)
-        shapes = [(w, t, turn) for w in _SIZES for t in _SIZES for turn in (False, True)]
-        if all(
-            np.array_equal(_tried(words[:w], points[:t], turn), expected[:w, :t]) for w, t, turn in shapes
-        ):
+        shapes = [(w, t) for w in _SIZES for t in _SIZES]
+        if all(np.array_equal(_tried(words[:w], points[:t]), expected[:w, :t]) for w, t in shapes):
             return bits
     return 0
 
 
-def _tried(words: NDArray[np.uint8], points: NDArray[np.int8], turn: bool) -> Integers:
+def _tried(words: NDArray[np.uint8], points: NDArray[np.int8]) -> Integers:
     scores = np.empty((len(words), len(points)), dtype=np.int32)
-    product = KERNEL.products(points if turn else np.ascontiguousarray(points.T), scores, turn)
-    product(KERNEL.prepared(words), len(words))
+    KERNEL.products(np.ascontiguousarray(points.T), scores)(KERNEL.prepared(words), len(words))
     return scores
 
 
@@ -146,16 +135,54 @@ def products_of(embedding: Embedding) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class CoarsePoints:
+    """A block of points, coded for words; see "Coarse scores" in docs/mathematics.md.
+
+    Attributes:
+        codes: int8 (K, t), what words' codes are multiplied with.
+        scales: float64 (t,), of codes: t.
+        shifts: float64 (t,), what products have too much because a word's code of 0 is not 0.
+        strays: float64 (5, t), how far scores stray, with factors of a tile, in units of both scales.
+    """
+
+    codes: NDArray[np.int8]
+    scales: Floats
+    shifts: Floats
+    strays: Floats
+
+    @classmethod
+    def of(cls, points: Floats, words: CodedWords) -> Self:
+        """Code points (t, n)."""
+        coordinates, n = turned(points), points.shape[1]
+        spread = words.codes.shape[1] - n - 1  # columns that share the high digit's factor
+        scales = np.maximum(np.abs(coordinates).max(axis=1) / 127, DIGIT * words.unit / (127 * spread))
+        whole = np.rint(coordinates / scales[:, None])
+        ratios = words.unit / scales
+        low, high = np.minimum(np.rint(ratios), 127), np.rint(DIGIT * ratios)
+        codes = np.empty((n + 1 + spread, len(points)), dtype=np.int8)
+        codes[:n], codes[n] = whole.T, -low
+        share, more = np.divmod(high, spread)
+        codes[n + 1 :] = -share - (np.arange(spread)[:, None] < more)
+        near = scales[:, None] * whole
+        lengths, nears, rests = (
+            np.sqrt(np.square(part).sum(axis=1)) / scales for part in (points, near, coordinates - near)
+        )
+        highs, lows = np.abs(DIGIT * ratios - high), (DIGIT - 1) * np.abs(ratios - low)
+        strays = [nears, rests + _STRAY * lengths, _STRAY / scales, highs, lows + 0.5 * ratios + 1.0]
+        shifts: Floats = words.zero * whole.sum(axis=1)
+        return cls(codes=codes, scales=scales, shifts=shifts, strays=(1.0 + _STRAY) * np.stack(strays))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CoarseWords:
     """Words that are looked at by their codes first."""
 
     coded: CodedWords
     vectors: Floats32  # (V, n), by word id
-    stops: Ints  # (T,), where each tile ends, of the words that may be output
 
     @cached_property
     def bounds(self) -> Floats:
-        """Factors (T, 5) of :attr:`CoarsePoints.strays`: of a tile's scale, how far its scores stray."""
+        """Factors (T, 5) of :attr:`CoarsePoints.strays`."""
         scales, rests, longest, high = self.coded.tiles
         factors = np.stack([rests, longest, np.square(longest), high * scales, scales], axis=1)
         factors /= scales[:, None]
@@ -164,134 +191,78 @@ class CoarseWords:
     @cached_property
     def tiles(self) -> list[Any]:
         """The tiles as :data:`KERNEL` wants them."""
-        ends = zip(self.coded.starts.tolist(), self.stops.tolist(), strict=False)
-        return [KERNEL.prepared(self.coded.codes[start:stop]) for start, stop in ends]
-
-    def block(self, points: Floats, k: int) -> CoarsePoints | None:
-        """Get ready to find the k nearest words of points; None where some are so far that sums overflow."""
-        return CoarsePoints(self, points, k) if np.abs(points).max(initial=0.0) < _FAR else None
+        codes = self.coded.codes
+        return [KERNEL.prepared(codes[start : start + TILE]) for start in range(0, len(codes), TILE)]
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints] | None:
-        """Find all words that may be among the k nearest: rows of points and of words; None for too many."""
+        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each.
+
+        None where there are too many of them, or points so far that sums overflow.
+        """
+        if not np.abs(points).max(initial=0.0) < _FAR:
+            return None
         rows, words = [], []
         for start in range(0, len(points), POINTS):
-            if (block := self.block(points[start : start + POINTS], k)) is None:
-                return None
-            scores = np.empty((TILE, len(block.points)), dtype=np.int32)
-            product = KERNEL.products(np.ascontiguousarray(block.codes.T), scores, turn=False)
-            for tile in range(len(self.stops)):
-                block.add(tile, slice(None), product, scores)
-            if (found := block.pairs()) is None:
+            if (found := self._candidates(points[start : start + POINTS], k)) is None:
                 return None
             rows.append(found[0] + start)
             words.append(found[1])
         return np.concatenate(rows), np.concatenate(words)
 
-
-class CoarsePoints:
-    """A block of points, of whose scores tile after tile comes; see "Coarse scores" in docs/mathematics.md.
-
-    Attributes:
-        codes: int8 (t, K), what a tile's codes are multiplied with.
-        strays: float64 (5, t), how far scores stray, in units of a tile's scale times the point's.
-    """
-
-    def __init__(self, words: CoarseWords, points: Floats, k: int) -> None:
-        self.points, self._words, self._k = points, words, k
-        coded, n = words.coded, points.shape[1]
-        spread = coded.codes.shape[1] - n - 1  # columns that share the high digit's factor
-        coordinates = turned(points)
-        self._scales = np.maximum(np.abs(coordinates).max(axis=1) / 127, DIGIT * coded.unit / (127 * spread))
-        whole = np.rint(coordinates / self._scales[:, None])
-        ratios = coded.unit / self._scales
-        low, high = np.minimum(np.rint(ratios), 127), np.rint(DIGIT * ratios)
-        self.codes = np.empty((len(points), n + 1 + spread), dtype=np.int8)
-        self.codes[:, :n], self.codes[:, n] = whole, -low
-        share, more = np.divmod(high[:, None], spread)
-        self.codes[:, n + 1 :] = -share - (np.arange(spread) < more)
-        self._shifts = coded.zero * whole.sum(axis=1)
-        near = self._scales[:, None] * whole
-        lengths, nears, rests = (
-            np.sqrt(np.square(part).sum(axis=1)) / self._scales for part in (points, near, coordinates - near)
-        )
-        digits = (DIGIT - 1) * np.abs(ratios - low) + 0.5 * ratios + 1.0
-        rests, highs = rests + _STRAY * lengths, np.abs(DIGIT * ratios - high)
-        self.strays = (1.0 + _STRAY) * np.stack([nears, rests, _STRAY / self._scales, highs, digits])
-        # Scores that the k best certainly have, the least first; these and others are over the point's scale.
-        self._best = np.full((k, len(points)), -np.inf)
-        self._most, self._kept, self._waiting = MOST * min(len(points), 8 * POINTS), 0, 0
-        self._groups: list[tuple[Ints, Ints, Ints, Integers]] = []  # tiles, first lines, points, scores
-        self._pairs: list[tuple[Ints, Ints, Floats]] = []  # lines, points, highest scores
-
-    def add(self, tile: int, looking: Any, product: Product, scores: Integers) -> None:
-        """Look at a tile's words for those points, an index, whose codes the product has."""
-        if self._kept > self._most:
-            return
-        words = self._words
-        start, count = words.coded.starts[tile], int(words.stops[tile] - words.coded.starts[tile])
-        product(words.tiles[tile], count)
-        filled = -(-count // GROUP) * GROUP
-        scores[count:filled] = _LEAST
-        grouped = scores[:filled].reshape(-1, GROUP, scores.shape[1])
-        peaks = grouped.max(axis=1)
-        scale, shifts, strays = (
-            words.coded.tiles[0, tile],
-            self._shifts[looking],
-            words.bounds[tile] @ self.strays[:, looking],
-        )
-        best = self._best[:, looking]
-        if self._k == 1:
-            best = np.maximum(best, (peaks.max(axis=0) - (shifts + strays)) * scale)
-        else:
-            # The best words of groups are different words: they bound the k best from below.
-            tops = peaks if len(peaks) <= self._k else np.partition(peaks, -self._k, axis=0)[-self._k :]
-            both = np.concatenate([best, (tops - (shifts + strays)) * scale])
-            best = np.sort(both, axis=0)[-self._k :]
-        self._best[:, looking] = best
-        limits = _limits(best[0], scale, strays - shifts)
-        group, point = np.divmod(np.flatnonzero(peaks >= limits), len(limits))
-        owners = np.arange(len(self.points))[looking][point]
-        self._groups.append(
-            (np.full(len(group), tile), start + GROUP * group, owners, grouped[group, :, point])
-        )
-        self._waiting += len(group)
-        if self._waiting > _WAITING:
-            self._sift()
-
-    def _sift(self) -> None:
-        """Keep the words that may still be among the best of the groups that wait."""
-        tiles, lines, points, scores = (np.concatenate(part) for part in zip(*self._groups, strict=True))
-        self._groups, self._waiting = [], 0
-        scales = self._words.coded.tiles[0, tiles]
-        strays = np.einsum("if,fi->i", self._words.bounds[tiles], self.strays[:, points])
-        offsets = strays - self._shifts[points]
-        flat = np.flatnonzero(scores >= _limits(self._best[0, points], scales, offsets)[:, None])
-        self._kept += len(flat)
-        group, place = np.divmod(flat, GROUP)
-        high = (scores.ravel()[flat] + offsets[group]) * scales[group]
-        self._pairs.append((lines[group] + place, points[group], high))
-
-    def pairs(self) -> tuple[Ints, Ints] | None:
-        """Give the pairs of points and words that are left at last; None for too many."""
-        if self._groups:
-            self._sift()
-        if self._kept > self._most:
+    def _candidates(self, points: Floats, k: int) -> tuple[Ints, Ints] | None:
+        coded, block = self.coded, CoarsePoints.of(points, self.coded)
+        strays = self.bounds @ block.strays
+        highest, lowest = strays - block.shifts, -strays - block.shifts  # to be added to products
+        # Scores that the k best words surely have, the least first; these and others are over block.scales.
+        best = np.full((k, len(points)), -np.inf)
+        scores = np.full((TILE, len(points)), _LEAST, dtype=np.int32)
+        product = KERNEL.products(block.codes, scores)
+        groups: list[tuple[Ints, Ints, Integers]] = []  # numbers of groups of words, points, their products
+        found = 0
+        for tile, scale in enumerate(coded.tiles[0].tolist()):
+            count = min(TILE, len(coded.codes) - tile * TILE)
+            product(self.tiles[tile], count)
+            scores[count:] = _LEAST
+            grouped = scores[: -(-count // _GROUP) * _GROUP].reshape(-1, _GROUP, len(points))
+            peaks = grouped.max(axis=1)
+            if k == 1:
+                np.maximum(best[0], (peaks.max(axis=0) + lowest[tile]) * scale, out=best[0])
+            else:
+                # The best words of groups are different words: they bound the k best from below.
+                tops = peaks if len(peaks) <= k else np.partition(peaks, -k, axis=0)[-k:]
+                best = np.sort(np.concatenate([best, (tops + lowest[tile]) * scale]), axis=0)[-k:]
+            limits = _limits(best[0], scale, highest[tile])
+            group, point = np.divmod(np.flatnonzero(peaks >= limits), len(points))
+            groups.append((group + tile * (TILE // _GROUP), point, grouped[group, :, point]))
+            if (found := found + len(group)) > MOST * len(points):
+                return None
+        group, point, product_of = (np.concatenate(part) for part in zip(*groups, strict=True))
+        tiles = group // (TILE // _GROUP)
+        scales, offsets = coded.tiles[0, tiles], highest[tiles, point]
+        flat = np.flatnonzero(product_of >= _limits(best[0, point], scales, offsets)[:, None])
+        if len(flat) > MOST * len(points):
             return None
-        lines, points, high = (np.concatenate(part) for part in zip(*self._pairs, strict=True))
-        words = self._words.coded.words[lines].astype(np.int64)
-        # Exact scores of the words that come first are a better floor than coarse ones.
-        floor, left = np.full(len(self.points), np.inf), high.copy()
-        for _ in range(self._k):
-            top = np.full(len(self.points), -np.inf)
-            np.maximum.at(top, points, left)
-            leaders = np.flatnonzero(left == top[points])
+        pair, place = np.divmod(flat, _GROUP)
+        rows, words = point[pair], coded.words[_GROUP * group[pair] + place].astype(np.int64)
+        upper = (product_of.ravel()[flat] + offsets[pair]) * scales[pair]
+        kept = upper >= self._floor(points, rows, words, upper, k, block.scales)[rows]
+        return rows[kept], words[kept]
+
+    def _floor(
+        self, points: Floats, rows: Ints, words: Ints, upper: Floats, k: int, scales: Floats
+    ) -> Floats:
+        """Bound the k-th best score of each point, by exact ones of the words that may score most."""
+        floor, left = np.full(len(points), np.inf), upper.copy()
+        for _ in range(k):
+            top = np.full(len(points), -np.inf)
+            np.maximum.at(top, rows, left)
+            leaders = np.flatnonzero(left == top[rows])
             left[leaders] = -np.inf
-            owners, vectors = points[leaders], self._words.vectors[words[leaders]].astype(np.float64)
-            terms = (self.points[owners] - 0.5 * vectors) * vectors
+            owners, vectors = rows[leaders], self.vectors[words[leaders]].astype(np.float64)
+            terms = (points[owners] - 0.5 * vectors) * vectors
             exact = terms.sum(axis=1) - _STRAY * np.abs(terms).sum(axis=1)
-            np.minimum.at(floor, owners, exact / self._scales[owners])
-        kept = high >= np.maximum(floor, self._best[0])[points]
-        return points[kept], words[kept]
+            np.minimum.at(floor, owners, exact / scales[owners])
+        return floor
 
 
 def _limits(best: Floats, scales: Any, offsets: Floats) -> Integers:
@@ -300,23 +271,14 @@ def _limits(best: Floats, scales: Any, offsets: Floats) -> Integers:
     return limits.astype(np.int32)
 
 
-def coarse_words(
-    vectors: Floats32,
-    code: Callable[[int, Path | None], CodedWords],
-    *,
-    stops: Ints | None = None,
-    embedding: Embedding | None = None,
-    name: str = "",
-) -> CoarseWords | None:
-    """Get ready to look at words (V, n) by codes of so many bits, which lie with a bundle under a name.
+def coarse_words(vectors: Floats32, embedding: Embedding | None = None) -> CoarseWords | None:
+    """Get ready to look at words (V, n) by codes, which lie with the bundle if they are its words.
 
     None where that does not pay, or where no product can be trusted.
     """
     bits = trusted_bits(columns(vectors.shape[1])) if vectors.size >= _FEW else 0
     if not bits:
         return None
-    own = partial(code, bits)
-    coded = own(None) if embedding is None else kept_codes(embedding, f"{name}-{bits}", own)
-    if coded is None:
-        return None
-    return CoarseWords(coded=coded, vectors=vectors, stops=coded.starts[1:] if stops is None else stops)
+    code, name = partial(CodedWords.of, vectors, bits), f"codes-{len(vectors)}-{bits}"
+    coded = code() if embedding is None else kept_codes(embedding, name, code)
+    return None if coded is None else CoarseWords(coded=coded, vectors=vectors)

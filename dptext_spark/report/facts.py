@@ -15,7 +15,9 @@ from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
+from dptext_spark.mechanisms.noisy import NoiseMechanism
 from dptext_spark.release import Release
+from dptext_spark.search.coarse import products_of
 from dptext_spark.text.identifiers import MARKS
 
 FORMAT_VERSION: Final = 1
@@ -183,12 +185,17 @@ def release_facts(release: Release, guarantee: Guarantee, recall: Facts | None =
     if recall is not None:
         table["remarks"] = [recall["said"], *table.get("remarks", ())]
     epsilons, words = release.row_epsilons, release.search.release_words
+    products = products_of(release.embedding) if isinstance(release.mechanism, NoiseMechanism) else None
+    if products is not None:
+        said = f"Nearest words on this machine: by {products}, then in double precision."
+        table["private_remarks"] = [*table.get("private_remarks", ()), said]
     return {
         "guarantee": guarantee.to_json(),
         **({} if epsilons is None else {"row_budget": row_budget(epsilons, guarantee)}),
         **table_facts(about=release.policy.describe(), **table),
         "embedding": {**embedding_json(release.embedding), "release_words": words},
         "search": release.search.label,
+        **({} if products is None else {"products": products}),
         **({} if recall is None else {"recall": {n: v for n, v in recall.items() if n != "said"}}),
         "rows": None,
     }

@@ -19,6 +19,7 @@ from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
+from dptext_spark.search.coarse import CoarseWords, coarse_words
 from dptext_spark.search.nearest import NearestWords, Search
 
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
@@ -194,7 +195,11 @@ class EuclideanWords(_ExactNearest):
 class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
 
+    coarse: CoarseWords | None = None  # looked at first, where there is one
+
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
+        if self.coarse is not None and (found := self.coarse.candidates(points, k)) is not None:
+            return found
         queries = points.astype(np.float32)
         slack = self.slack(queries)
         scan = Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
@@ -280,12 +285,16 @@ class ExactSearch(Search):
     def of_words(self, embedding: Embedding) -> NearestWords:
         match embedding.space:
             case EuclideanSpace(vectors=vectors, half_norms=half_norms):
-                return self.of_images(vectors, half_norms)
+                return self._of(vectors, half_norms, embedding)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
                 return HyperbolicNearest(vectors=points[released], space=space[released], time=time[released])
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
-        released = slice(self.release_words)
-        return EuclideanNearest(vectors=vectors[released], half_norms=half_norms[released])
+        return self._of(vectors, half_norms)
+
+    def _of(self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None) -> NearestWords:
+        own, halves = vectors[: self.release_words], half_norms[: self.release_words]
+        coarse = coarse_words(np.asarray(own), bundle)
+        return EuclideanNearest(vectors=own, half_norms=halves, coarse=coarse)

@@ -32,16 +32,20 @@ from threadpoolctl import threadpool_info
 from scripts.benchmarks.shared import ROOT
 
 SECTIONS: Final = ("job", "searches", "mechanisms", "large_vocabulary", "memory")
-LIBRARIES: Final = ("dptext-spark", "numpy", "faiss-cpu", "pyarrow", "pyspark", "scipy")
+LIBRARIES: Final = ("dptext-spark", "numpy", "faiss-cpu", "onnxruntime", "pyarrow", "pyspark", "scipy")
+FEATURES: Final = {"asimddp", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "i8mm"}
+"""Of processors: what products of floats and of 8-bit integers use."""
 
 
 def machine() -> dict[str, Any]:
     """Say what distinguishes one machine from another, without its name."""
     facts = Path("/proc/cpuinfo")
-    model = re.search(r"^model name\s*:\s*(.+)$", facts.read_text() if facts.exists() else "", re.MULTILINE)
+    known = facts.read_text() if facts.exists() else ""
+    model = re.search(r"^model name\s*:\s*(.+)$", known, re.MULTILINE)
     blas = {f"{p['internal_api']} {p['version']}" for p in threadpool_info() if p["user_api"] == "blas"}
     return {
         "processor": " ".join(model[1].split()) if model else platform.machine(),
+        "features": ", ".join(sorted(FEATURES & set(known.split()))),
         "cores": len(os.sched_getaffinity(0)),
         "memory, GB": round(psutil.virtual_memory().total / 1e9),
         "system": platform.system(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +27,8 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made, make_lists
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.search.exact import POINT_BLOCK, ExactSearch
+from dptext_spark.search.coarse import products_of
+from dptext_spark.search.exact import POINT_BLOCK, EuclideanNearest, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
 from scripts.benchmarks.shared import Given, epsilons, seconds, section, shape
@@ -67,6 +69,7 @@ def main(given: Given) -> dict[str, Any]:
         f"HNSW32 takes the least efSearch with that recall on {FEW} of the points, or the best one.",
         "The largest table is made: words of GloVe 840B, each many times, moved by half the distance of near "
         "words.",
+        f"Codes: {products_of(flat)}. Single precision is what searches without them do.",
         "Whole kernels: noise, search, nearest word; recall by rank is that of the perturbed words.",
     ]
     return {"title": "Searches for the nearest word", "rows": rows, "notes": notes}
@@ -131,8 +134,10 @@ def compared(
     ivf.nprobe = ours.probes
     least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
     every: list[tuple[str, str, Find, NDArray[np.float64]]] = []
+    exact = cast(EuclideanNearest, ExactSearch.over(embedding).of_words(embedding))
     for name, setting, find in (
-        ("exact, ours", "", ExactSearch.over(embedding).of_words(embedding)),
+        ("exact, ours", "", exact),
+        ("exact, ours, single precision", "", replace(exact, coarse=None)),
         ("ivf, ours", lists, ours.of_words(embedding)),
         ("IndexFlatL2, faiss", "", finder(flat)),
         ("IVF,Flat, faiss", lists, finder(ivf)),

@@ -1,0 +1,335 @@
+"""The coarse pass in 8 bits: the same words as without it, on hard vectors, by any kernel, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dptext_spark.embedding.bundle import PARTS, Embedding
+from dptext_spark.embedding.codes import CodedWords, kept_codes, turned
+from dptext_spark.search import coarse
+from dptext_spark.search.coarse import CoarseWords, Kernel, trusted_bits
+from dptext_spark.search.exact import EuclideanNearest, ExactSearch
+from tests.helpers import worlds
+from tests.helpers.nearest import faults, half_norms, hard_points, near_ties, two
+
+SIZES = (1, 2, 3, 7, 50, 300, 1024)
+
+
+def coarse_search(vectors: np.ndarray, bits: int = 8, **changes: Any) -> EuclideanNearest:
+    coded = dataclasses.replace(CodedWords.of(vectors, bits), **changes)
+    words = CoarseWords(coded=coded, vectors=vectors)
+    return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors), coarse=words)
+
+
+def float_search(vectors: np.ndarray) -> EuclideanNearest:
+    return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors))
+
+
+def differing(vectors: np.ndarray, points: np.ndarray, bits: int = 8) -> int:
+    """Points of which the nearest or the two nearest words are not those without the coarse pass."""
+    own, other = coarse_search(vectors, bits), float_search(vectors)
+    wrong = (own(points) != other(points)) | (two(own)(points) != two(other)(points)).any(axis=1)
+    return int(wrong.sum())
+
+
+def lost(vectors: np.ndarray, points: np.ndarray) -> int:
+    """Nearest, or two nearest words that are not among the candidates."""
+    nearest, words = two(float_search(vectors))(points), coarse_search(vectors).coarse
+    assert words is not None
+    pairs = [
+        set(zip(*map(np.ndarray.tolist, words.candidates(points, k) or ()), strict=True)) for k in (1, 2)
+    ]
+    return sum((row, word) not in pairs[place] for (row, place), word in np.ndenumerate(nearest))
+
+
+# Hard vectors
+
+
+def spread(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Lengths from the least to the greatest that a bundle may have."""
+    lengths = np.geomspace(1e-9, 1e12, 600)[rng.permutation(600)]
+    return rng.standard_normal((600, n)) * lengths[:, None] / np.sqrt(n)
+
+
+def dominated(n: int, rng: np.random.Generator) -> np.ndarray:
+    vectors = rng.standard_normal((600, n))
+    vectors[:, 0] += 1e4
+    return vectors
+
+
+def equal(n: int, rng: np.random.Generator) -> np.ndarray:
+    return np.repeat(rng.standard_normal((3, n)), 200, axis=0)
+
+
+def tiny(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Denormal coordinates, and zeros."""
+    vectors = rng.standard_normal((600, n)) * 1e-41
+    vectors[::7] = 0.0
+    return vectors
+
+
+def plain(n: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.standard_normal((1100, n))
+
+
+KINDS = (plain, spread, dominated, equal, tiny)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("kind", [*KINDS, near_ties], ids=lambda kind: kind.__name__)
+def test_hard_vectors_have_the_words_that_they_have_without(kind: Callable[..., np.ndarray], n: int) -> None:
+    """Rejects mutants of the bound, lost remainders of tiles and groups, and ties that the last word wins."""
+    rng = np.random.default_rng(n)
+    vectors = near_ties(600, n) if kind is near_ties else kind(n, rng).astype(np.float32)
+    vectors = vectors[:: 1 + 2 * (n > 50)]
+    hard, others = hard_points(vectors, 56 if n <= 50 else 14), rng.standard_normal((40 if n <= 50 else 4, n))
+    points = np.concatenate([hard, np.zeros((1, n)), 9 * others])
+    # Single precision, with which the answers are compared, overflows farther out.
+    points = points[np.abs(points).max(axis=1) * np.abs(vectors).max() < 1e35]
+    assert differing(vectors, points) == 0
+    if n <= 50 and kind is near_ties:
+        assert faults(coarse_search(vectors), vectors, points) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 40), st.integers(1, 9), st.sampled_from([7, 8]))
+def test_few_words_and_points_of_any_scale(seed: int, count: int, n: int, bits: int) -> None:
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** rng.integers(-6, 7, (count, 1))
+    vectors = (rng.integers(-3, 4, (count, n)) * scales).astype(np.float32)
+    points = hard_points(vectors, 21, seed=seed)
+    assert differing(vectors, points, bits) == 0
+
+
+def test_points_too_far_and_words_too_many_go_to_single_precision() -> None:
+    """Rejects sums that overflow, and memory without a bound."""
+    rng = np.random.default_rng(0)
+    vectors = plain(30, rng).astype(np.float32)
+    words = coarse_search(vectors).coarse
+    assert words is not None and words.candidates(rng.standard_normal((600, 30)), 1) is not None
+    for far in (1e101, np.inf, np.nan):
+        assert words.candidates(np.full((2, 30), far), 1) is None
+    alike = (1e3 + 1e-3 * rng.standard_normal((5000, 30))).astype(np.float32)
+    assert coarse_search(alike).coarse.candidates(alike[:8].astype(np.float64), 1) is None  # type: ignore[union-attr]
+    assert differing(alike, alike[:8].astype(np.float64)) == 0
+
+
+# The bound
+
+
+def test_words_are_turned_without_a_change_of_length() -> None:
+    """Rejects axes that are not orthogonal; turned twice, vectors are themselves."""
+    for n in SIZES:
+        vectors = np.random.default_rng(n).standard_normal((5, n))
+        np.testing.assert_allclose(turned(turned(vectors)), vectors, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(np.linalg.norm(turned(vectors), axis=1), np.linalg.norm(vectors, axis=1))
+
+
+def opposed(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """A point whose codes are exact, and words whose rests are as long as they can be and along it.
+
+    The first word is the nearest by a hair; by its codes the second one leads it by nearly the whole bound.
+    """
+    rng = np.random.default_rng(1)
+    signs = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    codes = rng.integers(-50, 50, n).astype(np.float64)
+    more = np.where(np.arange(n) < 0.96 * n, signs, 0.0)
+    words = np.stack([codes + 0.49 * signs, codes + more - 0.49 * signs, np.zeros(n), np.zeros(n)])
+    words[2:, :3] = -127.0 * signs[:3]  # the scale is 1
+    return turned(words).astype(np.float32), turned(1e5 * signs[None, :])
+
+
+def opposed_points(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Likewise words whose codes are exact, and a point whose rest is along them."""
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    codes = np.where(np.arange(n) < 0.48 * n, -signs, 0.0)
+    codes[-2:] = 127.0
+    signs[-2:] = 0.0
+    words = np.stack([127 * signs, -127 * signs])
+    return turned(words).astype(np.float32), turned(1e5 * (codes + 0.49 * signs)[None, :])
+
+
+def integers(n: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Words and points with exact codes: what strays are half the squared lengths alone."""
+    rng = np.random.default_rng(2)
+    words, points = (rng.integers(-127, 128, (count, n)).astype(np.float32) for count in (3000, 500))
+    words[::50, 0] = points[:, 0] = 127.0
+    return turned(words).astype(np.float32), turned(points)
+
+
+def strays(*factors: float) -> Callable[[pytest.MonkeyPatch], None]:
+    whole = CoarseWords.bounds.func
+    return lambda patch: patch.setattr(CoarseWords, "bounds", property(lambda own: whole(own) * factors))
+
+
+def scaled(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
+    """Scales of every second tile that are not those of its codes."""
+
+    def of(vectors: np.ndarray, bits: int) -> CodedWords:
+        coded = whole(vectors, bits)
+        tiles = coded.tiles.copy()
+        tiles[0, 1::2] *= factor
+        return dataclasses.replace(coded, tiles=tiles)
+
+    whole = CodedWords.of
+    return lambda patch: patch.setattr(CodedWords, "of", of)
+
+
+MUTANTS = {
+    "without the rests of words": strays(0, 1, 1, 1, 1),
+    "without the rests of points": strays(1, 0, 1, 1, 1),
+    "without the digits": strays(1, 1, 1, 0, 0),
+    "half of it": strays(0.5, 0.5, 1, 0.5, 0.5),
+    "scales rounded down": scaled(1 - 2.0**-4),
+    "scales rounded up": scaled(1 + 2.0**-4),
+}
+
+
+@pytest.mark.parametrize("mutant", [None, *MUTANTS])
+def test_a_smaller_bound_gives_wrong_words(mutant: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power of these vectors: each part of the bound is needed, and all of it."""
+    if mutant:
+        MUTANTS[mutant](monkeypatch)
+    wrong = [lost(*world()) for world in (opposed, opposed_points, integers)]
+    assert (sum(wrong) > 0) == (mutant is not None), wrong
+
+
+# Kernels
+
+
+def saturating(bits: int) -> Callable[..., Any]:
+    """Sums pairs in so many bits, as processors without 8-bit dot products do in 16."""
+
+    def products(self: Kernel, points: np.ndarray, scores: np.ndarray) -> Any:
+        wide = points.astype(np.int64)
+        top = 1 << (bits - 1)
+
+        def product(words: np.ndarray, count: int) -> None:
+            pairs = (words[:, :, None] * wide[None]).reshape(len(words), -1, 2, wide.shape[1]).sum(axis=2)
+            scores[:count] = np.clip(pairs, -top, top - 1).sum(axis=1)
+
+        return product
+
+    return products
+
+
+def careless(wrong: Callable[[int, int], bool]) -> Callable[..., Any]:
+    """Is one off where it has so many words and points."""
+    whole = Kernel.products
+
+    def products(self: Kernel, points: np.ndarray, scores: np.ndarray) -> Any:
+        right = whole(self, points, scores)
+
+        def product(words: Any, count: int) -> None:
+            right(words, count)
+            scores[0, 0] += wrong(count, scores.shape[1])
+
+        return product
+
+    return products
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Kernels are tried anew, and few words have codes, too."""
+    monkeypatch.setattr(coarse, "_FEW", 0)
+    trusted_bits.cache_clear()
+    yield monkeypatch
+    trusted_bits.cache_clear()
+
+
+KERNELS = {
+    "exact": (8, None),
+    "in 17 bits": (8, saturating(17)),
+    "in 16 bits": (7, saturating(16)),
+    "in 15 bits": (0, saturating(15)),
+    "one word at a time": (0, careless(lambda words, points: words == 1)),
+    "a remainder of points": (0, careless(lambda words, points: points % 16 == 1 and points > 16)),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(
+    kernel: str, fresh: pytest.MonkeyPatch
+) -> None:
+    """Rejects trust in a processor, and a trial of one shape only."""
+    bits, products = KERNELS[kernel]
+    fresh.setattr(coarse, "_SIZES", (1, 2, 3, 8, 17, 33))  # the fake ones are slow
+    if products is not None:
+        fresh.setattr(Kernel, "products", products)
+    if "bits" in kernel:
+        fresh.setattr(Kernel, "prepared", lambda self, words: words.astype(np.int64))
+    vectors = np.random.default_rng(3).standard_normal((70, 12)).astype(np.float32)
+    points = hard_points(vectors, 40)
+    assert trusted_bits(16) == bits
+    if bits:
+        assert differing(vectors, points, bits) == 0
+    search = ExactSearch(release_words=70).of_images(vectors, half_norms(vectors))
+    assert isinstance(search, EuclideanNearest) and (search.coarse is not None) == (bits > 0)
+    np.testing.assert_array_equal(search(points), float_search(vectors)(points))
+
+
+def test_without_the_library_all_is_as_before(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fresh.setattr(coarse, "find_spec", lambda name: None)
+    bundle = worlds.build(tmp_path, near_ties(300, 8))
+    search = ExactSearch.over(bundle).of_words(bundle)
+    assert isinstance(search, EuclideanNearest) and search.coarse is None
+    assert faults(search, bundle.vectors, hard_points(bundle.vectors, 40)) == 0
+    assert not (bundle.path / PARTS).exists()
+
+
+# Codes in the bundle
+
+
+def test_codes_are_made_once_and_lie_with_the_bundle(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rejects two processes that replace each other's files, damaged codes, and those of other words."""
+    vectors, made = near_ties(900, 6), []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    bundle = worlds.build(tmp_path / "first", vectors)
+
+    def coding(file: Path) -> CodedWords:
+        made.append(file)
+        return CodedWords.of(vectors, 8, file)
+
+    others = [Embedding.open(bundle.path) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda own: kept_codes(own, "codes-900-8", coding), others))
+    assert len(made) == 1 and all(np.array_equal(each.codes, codes[0].codes) for each in codes)  # type: ignore[union-attr]
+    for own in others:
+        own.check_unchanged()
+    files = {path.name: path.read_bytes() for path in (bundle.path / PARTS).glob("codes-900-8.*")}
+    again = worlds.build(tmp_path / "second", vectors)
+    kept_codes(again, "codes-900-8", coding)
+    assert {path.name: path.read_bytes() for path in (again.path / PARTS).glob("codes-900-8.*")} == files
+    damaged = again.path / PARTS / "codes-900-8.codes.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    kept_codes(Embedding.open(again.path), "codes-900-8", coding)
+    assert damaged.read_bytes() == files[damaged.name]
+    few = ExactSearch.over(bundle, 300).of_words(bundle)
+    assert isinstance(few, EuclideanNearest) and few.coarse is not None and len(few.coarse.coded.words) == 300
+
+
+def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(
+    fresh: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    vectors = near_ties(900, 6)
+    bundle = worlds.build(tmp_path, vectors)
+    (bundle.path / PARTS).write_text("a file where the folder would be")  # also root cannot write there
+    coding = partial(CodedWords.of, vectors, 8)
+    coded = kept_codes(bundle, "codes-900-8", coding)
+    assert coded is not None and np.array_equal(coded.codes, coding().codes)
+    fresh.setattr("dptext_spark.embedding.codes._PRIVATE", 100)
+    assert kept_codes(bundle, "codes-900-8", coding) is None
+    search = ExactSearch.over(bundle).of_words(bundle)
+    assert isinstance(search, EuclideanNearest) and search.coarse is None

@@ -1,27 +1,23 @@
 """README.md and docs/: commands run as they stand and print what is shown; links and paths lead somewhere."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import NamedTuple, get_args
 from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 from pyiceberg.utils.config import Config
-from pyspark.sql import SparkSession
 
 import dptext_spark
 from dptext_spark import privatize
@@ -34,17 +30,15 @@ from dptext_spark.text.policies import OovPolicy, Protection
 from dptext_spark.text.segmentation import Segmentation
 from tests.helpers.cluster import QUICK_JAVA
 
-ROOT: Final = Path(__file__).parents[1]
-DOCUMENTS: Final = {
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 }
-BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
-PATH: Final = re.compile(
-    r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w"
-)
-RUN: Final = {"sh": "{}", "python": "python - <<'END OF BLOCK'\n{}END OF BLOCK\n"}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w")
+RUN = {"sh": "{}", "python": "python - <<'END OF BLOCK'\n{}END OF BLOCK\n"}
 
 document = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -56,7 +50,7 @@ class Step(NamedTuple):
     shown: str
 
 
-def story(text: str) -> list[Step]:
+def story(text):
     """The blocks ```sh and ```python of a document, in order; others are for reading."""
     blocks = [*BLOCK.findall(text), ("", "")]
     return [
@@ -66,24 +60,24 @@ def story(text: str) -> list[Step]:
     ]
 
 
-NOTEBOOKS: Final = (
+NOTEBOOKS = (
     *("docs/guide/python.md", "docs/recipes/sql.md"),
     *(name for name in DOCUMENTS if name.startswith("docs/notebooks/")),
 )
 """Their blocks are the cells of one notebook each."""
 
-WITHOUT_JAVA: Final = ("README.md", *NOTEBOOKS)
-STORIES: Final = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
+WITHOUT_JAVA = ("README.md", *NOTEBOOKS)
+STORIES = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
 
 
-def test_the_documents_have_stories() -> None:
+def test_the_documents_have_stories():
     """Rejects blocks that are no longer recognized, and output that belongs to no command."""
     assert STORIES.keys() >= {"docs/guide/first-release.md", *WITHOUT_JAVA}
     outputs = sum(kind == "text" for text in DOCUMENTS.values() for kind, _ in BLOCK.findall(text))
     assert outputs == sum(bool(step.shown) for steps in STORIES.values() for step in steps)
 
 
-ASKS: Final = f"""#!{sys.executable} -S
+ASKS = f"""#!{sys.executable} -S
 import os, sys
 from multiprocessing.connection import Client
 with Client(os.environ["DPTEXT_RUNNER"]) as runner:
@@ -96,7 +90,7 @@ sys.exit(code)
 """A program ``dptext`` that lets the process of the tests run the command, in which Spark runs already."""
 
 
-CELLS: Final = """
+CELLS = """
 import os, subprocess, sys
 
 def run(blocks, outputs):
@@ -112,7 +106,7 @@ def run(blocks, outputs):
 """A program that runs blocks as the cells of one notebook: one process, and one Spark."""
 
 
-def environment(programs: Path, stand_ins: Mapping[str, str]) -> dict[str, str]:
+def environment(programs, stand_ins):
     """Programs that stand before others; all new keys are one there, so that outputs can be compared."""
     for name, code in {"openssl": "#!/bin/sh\nprintf '%064d\\n' 0", **stand_ins}.items():
         (programs / name).write_text(code)
@@ -123,7 +117,7 @@ def environment(programs: Path, stand_ins: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def run(name: str, folder: Path, outputs: Path, variables: Mapping[str, str]) -> None:
+def run(name, folder, outputs, variables):
     """Run a document's blocks in one shell; each block's output goes to a file of its number."""
     code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
     if name in NOTEBOOKS:
@@ -143,7 +137,7 @@ def run(name: str, folder: Path, outputs: Path, variables: Mapping[str, str]) ->
         assert not step.shown or re.fullmatch(pattern_of(step.shown), printed), f"{step.code}\n{printed}"
 
 
-def answer(asked: Connection, spark: SparkSession) -> None:
+def answer(asked, spark):
     """Run the ``dptext`` that somebody asks for, where and with the variables with which it was called."""
     arguments, folder, variables = asked.recv()
     before = Path.cwd()
@@ -157,10 +151,10 @@ def answer(asked: Connection, spark: SparkSession) -> None:
     asked.send((result.stdout, result.stderr, result.exit_code))
 
 
-def change_folder(spark: SparkSession, folder: str | Path) -> None:
+def change_folder(spark, folder):
     """Change the folder that relative paths begin in, here and in Java."""
     os.chdir(folder)
-    java: Any = spark._jvm
+    java = spark._jvm
     java.System.setProperty("user.dir", str(folder))
     files = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
     files.setWorkingDirectory(java.org.apache.hadoop.fs.Path(str(folder)))
@@ -169,9 +163,7 @@ def change_folder(spark: SparkSession, folder: str | Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("name", sorted(STORIES.keys() - WITHOUT_JAVA))
-def test_commands_run_and_print_what_is_shown(
-    name: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_commands_run_and_print_what_is_shown(name, spark, tmp_path_factory):
     """In an empty folder, ``dptext`` in this process; rejects a renamed option and a number of old."""
     folder, outputs, programs = (tmp_path_factory.mktemp(name) for name in ("story", "outputs", "bin"))
     address = str(programs / "runner")
@@ -189,22 +181,16 @@ def test_commands_run_and_print_what_is_shown(
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("name", WITHOUT_JAVA)
-def test_the_first_commands_need_no_java(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The first commands that anybody runs, and notebooks, in processes of their own that find no Java.
-
-    Rejects a notebook without ensure_java() too.
-    """
+def test_the_first_commands_need_no_java(name, tmp_path, tmp_path_factory):
+    """The first commands that anybody runs, and notebooks, in processes of their own that find no Java."""
+    # Rejects a notebook without ensure_java() too.
     outputs, programs = (tmp_path_factory.mktemp(folder) for folder in ("outputs", "bin"))
     run(name, tmp_path, outputs, environment(programs, {"java": "#!/bin/sh\nexit 127"}))
 
 
-def pattern_of(shown: str) -> str:
-    """What matches output that is shown: ``...`` is any text of a line, or any lines by itself.
-
-    At the end of a line in columns it is also what does not fit and goes on below, behind spaces.
-    """
+def pattern_of(shown):
+    """What matches output that is shown: ``...`` is any text of a line, or any lines by itself."""
+    # At the end of a line in columns it is also what does not fit and goes on below, behind spaces.
     lines = [".*?".join(map(re.escape, line.split("..."))) + "\n" for line in shown.splitlines()]
     wrapped = [re.sub(r"(?<=\\ )\.\*\?\n$", r".*\n(?: +.*\n)*?", line) for line in lines]
     return "".join(r"(?:.*\n)*?" if line == ".*?\n" else line for line in wrapped)
@@ -221,18 +207,18 @@ def pattern_of(shown: str) -> str:
         ("a 1\n", False),
     ],
 )
-def test_shown_output_may_be_shortened(printed: str, matches: bool) -> None:
+def test_shown_output_may_be_shortened(printed, matches):
     assert bool(re.fullmatch(pattern_of("a 1\n...\nc ...\n"), printed)) is matches
 
 
-def anchors(text: str) -> set[str]:
+def anchors(text):
     """The anchors that GitHub gives headings."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @document
-def test_links_and_paths_lead_somewhere(name: str) -> None:
+def test_links_and_paths_lead_somewhere(name):
     """Rejects a moved file, a renamed heading, and a script's old place; COMMAND and NAME stand for any."""
     for link in LINK.findall(BLOCK.sub("", DOCUMENTS[name])):
         if re.match(r"https?:", link):
@@ -245,7 +231,7 @@ def test_links_and_paths_lead_somewhere(name: str) -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-def test_every_page_is_in_the_navigation_of_the_site() -> None:
+def test_every_page_is_in_the_navigation_of_the_site():
     """Rejects a page that nobody finds, and one that is gone."""
     configuration = (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", configuration, re.MULTILINE)
@@ -253,7 +239,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert sorted(named) == sorted({"index.md", *pages})
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference():
     """Rejects a name that is new, and one that is gone; a contract of another module is one of its names."""
     named = re.findall(r"^::: ([\w.]+)\.(\w+)$", DOCUMENTS["docs/reference.md"], re.MULTILINE)
     assert [name for module, name in named if not hasattr(import_module(module), name)] == []
@@ -262,7 +248,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 @document
-def test_python_compiles_and_gives_arguments_that_exist(name: str) -> None:
+def test_python_compiles_and_gives_arguments_that_exist(name):
     """Rejects a renamed argument in blocks that are only read."""
     options = {option.replace("-", "_").strip("_") for option in OWN_OPTIONS}
     known = {"privatize": {*inspect.signature(privatize).parameters}, "privatize_table": options}
@@ -273,9 +259,9 @@ def test_python_compiles_and_gives_arguments_that_exist(name: str) -> None:
                 assert given - known[node.func.id] == set(), block
 
 
-OWN_OPTIONS: Final = {option for each in main.commands["privatize"].params for option in each.opts}
+OWN_OPTIONS = {option for each in main.commands["privatize"].params for option in each.opts}
 
-OF_PLATFORMS: Final = {
+OF_PLATFORMS = {
     *("--archives", "--conf", "--deploy-mode", "--master", "--py-files"),  # spark-submit
     *("--additional-python-modules", "--command", "--default-arguments", "--extra-files"),  # Glue
     *("--glue-version", "--number-of-workers", "--role", "--worker-type"),
@@ -286,7 +272,7 @@ OF_PLATFORMS: Final = {
 
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if re.match("docs/recipes/[a-z]", name)])
-def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name: str) -> None:
+def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name):
     """Rejects a renamed option in blocks that are only read, and a page that says nothing of trials."""
     blocks = "\n".join(block for kind, block in BLOCK.findall(DOCUMENTS[name]) if kind != "sh")
     given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", blocks)}
@@ -294,7 +280,7 @@ def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name: str) -> N
     assert re.search(r"^\*\*Run:\*\* (?!RUN)", DOCUMENTS[name], re.MULTILINE)
 
 
-OFFERED: Final = {
+OFFERED = {
     "--mechanism": {name for name, kind in MECHANISMS.items() if kind.releases == "words"},
     "select": {*get_args(Laplace.model_fields["select"].annotation)},
     "--search": {*SEARCHES},
@@ -308,12 +294,12 @@ OFFERED: Final = {
 }
 
 
-def test_what_is_offered_has_a_statement_with_a_proof() -> None:
+def test_what_is_offered_has_a_statement_with_a_proof():
     """Rejects a mechanism or a policy that somebody adds without saying what is proven of it, and where."""
     text = DOCUMENTS["docs/mathematics.md"]
     first = re.split(r"^## ", text, flags=re.MULTILINE)[1]
     lines = [line for line in first.splitlines() if line.startswith("|")][2:]
-    found: dict[str, set[str]] = {option: set() for option in OFFERED}
+    found = {option: set() for option in OFFERED}
     option = ""
     for line in lines:
         given, name, claim, inputs, proof = (cell.strip() for cell in line.strip("|").split("|"))
@@ -326,7 +312,7 @@ def test_what_is_offered_has_a_statement_with_a_proof() -> None:
     assert found == OFFERED
 
 
-def test_every_parameter_of_a_mechanism_is_explained() -> None:
+def test_every_parameter_of_a_mechanism_is_explained():
     """Rejects a parameter that is new, renamed or gone."""
     table = DOCUMENTS["docs/guide/choosing.md"].partition("| parameter | of |")[2].partition("\n\n")[0]
     first = "".join(line.split("|")[1] for line in table.splitlines()[2:])
@@ -335,7 +321,7 @@ def test_every_parameter_of_a_mechanism_is_explained() -> None:
     assert {*re.findall(r"[a-z]+", first)} - {"vickrey"} == names - {"epsilon"}
 
 
-def test_the_plan_of_the_house_is_whole() -> None:
+def test_the_plan_of_the_house_is_whole():
     """Rejects a module or folder that is new, and one that is gone."""
     start, end = "| in `dptext_spark/` |", "`import dptext_spark` works"
     table = DOCUMENTS["docs/development.md"].partition(start)[2].partition(end)[0]

@@ -1,7 +1,5 @@
 """What goes to other machines: wheel, sdist, wheels without internet, image and manifest for Kubernetes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,7 +8,6 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
-from typing import Final
 from zipfile import ZipFile
 
 import pytest
@@ -24,15 +21,15 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 
-ROOT: Final = Path(dptext_spark.__file__).parents[1]
-PACKAGE: Final = ROOT / "dptext_spark"
+ROOT = Path(dptext_spark.__file__).parents[1]
+PACKAGE = ROOT / "dptext_spark"
 CONFIG, APPLICATION = (
     strictyaml.load(part).data  # every scalar is text
     for part in (ROOT / "conf/kubernetes/sparkapplication.yaml").read_text(encoding="utf-8").split("\n---\n")
 )
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+def run(*command, cwd=ROOT, **environment):
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
@@ -40,20 +37,20 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     return done.stdout
 
 
-def build(source: Path, target: Path, *options: str) -> dict[str, bytes]:
+def build(source, target, *options):
     run(sys.executable, "-m", "hatchling", "build", "--directory", target, *options, cwd=source)
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """Beside it lies the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     build(ROOT, folder)
     return next(folder.glob("*.whl"))
 
 
-def test_both_have_what_the_code_reads_and_come_out_the_same(wheel: Path, tmp_path: Path) -> None:
+def test_both_have_what_the_code_reads_and_come_out_the_same(wheel, tmp_path):
     """Rejects a package without its logging file, bytes that show when, and an sdist that differs."""
     copy = tmp_path / "copy"  # elsewhere, and of another time
     shutil.copytree(PACKAGE, copy / PACKAGE.name, copy_function=shutil.copyfile)
@@ -68,7 +65,7 @@ def test_both_have_what_the_code_reads_and_come_out_the_same(wheel: Path, tmp_pa
     assert build(unpacked, tmp_path / "c", "--target", "wheel") == {wheel.name: wheel.read_bytes()}
 
 
-def test_the_metadata_are_what_an_index_takes(wheel: Path) -> None:
+def test_the_metadata_are_what_an_index_takes(wheel):
     """Rejects fields that their own version does not have, a page without text, and a licence left out."""
     files = {name.partition(".dist-info/")[2]: name for name in ZipFile(wheel).namelist()}
     metadata = Metadata.from_email(ZipFile(wheel).read(files["METADATA"]), validate=True)
@@ -76,7 +73,7 @@ def test_the_metadata_are_what_an_index_takes(wheel: Path) -> None:
     assert {f"licenses/{name}" for name in metadata.license_files or ()} == {f for f in files if "/" in f}
 
 
-def test_the_wheel_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_away_from_the_checkout(wheel, tmp_path):
     """Rejects a package that finds its data or its version in the checkout only."""
     place, code = tmp_path / "installed", "import dptext_spark; print(dptext_spark.__file__)"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", place)
@@ -90,7 +87,7 @@ def test_the_wheel_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_wheel_and_sdist_in_new_environments() -> None:
+def test_wheel_and_sdist_in_new_environments():
     """README's first commands beside locked libraries; rejects a lock that lacks what the wheel asks for."""
     assert "to the first row" in run(ROOT / "scripts/package", "check")
 
@@ -98,7 +95,7 @@ def test_wheel_and_sdist_in_new_environments() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_wheels_for_hosts_without_internet(python: str, machine: str, tmp_path: Path) -> None:
+def test_wheels_for_hosts_without_internet(python, machine, tmp_path):
     """Rejects a library that comes as source only, one that is missing, and a second Spark."""
     run(ROOT / "scripts/package", "wheels", python, machine)
     wheels, versions = ROOT / "dist/wheels", ROOT / "dist/wheels/requirements.txt"
@@ -115,7 +112,7 @@ def test_wheels_for_hosts_without_internet(python: str, machine: str, tmp_path: 
         assert "-> " in run(tmp_path / "bin/dptext", "demo", cwd=tmp_path, PYTHONPATH=str(tmp_path / "spark"))
 
 
-def test_the_image_has_what_its_file_names() -> None:
+def test_the_image_has_what_its_file_names():
     """Rejects a path that scripts/package does not make, a registry, a root user, an untried Spark."""
     text = (ROOT / "conf/kubernetes/Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
     images = dict(re.findall(r"^ARG (\w+)=(\S+)", text, re.MULTILINE))
@@ -129,7 +126,7 @@ def test_the_image_has_what_its_file_names() -> None:
     assert APPLICATION["spec"]["sparkVersion"] in images["SPARK"]
 
 
-FIELDS: Final = {
+FIELDS = {
     *("apiVersion", "kind", "metadata", "spec", "type", "pythonVersion", "sparkVersion", "mode", "image"),
     *("mainApplicationFile", "arguments", "sparkConf", "restartPolicy", "volumes", "driver", "executor"),
     *("cores", "memory", "memoryOverhead", "podSecurityContext", "volumeMounts", "serviceAccount"),
@@ -138,7 +135,7 @@ FIELDS: Final = {
 """What is used of the operator's resource, version v1beta2."""
 
 
-def test_the_manifest_is_what_the_operator_and_the_job_take() -> None:
+def test_the_manifest_is_what_the_operator_and_the_job_take():
     """Rejects a field that the operator drops, a file that no volume brings, and a key on executors."""
     spec = APPLICATION["spec"]
     driver, executor = spec["driver"], spec["executor"]
@@ -161,7 +158,7 @@ def test_the_manifest_is_what_the_operator_and_the_job_take() -> None:
     assert {**spec["sparkConf"], **memory}.items() <= known.items()
 
 
-def test_the_copied_key_is_one_that_the_job_takes(tmp_path: Path) -> None:
+def test_the_copied_key_is_one_that_the_job_takes(tmp_path):
     """Links and modes as a mounted secret has them; rejects the secret itself, and a copy with its mode."""
     secret, key = (tmp_path / folder / "release.key" for folder in ("secret", "key"))
     for folder in (secret.parent / "..2026", key.parent):

@@ -1,10 +1,7 @@
 """Losses of one word and of several, against laws computed in other ways; bounds must lie above, and near."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ from scipy import integrate, stats
 from dptext_spark.accounting.laws import (
     BoundedRange,
     LebesgueLaw,
-    LossLaw,
     SphericalLaplace,
     VolumeLaw,
     loss_beyond,
@@ -33,7 +29,7 @@ FARTHER = np.geomspace(0.05, 8.0, 8)
 
 
 @pytest.mark.parametrize("law", ALL, ids=repr)
-def test_atoms_are_a_law_of_losses_and_farther_words_lose_more(law: LossLaw) -> None:
+def test_atoms_are_a_law_of_losses_and_farther_words_lose_more(law):
     """What lets one distance stand for all that are less, by what is computed; t below 0 as well."""
     for distance in (1e-9, 0.1, 1.0, 5.0):
         losses, masses = law.atoms(distance)
@@ -52,20 +48,20 @@ def test_atoms_are_a_law_of_losses_and_farther_words_lose_more(law: LossLaw) -> 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("epsilon", [1e-9, 1e9])
 @pytest.mark.parametrize("kind", [SphericalLaplace, LebesgueLaw, BoundedRange])
-def test_extreme_epsilons_warn_of_nothing(kind: Any, epsilon: float) -> None:
+def test_extreme_epsilons_warn_of_nothing(kind, epsilon):
     """Rejects numpy's overflow warnings on a user's terminal."""
     losses, masses = kind(epsilon=epsilon, **({} if kind is BoundedRange else {"dimension": 5})).atoms(1.0)
     assert np.isfinite(losses).all() and masses.sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def exact_delta(n: int, s: float, t: float) -> float:
+def exact_delta(n, s, t):
     """E[(1 - exp(t - L))+] over the noise's length and, inside, its cosine, by quadrature."""
     half = (n - 1) / 2.0
 
-    def given_length(g: float) -> float:
+    def given_length(g):
         last = min((s * s - t * t - 2.0 * t * g) / (2.0 * g * s), 1.0)
 
-        def gain(c: float) -> float:
+        def gain(c):
             loss = math.sqrt(g * g + s * s - 2.0 * g * s * c) - g
             return -math.expm1(t - loss) * stats.beta.pdf((1.0 + c) / 2.0, half, half) / 2.0
 
@@ -77,7 +73,7 @@ def exact_delta(n: int, s: float, t: float) -> float:
 
 
 @pytest.mark.parametrize(("n", "s", "t"), [(3, 2.0, 1.0), (50, 14.4, 9.5), (300, 30.0, 9.0)])
-def test_spherical_noise(n: int, s: float, t: float) -> None:
+def test_spherical_noise(n, s, t):
     """Rejects another dimension's cosine and too short a distance."""
     exact, law = exact_delta(n, s, t), SphericalLaplace(dimension=n, epsilon=s)
     assert exact <= delta(law.atoms(1.0), t) <= 1.06 * exact
@@ -85,7 +81,7 @@ def test_spherical_noise(n: int, s: float, t: float) -> None:
         assert delta(wrong, t) < exact
 
 
-def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) -> np.ndarray:
+def sampled_losses(law, distance, count):
     """Losses of noise as the mechanisms draw it, the other word's distance by Lorentz coordinates."""
     rng, n = np.random.default_rng(7), law.dimension
     radii = law.radii(rng.random(count))
@@ -99,11 +95,9 @@ def sampled_losses(law: VolumeLaw | LebesgueLaw, distance: float, count: int) ->
 
 @pytest.mark.parametrize("kind", [VolumeLaw, LebesgueLaw])
 @pytest.mark.parametrize(("dimension", "distance"), [(2, 1.0), (10, 0.5)])
-def test_noise_in_the_ball(kind: Any, dimension: int, distance: float) -> None:
-    """Within five standard errors of 200,000 draws, false alarms below 10^-6.
-
-    Rejects the loss of a dimension less, and the other law's.
-    """
+def test_noise_in_the_ball(kind, dimension, distance):
+    """Within five standard errors of 200,000 draws, false alarms below 10^-6."""
+    # Rejects the loss of a dimension less, and the other law's.
     law = kind(dimension=dimension, epsilon=(2.0 if kind is VolumeLaw else 1.0) * dimension)
     losses, atoms = sampled_losses(law, distance, 200_000), law.atoms(distance)
     other = LebesgueLaw if kind is VolumeLaw else VolumeLaw
@@ -120,16 +114,13 @@ def test_noise_in_the_ball(kind: Any, dimension: int, distance: float) -> None:
     assert told.all()
 
 
-def test_the_worst_laws_of_a_bounded_range() -> None:
+def test_the_worst_laws_of_a_bounded_range():
     """The largest delta over all such laws, in closed form; rejects half the range."""
     atoms, half = (BoundedRange(epsilon=most).atoms(1.0) for most in (3.0, 1.5))
     for t in np.linspace(-2.9, 2.9, 23):
         exact = (math.exp(1.5) - math.exp(t / 2)) ** 2 / math.expm1(3.0)
         assert exact - 1e-12 <= delta(atoms, t) <= exact + 1e-5
     assert delta(half, 0.0) < 0.9 * delta(atoms, 0.0)
-
-
-# Several words together
 
 
 @pytest.mark.parametrize(
@@ -142,13 +133,13 @@ def test_the_worst_laws_of_a_bounded_range() -> None:
         (50, 14.4, 10, 1e-6, 48.0),
     ],
 )
-def test_known_figures(n: int, s: float, words: int, delta: float, t: float) -> None:
+def test_known_figures(n, s, words, delta, t):
     """Other people's."""
     found = loss_beyond(SphericalLaplace(dimension=n, epsilon=1.0), s, words=words, delta=delta)
     assert found == pytest.approx(t, rel=0.01)
 
 
-def test_atoms_on_a_grid_never_lose_less() -> None:
+def test_atoms_on_a_grid_never_lose_less():
     """Rejects rounding down and to the nearest."""
     rng = np.random.default_rng(1)
     losses, masses = rng.uniform(-3, 3, 200), rng.dirichlet(np.ones(200))
@@ -166,11 +157,9 @@ def test_atoms_on_a_grid_never_lose_less() -> None:
 
 
 @pytest.mark.parametrize("words", [1, 3, 10])
-def test_noise_on_a_line(words: int) -> None:
-    """Its loss has atoms at both ends; by 200,000 draws: false alarms below 10^-6.
-
-    Rejects a bound below the loss, and one a tenth too large.
-    """
+def test_noise_on_a_line(words):
+    """Its loss has atoms at both ends; by 200,000 draws: false alarms below 10^-6."""
+    # Rejects a bound below the loss, and one a tenth too large.
     noise = np.random.default_rng(2).laplace(size=(200_000, words))
     losses = (np.abs(noise - 1.5) - np.abs(noise)).sum(axis=1)
     most = loss_beyond(SphericalLaplace(dimension=1, epsilon=1.5), 1.0, words=words, delta=0.02)
@@ -181,7 +170,7 @@ def test_noise_on_a_line(words: int) -> None:
 
 
 @pytest.mark.parametrize("words", [1, 3, 100])
-def test_no_loss_is_above_the_pure_one(words: int) -> None:
+def test_no_loss_is_above_the_pure_one(words):
     law = BoundedRange(epsilon=2.0)
     assert loss_beyond(law, 1.0, words=words, delta=1e-300) == pytest.approx(2.0 * words, rel=1e-3)
     assert loss_beyond(law, 0.0, words=words, delta=1e-6) == 0.0

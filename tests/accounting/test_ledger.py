@@ -1,33 +1,21 @@
 """Events of a ledger and what they add up to, against totals that are counted row by row."""
 
-from __future__ import annotations
-
 import math
 import re
 from decimal import Decimal
 from fractions import Fraction
 from itertools import filterfalse, permutations
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dptext_spark.accounting.laws import (
-    LAWS,
-    BoundedRange,
-    LossLaw,
-    SphericalLaplace,
-    joint_loss_beyond,
-    loss_beyond,
-)
+from dptext_spark.accounting.laws import LAWS, BoundedRange, SphericalLaplace, joint_loss_beyond, loss_beyond
 from dptext_spark.accounting.ledger import (
     _NOTHING_RAW,
     _RAW,
-    Entry,
     Ledger,
-    Terms,
     Unit,
     cost_of,
     exact_sum,
@@ -45,7 +33,7 @@ from dptext_spark.text.policies import OovPolicy, Protection
 from tests.helpers.ledgers import SAFE, UNITS, entry, terms, total_of
 
 
-def files_of(whole: Entry) -> list[tuple[str, str]]:
+def files_of(whole):
     """The files of a release, names and contents."""
     facts = whole.model_dump(mode="json")
     events = [("reserved", "number time terms fingerprints"), ("assessed", "rows total counts")]
@@ -53,7 +41,7 @@ def files_of(whole: Entry) -> list[tuple[str, str]]:
     return [write_event(whole.release, e, {name: facts[name] for name in n.split()}) for e, n in events]
 
 
-def events_of(whole: Entry) -> list[dict[str, Any]]:
+def events_of(whole):
     return [read_event(*file) for file in files_of(whole)]
 
 
@@ -61,11 +49,9 @@ WHOLE = entry(1, total=10)
 
 
 @pytest.mark.parametrize("file", files_of(WHOLE), ids=lambda file: file[0][33:])
-def test_an_event_is_what_was_written_or_damage(file: tuple[str, str]) -> None:
-    """Every bit of the first entries, one bit of every byte, every length; rejects a reader of JSON alone.
-
-    And another release's name, an older ledger read as one without releases, and facts of another event.
-    """
+def test_an_event_is_what_was_written_or_damage(file):
+    """Every bit of the first entries, one bit of every byte, every length; rejects a reader of JSON alone."""
+    # And another release's name, an older ledger read as one without releases, and facts of another event.
     name, content = file[0], file[1].encode("ascii")
     event = read_event(*file)
     flipped = [
@@ -89,7 +75,7 @@ def test_an_event_is_what_was_written_or_damage(file: tuple[str, str]) -> None:
             read_event(name, other)
 
 
-def test_a_release_has_one_beginning() -> None:
+def test_a_release_has_one_beginning():
     """Rejects a release lost with its reservation, and an order by time: clocks are set back."""
     for state in ("unfinished", "committed", "withdrawn"):
         whole = entry(1, total=10, state=state)
@@ -108,7 +94,7 @@ def test_a_release_has_one_beginning() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
+def histories(draw):
     """Releases of a few rows: what each row's noise depends on, and what became of the release."""
     choices = {
         "key": ["one key", "another"],
@@ -122,11 +108,11 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
     return draw(st.lists(st.fixed_dictionaries({**drawn, "contents": contents}), max_size=7))
 
 
-def cut_off(release: dict[str, Any]) -> bool:
+def cut_off(release):
     return release["state"] == "not assessed"
 
 
-def by_hand(releases: list[dict[str, Any]], key: str, unit: Unit) -> Fraction:
+def by_hand(releases, key, unit):
     """The largest total of a row: of each the noise contexts that it was released under."""
     alike = [r for r in releases if (r["key"], r["unit"], r["state"] == "withdrawn") == (key, unit, False)]
     return max(
@@ -137,13 +123,11 @@ def by_hand(releases: list[dict[str, Any]], key: str, unit: Unit) -> Fraction:
 
 @settings(max_examples=300)
 @given(histories())
-def test_totals_against_rows(made: list[dict[str, Any]]) -> None:
-    """Rejects a sum over releases or units, the largest of two families, and what was withdrawn or left out.
-
-    A release that was not assessed adds to all rows, and never less than to those that it has; also where
-    another did not see it, which reserved at the same time.
-    """
-    entries: list[Entry] = []
+def test_totals_against_rows(made):
+    """Rejects a sum over releases or units, the largest of two families, what was withdrawn or left out."""
+    # A release that was not assessed adds to all rows, and never less than to those that it has; also where
+    # another did not see it, which reserved at the same time.
+    entries = []
     for number, release in enumerate(made, 1):
         key, unit, epsilon, assessed = (release[n] for n in ("key", "unit", "epsilon", "contents"))
         mine = {"key": key, "unit": unit, "epsilon": epsilon}
@@ -170,12 +154,12 @@ def test_totals_against_rows(made: list[dict[str, Any]]) -> None:
         assert sum(ledger.family_totals(unit).values()) == ledger.total(unit)
 
 
-def cost(*entries: Entry, terms: Terms = WHOLE.terms, **changes: Any) -> dict[str, Any]:
+def cost(*entries, terms=WHOLE.terms, **changes):
     values = {"place": "ledger", "rows": None, "costliest": Decimal(0), "budget": 15.0}
     return cost_of(Ledger(entries), terms, **values | changes)
 
 
-def test_sums_are_exact() -> None:
+def test_sums_are_exact():
     """Rejects sums of floats: 0.1 + 0.2 is over a budget of 0.3. What adds nothing is never over it."""
     many = [1e-12 + n for n in range(1000)]
     assert Fraction(exact_sum(many)) == sum(Fraction(repr(number)) for number in many)
@@ -193,7 +177,7 @@ def test_sums_are_exact() -> None:
     assert free["requested"] == 0 and "No row gets new noise: nothing is spent." in free["said"]
 
 
-def test_a_budget_counts_what_cannot_be_compared() -> None:
+def test_a_budget_counts_what_cannot_be_compared():
     """Rejects a release under a fresh key that begins at nothing, and a total that adds two units."""
     others = [
         entry(1, total=10),
@@ -211,7 +195,7 @@ def test_a_budget_counts_what_cannot_be_compared() -> None:
     assert found["not_added"] == [{**UNITS[1].model_dump(), "spent": 7.0}]
 
 
-def test_laws_come_back_or_are_none() -> None:
+def test_laws_come_back_or_are_none():
     class Other(SphericalLaplace):
         pass
 
@@ -223,7 +207,7 @@ def test_laws_come_back_or_are_none() -> None:
         assert law_of(terms(loss=loss)) is None
 
 
-def test_several_releases_of_a_word_together() -> None:
+def test_several_releases_of_a_word_together():
     """Equal laws as words of a row add up; two laws against samples. Rejects a sum of the two losses' t."""
     law, weak = (SphericalLaplace(dimension=50, epsilon=e) for e in (1.0, 0.3))
     row = loss_beyond(law, 14.4, words=3, delta=1e-6)
@@ -254,7 +238,7 @@ SHORT, LONG = (BoundedRange(epsilon=10.0, truncation=most) for most in (0.4, 0.5
     ],
     ids=str,
 )
-def test_losses_of_all_releases_together(laws: list[LossLaw | None], total: float, counted: float) -> None:
+def test_losses_of_all_releases_together(laws, total, counted):
     """Rejects the least truncation, that of some releases, and bounds of the known laws alone."""
     loss = [None if law is None else recorded(law) for law in laws]
     entries = [entry(n, total=min(total, 10 * n), loss=each) for n, each in enumerate(loss, 1)]
@@ -270,7 +254,7 @@ def test_losses_of_all_releases_together(laws: list[LossLaw | None], total: floa
     assert near["1e-06"] <= near["1e-09"] <= near["pure"]
 
 
-def test_what_is_shown() -> None:
+def test_what_is_shown():
     """And a total that is not that of the releases which were withdrawn."""
     two = [entry(1, total=10, delta=1e-3), entry(2, total=20, state="unfinished", delta=1e-3)]
     found = report("ledger", Ledger((*two, entry(3, total=30, state="withdrawn"))))
@@ -285,7 +269,7 @@ def test_what_is_shown() -> None:
     assert report("ledger", Ledger()).text == "Ledger ledger: no releases"
 
 
-RELEASED: dict[str, Any] = {"columns": ("text", "more.text"), "kept": ("intent",)}
+RELEASED = {"columns": ("text", "more.text"), "kept": ("intent",)}
 PASSES = {
     ("protect", "content"): "stop words",
     ("protect", "slots:s"): "words outside the slots",
@@ -293,7 +277,7 @@ PASSES = {
     ("oov", "keep-unprotected"): "words outside the vocabulary",
     ("layout", "keep"): "punctuation, spacing and capitals",
 }
-WEAKER: list[tuple[dict[str, Any], list[str]]] = [
+WEAKER = [
     ({}, []),
     ({"policy": {**SAFE, "oov": "drop"}}, []),
     *(  # also under another spelling of the column's name
@@ -309,10 +293,10 @@ WEAKER: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("changes", "found"), WEAKER, ids=lambda value: str(value)[:60])
-def test_what_a_weaker_release_lets_out(changes: dict[str, Any], found: list[str]) -> None:
+def test_what_a_weaker_release_lets_out(changes, found):
     """Rejects a comparison by policies alone, by exact names of columns, and with what is withdrawn."""
 
-    def exposed(*entries: Entry, **more: Any) -> list[str]:
+    def exposed(*entries, **more):
         return Ledger(entries).exposed(terms(**{**RELEASED, **changes, **more}))
 
     first, second = entry(1, **RELEASED), entry(2, **{**RELEASED, **changes})
@@ -326,11 +310,9 @@ def test_what_a_weaker_release_lets_out(changes: dict[str, Any], found: list[str
     assert len(exposed(first, second, entry(3, **RELEASED))) == len(found)
 
 
-def test_each_policy_is_known_to_let_pass_nothing_or_something() -> None:
-    """A policy that is added must be judged here: what lets words pass has its words in ``_RAW``.
-
-    Words that another bundle or tokenizer lacks are others.
-    """
+def test_each_policy_is_known_to_let_pass_nothing_or_something():
+    """A policy that is added must be judged here: what lets words pass has its words in ``_RAW``."""
+    # Words that another bundle or tokenizer lacks are others.
     passing = {"policy": {**SAFE, "oov": "keep-unprotected"}}
     ledger = Ledger((entry(1, **passing),))
     assert not ledger.exposed(terms(**passing))

@@ -1,9 +1,6 @@
 """What coarse uniforms change: all outputs that there are, against the bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +11,8 @@ from dptext_spark.accounting.resolution import (
     proposed_word_distance,
     rounded_vector_distance,
 )
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
-from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace, Mechanism
+from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.mechanisms.vectors import on_grid
 from dptext_spark.search.exact import ExactSearch
@@ -26,16 +22,16 @@ CENTRE = 100.0  # far from 0, which no word may be
 SIGNS, COIN = np.array([0.25, 0.75]), np.array([0.5])  # a sign is exact in any bits
 
 
-def cells(bits: int) -> np.ndarray:
+def cells(bits):
     """All uniforms of so many bits, as ``to_uniform`` has them of 52."""
     return (np.arange(2**bits) + 0.5) / 2**bits
 
 
-def product(*axes: np.ndarray) -> np.ndarray:
+def product(*axes):
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def on_a_circle(angles: int, lengths: int) -> np.ndarray:
+def on_a_circle(angles, lengths):
     """Uniforms (t, 4) whose noise lies on equally spaced directions of the plane, all lengths alike."""
     directions = 2.0 * np.pi * cells(angles)
     normals = special.ndtr(np.stack([np.cos(directions), np.sin(directions)], axis=1))
@@ -43,19 +39,19 @@ def on_a_circle(angles: int, lengths: int) -> np.ndarray:
     return np.column_stack([*places, np.full(len(places[0]), 0.5)])
 
 
-def outputs(mechanism: Mechanism, world: Embedding, word: int, uniforms: np.ndarray) -> np.ndarray:
+def outputs(mechanism, world, word, uniforms):
     """The law of a word's output, under equally likely uniforms (t, k)."""
     drawn = mechanism.bind(world, ExactSearch.over(world))(np.full(len(uniforms), word), uniforms.copy())
     return np.bincount(drawn, minlength=world.releasable) / len(uniforms)
 
 
-def apart(one: np.ndarray, other: np.ndarray) -> float:
+def apart(one, other):
     """Total variation."""
     return float(np.abs(one - other).sum() / 2.0)
 
 
 @pytest.mark.parametrize(("bits", "t"), [(6, None), (8, None), (8, 0.4)])
-def test_a_coarse_length_and_coin_on_a_line(tmp_path: Path, bits: int, t: float | None) -> None:
+def test_a_coarse_length_and_coin_on_a_line(tmp_path, bits, t):
     """Rejects a bound without V; without a choice the truth is a tenth of the right one, or more."""
     places = np.sort(CENTRE + np.random.default_rng(2).normal(size=40)).astype(np.float32)
     world, word, plain = worlds.build(tmp_path, places[:, None]), 20, Laplace(epsilon=1.0)
@@ -73,7 +69,7 @@ def test_a_coarse_length_and_coin_on_a_line(tmp_path: Path, bits: int, t: float 
     assert found > nearest_word_distance(2, 1, bits=bits)
 
 
-def test_a_coarse_direction(tmp_path: Path) -> None:
+def test_a_coarse_direction(tmp_path):
     """Rejects a bound that counts one uniform in place of n + 1, where a coordinate has one bit."""
     n = 14
     # A slab about the first word that just leaves out the noise: each coordinate of it is length / sqrt(n).
@@ -90,11 +86,10 @@ def test_a_coarse_direction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [Laplace(epsilon=2.0), Hyperbolic(epsilon=8.0)], ids=str)
-def test_coarse_uniforms_in_a_plane_and_a_disc(tmp_path: Path, mechanism: Mechanism) -> None:
-    """The cell of the first word is a thin strip, along which all noise of equal coordinates goes.
-
-    Rejects a bound for one coordinate of the direction alone; the truth is a tenth of the right one, or more.
-    """
+def test_coarse_uniforms_in_a_plane_and_a_disc(tmp_path, mechanism):
+    """The cell of the first word is a thin strip, along which all noise of equal coordinates goes."""
+    # Rejects a bound for one coordinate of the direction alone; the truth is a tenth of the right one, or
+    # more.
     bits, strip = 5, np.array([[0.0, 0.0], [1e-3, -1e-3], [-1e-3, 1e-3]])
     geometry = mechanism.spaces[0].geometry
     world = worlds.build(tmp_path, strip + CENTRE * (geometry == "euclidean"), geometry=geometry)
@@ -107,7 +102,7 @@ def test_coarse_uniforms_in_a_plane_and_a_disc(tmp_path: Path, mechanism: Mechan
 
 @pytest.mark.parametrize("truncate", [None, 1.0])
 @pytest.mark.parametrize("listed", [0.0, 10.0])
-def test_a_coarse_proposal(tmp_path: Path, truncate: float | None, listed: float) -> None:
+def test_a_coarse_proposal(tmp_path, truncate, listed):
     """All words listed, or few; rejects a bound without V; the truth is a hundredth of the right one."""
     count, bits = 40, 6
     world = worlds.build(tmp_path, np.random.default_rng(5).normal(size=(count, 2)))
@@ -126,12 +121,12 @@ def test_a_coarse_proposal(tmp_path: Path, truncate: float | None, listed: float
 
 
 @pytest.mark.parametrize(("dimension", "bits"), [(1, 10), (2, 7)])
-def test_a_coarse_vector_on_a_grid(dimension: int, bits: int) -> None:
+def test_a_coarse_vector_on_a_grid(dimension, bits):
     """Rejects a bound that counts no steps of the grid."""
     steps, start = 8.0, 0.3
     signs = [SIGNS] if dimension == 1 else [cells(bits)] * dimension
 
-    def released(uniforms: np.ndarray) -> np.ndarray:
+    def released(uniforms):
         noise = uniform_directions(uniforms[:, 1:]) * gamma_quantile(dimension, uniforms[:, 0])[:, None]
         numbers = np.clip(on_grid(start + steps * noise, 1.0), -200.0, 200.0).astype(np.int64) + 200
         return np.bincount(numbers @ 401 ** np.arange(dimension), minlength=401**dimension) / len(uniforms)
@@ -142,7 +137,7 @@ def test_a_coarse_vector_on_a_grid(dimension: int, bits: int) -> None:
     assert found <= rounded_vector_distance(dimension, steps, bits=bits)
 
 
-def test_fewer_words_and_more_bits_change_less() -> None:
+def test_fewer_words_and_more_bits_change_less():
     for bound in (
         lambda words, bits: nearest_word_distance(words, 50, bits=bits),
         lambda words, bits: nearest_word_distance(words, 50, vickrey=True, bits=bits),

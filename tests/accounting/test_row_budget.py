@@ -1,29 +1,26 @@
 """The epsilon of a row by its number of words: never too large, hardly too small."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, LossLaw, SphericalLaplace, loss_beyond
+from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, SphericalLaplace, loss_beyond
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.errors import ConfigError
 
 
-def spherical(epsilon: float) -> LossLaw:
+def spherical(epsilon):
     return SphericalLaplace(dimension=50, epsilon=epsilon)
 
 
-def ranged(epsilon: float) -> LossLaw:
+def ranged(epsilon):
     return BoundedRange(epsilon=epsilon, truncation=0.8)
 
 
 @pytest.mark.parametrize("law", [spherical, ranged])
 @pytest.mark.parametrize("loss", [0.1, 10.0, 1e4])
-def test_a_pure_budget(law: Callable[[float], LossLaw], loss: float) -> None:
+def test_a_pure_budget(law, loss):
     """No row's bounds add up to more; rejects a length that is rounded down to the rung before."""
     epsilons = RowEpsilons.of(RowBudget(loss=loss, within=1.5), law, math.inf)
     for words in [*range(1, 40), 1000, 16_384, 16_385, 10**7]:
@@ -33,7 +30,7 @@ def test_a_pure_budget(law: Callable[[float], LossLaw], loss: float) -> None:
         assert words * law(before).bound(1.5) > loss
 
 
-def test_a_composed_budget() -> None:
+def test_a_composed_budget():
     """By finer arithmetic than its own; rejects a length rounded down, and the sum of pure bounds."""
     composed = RowEpsilons.of(RowBudget(loss=10.0, within=2.0, delta=1e-6), spherical, math.inf)
     wasted, told = [], 0
@@ -51,7 +48,7 @@ def test_a_composed_budget() -> None:
     assert list(composed.epsilons) == sorted(composed.epsilons, reverse=True)
 
 
-def test_epsilons_of_lengths() -> None:
+def test_epsilons_of_lengths():
     """Rejects an epsilon above the largest, that of a shorter row, and one context for two budgets."""
     capped = RowEpsilons.of(RowBudget(loss=12.0, within=1.0), spherical, 5.0)
     assert capped.epsilons[:3] == (5.0, 5.0, 4.0)
@@ -65,7 +62,7 @@ def test_epsilons_of_lengths() -> None:
         few[0].of_rows(np.array([5]))
 
 
-def test_a_mechanism_that_loses_at_any_epsilon() -> None:
+def test_a_mechanism_that_loses_at_any_epsilon():
     with pytest.raises(ConfigError, match="rows of 3 words"):
         RowEpsilons.of(RowBudget(loss=10.0, within=1.0), lambda e: LebesgueLaw(dimension=3, epsilon=e), 9.0)
 
@@ -79,6 +76,6 @@ def test_a_mechanism_that_loses_at_any_epsilon() -> None:
         *(("delta", d) for d in (1e-11, 1.0, math.nan)),
     ],
 )
-def test_budgets_that_are_none(name: str, value: float) -> None:
+def test_budgets_that_are_none(name, value):
     with pytest.raises(ConfigError, match=f"The {name} of a row budget is wrong"):
         RowBudget(**{"loss": 1.0, "within": 1.0, name: value})

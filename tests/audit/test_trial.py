@@ -5,15 +5,10 @@ noise seed is fixed, so a run is deterministic. What needs many outputs is ``lon
 show the power of the search.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,17 +17,14 @@ from scipy import stats
 
 from dptext_spark.audit import trial
 from dptext_spark.cli import main
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.jobs import audit as job
-from dptext_spark.mechanisms import MECHANISMS, Laplace, Mechanism
+from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ColumnNoise
 from dptext_spark.options import WORLDS, AuditOptions
 from dptext_spark.release import Release
-from dptext_spark.report.facts import Report
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers import worlds
 
@@ -42,7 +34,7 @@ SMALL = ("line", "star", "clusters")
 LINE = {"mechanism": "laplace", "epsilon": 2.0, "world": ("line",), "runs": 1000}
 
 
-def report(**given: Any) -> Report:
+def report(**given):
     """Audit a mechanism, Laplace noise on a line unless something else is given."""
     own = ",".join(f"{name}={given.pop(name)}" for name in [*given] if name not in AuditOptions.fields())
     options = {**LINE, **given}
@@ -50,12 +42,11 @@ def report(**given: Any) -> Report:
     return job.run(AuditOptions.of(options))
 
 
-def audit(**given: Any) -> list[dict[str, Any]]:
-    trials: list[dict[str, Any]] = report(**given).facts["worlds"]
-    return trials
+def audit(**given):
+    return report(**given).facts["worlds"]
 
 
-CHANGES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+CHANGES = {
     "right": lambda law, _: law,
     "without 1/2": lambda law, _: np.square(law) / np.square(law).sum(axis=1, keepdims=True),
     "input told once in a hundred": lambda law, words: 0.99 * law + 0.01 * np.eye(law.shape[1])[words],
@@ -71,12 +62,10 @@ CHANGES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
         ("input told once in a hundred", "clusters", None),
     ],
 )
-def test_the_search_finds_what_probabilities_show(
-    name: str, world: str, caught: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_search_finds_what_probabilities_show(name, world, caught, monkeypatch):
     """Of ``exponential``: outputs as often as their law has it, and what would be caught."""
 
-    def expected(e: Embedding, m: Mechanism, words: np.ndarray, runs: int, *_: object) -> Any:
+    def expected(e, m, words, runs, *_):
         law = m.bind(e, ExactSearch.over(e)).probabilities(words)
         law = CHANGES[name](law, words).cumsum(axis=1)
         counts = np.diff(np.rint(runs * law / law[:, -1:]), axis=1, prepend=0)
@@ -88,9 +77,7 @@ def test_the_search_finds_what_probabilities_show(
     assert (facts["nats"] > facts["claim"]) == (caught is None)
 
 
-# The running code
-
-REAL: dict[str, list[dict[str, Any]]] = {
+REAL = {
     "laplace": [{}, {"select": "vickrey", "t": 0.3}],
     "mahalanobis": [{"lambda": 0.5, "select": "vickrey", "t": 0.7}],
     "hyperbolic": [{"epsilon": 1.5}, {"epsilon": 1.5, "select": "vickrey", "t": 0.5}],
@@ -105,7 +92,7 @@ REAL: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize(
     ("name", "parameters"), [(name, given) for name in MECHANISMS for given in REAL.get(name, [{}])], ids=str
 )
-def test_a_real_mechanism_passes(name: str, parameters: dict[str, Any], worlds: tuple[str, ...]) -> None:
+def test_a_real_mechanism_passes(name, parameters, worlds):
     """False-alarm rate over seeds: 0.001 for each. Rejects worlds in which nothing could be caught."""
     runs = 4000 if worlds == SMALL else 1000
     trials = audit(**{"mechanism": name, "world": worlds, "runs": runs, **parameters})
@@ -114,7 +101,7 @@ def test_a_real_mechanism_passes(name: str, parameters: dict[str, Any], worlds: 
     assert all(facts["caught"] for facts in trials if facts["world"] == "line")
 
 
-def test_a_world_without_power_says_so(large: Embedding) -> None:
+def test_a_world_without_power_says_so(large):
     found = report(world=("bundle",), embedding=large.path)
     (facts,) = found.facts["worlds"]
     assert (facts["caught"], facts["pairs"]) == (None, 8)
@@ -122,7 +109,7 @@ def test_a_world_without_power_says_so(large: Embedding) -> None:
 
 
 HALF = property(lambda self: VECTOR_SCALE(self) / 2)
-VECTOR_SCALE = VectorNoise.scale.fget  # type: ignore[attr-defined]
+VECTOR_SCALE = VectorNoise.scale.fget
 
 
 @pytest.mark.parametrize(
@@ -130,9 +117,7 @@ VECTOR_SCALE = VectorNoise.scale.fget  # type: ignore[attr-defined]
     [(VectorNoise, "scale", HALF), (ColumnNoise, "row_key", lambda *_: bytes(32))],
     ids=["half the noise", "one noise for all rows"],
 )
-def test_a_wrong_release_of_vectors_is_caught(
-    kind: type, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_release_of_vectors_is_caught(kind, name, wrong, monkeypatch):
     """By the way that ``dptext vectors`` goes: rejects an audit of a mechanism that no release uses."""
     monkeypatch.setattr(kind, name, wrong)
     (facts,) = audit(mechanism="vectors", dimension=1, runs=2000)
@@ -142,11 +127,11 @@ def test_a_wrong_release_of_vectors_is_caught(
 class Doubled(Laplace):
     """Twice the epsilon that it claims."""
 
-    def bind(self, embedding: Embedding, search: Search) -> Any:
+    def bind(self, embedding, search):
         return replace(super().bind(embedding, search), epsilon=2 * self.epsilon)
 
 
-def test_a_violation_is_reported_and_its_command_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_is_reported_and_its_command_repeats_it(monkeypatch):
     monkeypatch.setitem(MECHANISMS, "laplace", Doubled)
     line = "audit --mechanism laplace --epsilon 2 --world line --runs 5000"
     result = CliRunner().invoke(main, line.split())
@@ -162,7 +147,7 @@ def test_a_violation_is_reported_and_its_command_repeats_it(monkeypatch: pytest.
         assert f" {hits:,} times of 2,500, {other} {misses:,} times: a loss of" in each.output
 
 
-def test_words_that_may_not_come_out_are_leaks(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_may_not_come_out_are_leaks(small, monkeypatch):
     """Unknown ones that pass, and those outside the release vocabulary."""
     given = {"world": ("bundle",), "embedding": small.path}
     assert audit(**given)[0]["violations"] == []
@@ -176,11 +161,8 @@ def test_words_that_may_not_come_out_are_leaks(small: Embedding, monkeypatch: py
     assert audit()[0]["violations"] == ["1,000 outputs of an unknown word are not [MASK]"]
 
 
-# Bounds, and the chance of a false alarm
-
-
 @pytest.mark.parametrize("delta", [0.0, 0.05, 0.1])
-def test_a_loss_bound_is_that_of_clopper_and_pearson_and_wrong_as_rarely_as_it_says(delta: float) -> None:
+def test_a_loss_bound_is_that_of_clopper_and_pearson_and_wrong_as_rarely_as_it_says(delta):
     """The probability of all counts that show too much, added up. Rejects one bound for two, and none."""
     ends = [stats.binomtest(n, 1000).proportion_ci(1 - 2e-4, method="exact") for n in (500, 100)]
     shown = trial.loss_bound(np.array([500, 10, 0]), np.array([100, 500, 1000]), 1000, 1e-4, delta)
@@ -192,14 +174,10 @@ def test_a_loss_bound_is_that_of_clopper_and_pearson_and_wrong_as_rarely_as_it_s
     assert 1e-5 < law[wrong].sum() <= 2 * level
 
 
-def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Over worlds, the pairs of eight and of nine words both ways, and two bounds of each.
-
-    Rejects an event that is tested on the outputs that chose it, and two halves under one key.
-    """
-    given: dict[str, list[Any]] = {"sampled_losses": [], "sampled": []}
+def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(monkeypatch):
+    """Over worlds, the pairs of eight and of nine words both ways, and two bounds of each."""
+    # Rejects an event that is tested on the outputs that chose it, and two halves under one key.
+    given = {"sampled_losses": [], "sampled": []}
     losses = trial.sampled_losses
     for name, seen in given.items():
         right = getattr(trial, name)
@@ -213,23 +191,20 @@ def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(
     assert (losses(pairs, counts, counts[::-1], 50, 0.01, 0.0)[0] == 0).all()
 
 
-# Options and worlds
-
-
 @pytest.mark.parametrize("pair", ["w1:w9", "w1:w1", "w1"])
-def test_pairs_are_two_words_of_the_world(pair: str) -> None:
+def test_pairs_are_two_words_of_the_world(pair):
     with pytest.raises(ConfigError, match=f"two different words of the 8 .*Got: {pair}"):
         audit(pair=(pair,))
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e9])
 @pytest.mark.parametrize("name", ["laplace", "hyperbolic", "hyperbolic-icdm", "exponential"])
-def test_extreme_epsilons_have_worlds_too(name: str, epsilon: float) -> None:
+def test_extreme_epsilons_have_worlds_too(name, epsilon):
     found = report(mechanism=name, epsilon=epsilon, world=SMALL, runs=100)
     assert json.loads(found.to_json())["verdict"] == "PASS"
 
 
-def test_worlds_fit_the_mechanism_and_pairs_may_have_colons(tmp_path: Path) -> None:
+def test_worlds_fit_the_mechanism_and_pairs_may_have_colons(tmp_path):
     assert AuditOptions.of({**LINE, "world": (), "embedding": "b"}).worlds == WORLDS
     assert audit(mechanism="projection", dimension=6, runs=100)[0]["dimension"] == 8
     bundle = worlds.build(tmp_path, [[1.0, 0], [0, 1], [1, 1]], names=["12:30", "a", "b"])

@@ -1,12 +1,8 @@
 """Estimators against the mechanism itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration import estimator, estimators, rays, word_statistics
 from dptext_spark.calibration.estimators import BATCHES, Grid
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import Exponential, Laplace, Mechanism, mechanism
+from dptext_spark.mechanisms import Exponential, Laplace, mechanism
 from dptext_spark.noise import to_uniform
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
@@ -29,16 +24,16 @@ from tests.statistical.oracles import line_outputs
 VICKREY = {"select": "vickrey", "t": 0.3}
 
 
-def grid(name: str, epsilons: tuple[float, ...], **parameters: Any) -> list[Mechanism]:
+def grid(name, epsilons, **parameters):
     return [mechanism(name, epsilon=epsilon, **parameters) for epsilon in epsilons]
 
 
-def make(world: Embedding, mechanisms: list[Mechanism], runs: int, name: str = "auto") -> Any:
-    return estimator(mechanisms, world, search=ExactSearch.over(world), runs=runs, name=name)  # type: ignore[arg-type]
+def make(world, mechanisms, runs, name="auto"):
+    return estimator(mechanisms, world, search=ExactSearch.over(world), runs=runs, name=name)
 
 
 @pytest.fixture(scope="module")
-def clustered(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def clustered(tmp_path_factory):
     """2,500 words in 20 dimensions in tight clusters, some at the same place, 2,400 to release."""
     rng = np.random.default_rng(5)
     points = np.repeat(rng.standard_normal((250, 20)), 10, axis=0)
@@ -62,15 +57,11 @@ MAHALANOBIS, PROJECTION = {"lambda": 0.5}, {"dimension": 12}
         ("hyperbolic-icdm", {}, (9.0, 3.0, 1.5)),
     ],
 )
-def test_shared_rays_find_what_the_mechanism_finds(
-    clustered: Embedding, ball: Embedding, name: str, parameters: dict[str, Any], epsilons: Any
-) -> None:
-    """Equal to the last tie, by the mechanism itself on uniforms made here; of words not to release too.
-
-    Rejects a cut of the search without its threshold, one epsilon's lengths for all, another's coin or the
-    radius for a coin, the nearest word always, a word that never stays, and rays that do not start at the
-    word's own centre.
-    """
+def test_shared_rays_find_what_the_mechanism_finds(clustered, ball, name, parameters, epsilons):
+    """Equal to the last tie, by the mechanism itself on uniforms made here; of words not to release too."""
+    # Rejects a cut of the search without its threshold, one epsilon's lengths for all, another's coin or the
+    # radius for a coin, the nearest word always, a word that never stays, and rays that do not start at the
+    # word's own centre.
     world, runs, step = (ball, 1100, 1) if name.startswith("hyperbolic") else (clustered, 120, 61)
     shared, words = make(world, grid(name, epsilons, **parameters), runs), np.arange(len(world.words))[::step]
     assert shared.name == "shared-ray"
@@ -86,9 +77,7 @@ def test_shared_rays_find_what_the_mechanism_finds(
 
 @pytest.mark.parametrize("leaders", [(), (1,), (2, 3), (5, 40, 150)])
 @pytest.mark.parametrize("choice", [{}, VICKREY])
-def test_no_cut_of_the_work_changes_a_draw(
-    clustered: Embedding, leaders: tuple[int, ...], choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_cut_of_the_work_changes_a_draw(clustered, leaders, choice, monkeypatch):
     words, mechanisms = np.arange(0, 2500, 100), grid("laplace", (30.0, 8.0, 1.0), **choice)
     expected = make(clustered, mechanisms, 70).draws(words, block=0)
     monkeypatch.setattr(rays, "LEADERS", leaders)
@@ -100,16 +89,14 @@ def test_no_cut_of_the_work_changes_a_draw(
 
 
 @pytest.mark.parametrize("name", ["plain", "shared-ray"])
-def test_draws_are_values(small: Embedding, name: str) -> None:
-    """The same for the same seed; other runs, blocks, seeds and (plain) words have noise of their own.
-
-    Plain words at one place differ, by any cut of the work; epsilons that hardly differ do not.
-    """
+def test_draws_are_values(small, name):
+    """The same for the same seed; other runs, blocks, seeds and (plain) words have noise of their own."""
+    # Plain words at one place differ, by any cut of the work; epsilons that hardly differ do not.
     mechanisms, words = grid("laplace", (4.0, 2.0)), np.array([5, 250, 17])
     draws = make(small, mechanisms, 200, name)
     found = cells(draws(words, block=3))
     assert cells(make(small, mechanisms, 200, name)(words[::-1], block=3)) == found
-    search: Any = {"search": among(200), "name": name}
+    search = {"search": among(200), "name": name}
     others = [estimator(mechanisms, small, runs=200, seed=1, **search)(words, block=3)]
     others += [make(small, mechanisms[::-1], 200, name)(words, block=3)]
     others += [draws(words, block=4)] if name == "shared-ray" else []
@@ -133,9 +120,7 @@ def test_draws_are_values(small: Embedding, name: str) -> None:
         ("hyperbolic-icdm", {}, (0.5, 1.5, 3.0, 9.0)),
     ],
 )
-def test_a_word_that_stays_does_so_at_every_larger_epsilon(
-    small: Embedding, ball: Embedding, name: str, parameters: dict[str, Any], epsilons: Any, kind: str
-) -> None:
+def test_a_word_that_stays_does_so_at_every_larger_epsilon(small, ball, name, parameters, epsilons, kind):
     """Run by run, in one grid or each epsilon in its own: rejects noise that is keyed by epsilon."""
     world = ball if name.startswith("hyperbolic") else small
     words = np.arange(0, len(world.words), 7)
@@ -149,7 +134,7 @@ def test_a_word_that_stays_does_so_at_every_larger_epsilon(
     np.testing.assert_array_equal(together == words[:, None], stays)
 
 
-def test_only_what_is_proven_to_be_monotone_says_so(small: Embedding) -> None:
+def test_only_what_is_proven_to_be_monotone_says_so(small):
     """With Vickrey's choice a run that left its word may stay again: here are some."""
     assert not make(small, grid("exponential", (1.0,)), 1).monotone
     made = make(small, grid("laplace", tuple(np.geomspace(1.0, 40.0, 30)), select="vickrey", t=0.8), 200)
@@ -157,7 +142,7 @@ def test_only_what_is_proven_to_be_monotone_says_so(small: Embedding) -> None:
     assert not made.monotone and (stays[1:] < stays[:-1]).any()
 
 
-def test_the_estimator_fits_the_mechanism(small: Embedding, ball: Embedding) -> None:
+def test_the_estimator_fits_the_mechanism(small, ball):
     """And what is impossible is refused."""
     one, hyperbolic = grid("laplace", (1.0,)), grid("hyperbolic", (3.0,))
     for world, mechanisms, asked, name in (
@@ -169,7 +154,7 @@ def test_the_estimator_fits_the_mechanism(small: Embedding, ball: Embedding) -> 
         assert make(world, mechanisms, 1, asked).name == name
     mixed = [*one, *grid("mahalanobis", (2.0,), **MAHALANOBIS)]
     turned = [*one, *grid("laplace", (2.0,), **VICKREY)]
-    cases: list[tuple[Embedding, list[Mechanism], dict[str, Any], str]] = [
+    cases = [
         (small, one, {"name": "exact"}, r"does not serve mechanism laplace.*Got: exact"),
         (ball, hyperbolic, {"name": "exact"}, r"does not serve mechanism hyperbolic.*Got: exact"),
         *((small, mechanisms, {}, "differ in epsilon alone") for mechanisms in ([], mixed, turned)),
@@ -181,7 +166,7 @@ def test_the_estimator_fits_the_mechanism(small: Embedding, ball: Embedding) -> 
 
 
 @pytest.mark.parametrize("parameters", [{}, {"truncate": 0.5}])
-def test_exact_counts_are_the_law(small: Embedding, parameters: dict[str, Any]) -> None:
+def test_exact_counts_are_the_law(small, parameters):
     mechanisms = grid("exponential", (20.0, 2.0), **parameters)
     words = np.array([250, 3, 90])
     with np.errstate(all="raise"):
@@ -199,7 +184,7 @@ def test_exact_counts_are_the_law(small: Embedding, parameters: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("choice", [{}, VICKREY])
-def test_two_words_and_extreme_noise(tmp_path: Path, choice: dict[str, Any]) -> None:
+def test_two_words_and_extreme_noise(tmp_path, choice):
     world = worlds.build(tmp_path, [[1.0, 0.0], [1.0, 0.0], [0.0, 1e-3]])
     with np.errstate(all="raise"):
         made = estimator(grid("laplace", (1e15, 1.0, 1e-12), **choice), world, search=among(2), runs=50)
@@ -209,17 +194,15 @@ def test_two_words_and_extreme_noise(tmp_path: Path, choice: dict[str, Any]) -> 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", ["plain", "shared-ray"])
-def test_words_stay_as_often_as_the_closed_form_says(line: Embedding, name: str) -> None:
-    """N_w on a line: exact binomial tests, Bonferroni over 15; rejects epsilon off by 5 %.
-
-    The key is fixed; over seeds the real estimator would fail once in 10,000.
-    """
+def test_words_stay_as_often_as_the_closed_form_says(line, name):
+    """N_w on a line: exact binomial tests, Bonferroni over 15; rejects epsilon off by 5 %."""
+    # The key is fixed; over seeds the real estimator would fail once in 10,000.
     epsilons, runs = (0.5, 1.0, 4.0), 40_000
     found = word_statistics(make(line, grid("laplace", epsilons), runs, name)(np.arange(5), block=0))
     hits = np.rint(found["n_w"].to_numpy() * runs)
     positions = line.vectors[:, 0].astype(np.float64)
 
-    def p_value(factor: float) -> float:
+    def p_value(factor):
         laws = np.ravel([np.diag(line_outputs(positions, 1 / (factor * epsilon))) for epsilon in epsilons])
         pairs = zip(hits, laws, strict=True)
         return 15 * min(float(stats.binomtest(int(hit), runs, law).pvalue) for hit, law in pairs)
@@ -228,11 +211,8 @@ def test_words_stay_as_often_as_the_closed_form_says(line: Embedding, name: str)
     assert max(p_value(1.05), p_value(0.95), p_value(2.0)) < 1e-6
 
 
-# Words dealt out to blocks, epsilons, and what shares noise
-
-
-def over(embedding: Embedding, *mechanisms: Mechanism, words: Any = "all") -> Grid:
-    given: dict[str, Any] = {"runs": 10, "seed": 0, "confidence": 0.95, "eta": 0.05, "words": words}
+def over(embedding, *mechanisms, words="all"):
+    given = {"runs": 10, "seed": 0, "confidence": 0.95, "eta": 0.05, "words": words}
     return Grid.over(embedding, ExactSearch.over(embedding), mechanisms, estimator_name="auto", **given)
 
 
@@ -246,7 +226,7 @@ def over(embedding: Embedding, *mechanisms: Mechanism, words: Any = "all") -> Gr
         (Exponential(epsilon=2.0), "all", 2 * BATCHES),
     ],
 )
-def test_words_are_dealt_out_evenly(small: Embedding, mechanism: Mechanism, words: Any, blocks: int) -> None:
+def test_words_are_dealt_out_evenly(small, mechanism, words, blocks):
     """To whole batches over blocks, none larger than its estimator takes; rejects ranks in the vocabulary."""
     found = over(small, mechanism, words=words)
     assert (found.words, found.blocks) == (300 if words == "all" else words, blocks)
@@ -262,7 +242,7 @@ def test_words_are_dealt_out_evenly(small: Embedding, mechanism: Mechanism, word
     np.testing.assert_allclose(replace(found, estimator="plain").units("uniform"), 1.0 / found.words)
 
 
-def test_other_epsilons_leave_all_else(small: Embedding) -> None:
+def test_other_epsilons_leave_all_else(small):
     """In whatever order epsilons are given; one that comes again counts once."""
     whole = over(small, Laplace(epsilon=4.0), Laplace(epsilon=2.0))
     assert whole.at(3.0) == replace(whole, mechanisms=(Laplace(epsilon=3.0),))
@@ -270,7 +250,7 @@ def test_other_epsilons_leave_all_else(small: Embedding) -> None:
 
 
 @pytest.mark.parametrize("module", ["dptext_spark.calibration", "dptext_spark.calibration.measure"])
-def test_who_only_measures_loads_nothing_that_draws(module: str) -> None:
+def test_who_only_measures_loads_nothing_that_draws(module):
     """Workers import these at every start."""
     code = f"import sys, {module}; print({{'matplotlib', 'jinja2', 'scipy.stats'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

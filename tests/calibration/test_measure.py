@@ -1,23 +1,14 @@
 """Spark's aggregates of measured cells against brute force; posteriors and K_w are in tests/jobs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration import Transitions, word_statistics
-from dptext_spark.calibration.measure import (
-    CELL_SCHEMA,
-    bounded,
-    guesses,
-    least_protected,
-    output_statistics,
-)
+from dptext_spark.calibration import word_statistics
+from dptext_spark.calibration.measure import CELL_SCHEMA, bounded, guesses, least_protected, output_statistics
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
 from dptext_spark.calibration.summary import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
@@ -28,7 +19,7 @@ SIZE, RUNS, EPSILONS = 40, 20, (2.0, 40.0)
 GRID = oracle.grid(SIZE, runs=RUNS)
 
 
-def parts_of(spark: SparkSession, transitions: Transitions) -> DataFrame:
+def parts_of(spark, transitions):
     """Cells as blocks of words leave them."""
     values = (transitions.output, transitions.count.astype(float), transitions.judged.astype(float))
     split = (np.split(column, transitions.starts[1:]) for column in values)
@@ -41,7 +32,7 @@ def parts_of(spark: SparkSession, transitions: Transitions) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def transitions() -> Transitions:
+def transitions():
     """Few runs of uneven laws, so that many counts are equal or small multiples of each other."""
     rng = np.random.default_rng(0)
     laws = rng.dirichlet(np.full(SIZE, 0.1), size=(2, SIZE))
@@ -50,12 +41,12 @@ def transitions() -> Transitions:
 
 
 @pytest.fixture(scope="module")
-def parts(spark: SparkSession, transitions: Transitions) -> DataFrame:
+def parts(spark, transitions):
     return parts_of(spark, transitions).cache()
 
 
 @pytest.mark.parametrize("runs", [2, RUNS])
-def test_risks_are_those_of_brute_force(spark: SparkSession, runs: int) -> None:
+def test_risks_are_those_of_brute_force(spark, runs):
     """With two runs most outputs that judge were not seen: rejects a guesser who then names no word."""
     draws = np.random.default_rng(runs).integers(0, SIZE, (2, SIZE, runs)).astype(np.int32)
     draws[:, 0, -1] = SIZE - 1  # which no other word gives
@@ -72,9 +63,7 @@ def test_risks_are_those_of_brute_force(spark: SparkSession, runs: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])
-def test_a_quantile_is_bounded_by_the_value_of_its_rank(
-    parts: DataFrame, transitions: Transitions, text: str
-) -> None:
+def test_a_quantile_is_bounded_by_the_value_of_its_rank(parts, transitions, text):
     """Rejects the bound of n_w by n_w itself, and ranks that count from the other end or from 0."""
     target, table = Target.parse(text), word_statistics(transitions).slice(0, SIZE)
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
@@ -83,7 +72,7 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(
     assert bound == np.sort(table[target.bounding].to_numpy())[bounding_rank(target, GRID) - 1]
 
 
-def test_the_least_protected_words_are_named_and_counted(parts: DataFrame, transitions: Transitions) -> None:
+def test_the_least_protected_words_are_named_and_counted(parts, transitions):
     """Rejects a count that ends on the wrong side of 0.95, and of equals another than the bundle's first."""
     n_w = F.when(F.col("word") == 3, 0.95).when(F.col("word") == 5, 0.9499).otherwise(F.col("n_w"))
     names = pa.array([f"w{i}" for i in range(SIZE)])

@@ -1,10 +1,6 @@
 """What calibration.json, a terminal and the page say; tests/report has what every page must be."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +8,15 @@ from matplotlib.figure import Figure
 
 from dptext_spark.calibration.facts import page as page_of
 from dptext_spark.calibration.facts import said, verdict
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Mahalanobis
 from dptext_spark.report.text import rendered
 from tests.helpers.calibrations import EPSILONS, LAPLACE, MET, N_W, UNMET, WEIGHTED, facts
-from tests.helpers.page import Page, drawn
+from tests.helpers.page import drawn
 
 SECTIONS = ["percentiles", "least-protected", "risks", "guarantee", "numbers"]
 
 
-def page(folder: Path, found: dict[str, Any]) -> Page:
+def page(folder, found):
     """The page of what calibration.json says, as read again; its figures are not turned into images."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", lambda self, file, **options: file.write(b"no image"))
@@ -29,22 +24,22 @@ def page(folder: Path, found: dict[str, Any]) -> Page:
 
 
 @pytest.fixture(scope="module")
-def found(small: Embedding) -> dict[str, Any]:
+def found(small):
     """Two mechanisms, with all that a calibration may have."""
     return facts(small, LAPLACE, WEIGHTED, target=[MET, UNMET])
 
 
 @pytest.fixture(scope="module")
-def several(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Page:
+def several(found, tmp_path_factory):
     return page(tmp_path_factory.mktemp("page"), found)
 
 
-def test_guarantees_are_those_of_each_mechanism(small: Embedding, found: dict[str, Any]) -> None:
+def test_guarantees_are_those_of_each_mechanism(small, found):
     own = Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).guarantee(small).to_json()
     assert found["guarantee"][4] == {"of": "mahalanobis:lambda=0.5", **own}
 
 
-def test_the_main_numbers_are_said_in_80_columns(found: dict[str, Any]) -> None:
+def test_the_main_numbers_are_said_in_80_columns(found):
     """Rejects a table that does not say which direction is good, and risks below their upper limits."""
     lines = rendered(said(found)).splitlines()
     assert lines[0].startswith("300 of 300 words were measured with 50 runs each. 300 words may be output.")
@@ -64,7 +59,7 @@ def test_the_main_numbers_are_said_in_80_columns(found: dict[str, Any]) -> None:
     assert not any("Not enough runs" in line for line in lines)
 
 
-def test_epsilons_at_which_new_outputs_come_are_named(small: Embedding) -> None:
+def test_epsilons_at_which_new_outputs_come_are_named(small):
     """Rejects a remark at an epsilon where runs are enough, and none where they are not."""
     rows = facts(small)["summary"]
     for row in rows:
@@ -74,7 +69,7 @@ def test_epsilons_at_which_new_outputs_come_are_named(small: Embedding) -> None:
     assert "Epsilon 1, 4: Not enough runs for a reliable number; increase --runs." in lines
 
 
-def test_epsilons_between_those_of_the_grid_are_interpolated_in_their_logarithm(small: Embedding) -> None:
+def test_epsilons_between_those_of_the_grid_are_interpolated_in_their_logarithm(small):
     """Without a target. Rejects values outside."""
     line, *_ = verdict(facts(small))
     at = [np.exp(np.interp(level, N_W, np.log(EPSILONS))) for level in (0.1, 0.5, 0.9)]
@@ -85,7 +80,7 @@ def test_epsilons_between_those_of_the_grid_are_interpolated_in_their_logarithm(
     assert line == "laplace: the average n_w is 0.2 at epsilon 4. Smaller epsilons change more words."
 
 
-def test_the_page_has_its_sections_and_figures(several: Page) -> None:
+def test_the_page_has_its_sections_and_figures(several):
     """Rejects bare numbers: risks come with limits, floors and priors, words with intervals."""
     assert [a["id"] for a in several.attributes("h2")] == SECTIONS
     alts = [a["alt"] for a in several.attributes("img")]
@@ -111,7 +106,7 @@ def test_the_page_has_its_sections_and_figures(several: Page) -> None:
         assert text in several.text, text
 
 
-def test_parts_that_are_not_there_are_left_out_or_said(small: Embedding, tmp_path: Path) -> None:
+def test_parts_that_are_not_there_are_left_out_or_said(small, tmp_path):
     """Exact probabilities, one epsilon. Rejects an interval where nothing was left to chance."""
     found = facts(small)
     found["mechanisms"][0]["estimator"] = "exact"

@@ -1,23 +1,9 @@
 """Lists for a recall: found on noisy points, true of others, and told by the rank of words."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
-from dptext_spark.calibration.recall import (
-    SAMPLE,
-    NoisySample,
-    chosen_search,
-    recall_of,
-    sample_of,
-    zipf_words,
-)
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.calibration.recall import SAMPLE, chosen_search, recall_of, sample_of, zipf_words
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, mechanism
@@ -30,7 +16,7 @@ LAPLACE = Laplace(epsilon=EPSILON)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def world(tmp_path_factory):
     """3,000 words in 20 dimensions, 2,500 of them released, in 32 and in 8 lists."""
     vectors = worlds.uneven(3000, 20)
     bundle = worlds.build(tmp_path_factory.mktemp("recall"), vectors, release_words=2500)
@@ -39,19 +25,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
     return bundle
 
 
-def sample(world: Embedding, epsilon: float = EPSILON) -> NoisySample:
+def sample(world, epsilon=EPSILON):
     return sample_of(Laplace(epsilon=epsilon), world, 2500)
 
 
-def in_lists(world: Embedding, probes: int, lists: int = LISTS) -> IvfSearch:
+def in_lists(world, probes, lists=LISTS):
     return IvfSearch.over(world, lists=lists, probes=probes)
 
 
-def facts_of(world: Embedding, probes: int) -> dict[str, Any]:
+def facts_of(world, probes):
     return recall_of(in_lists(world, probes), LAPLACE, world) or {}
 
 
-def fresh_recall(world: Embedding, probes: int) -> float:
+def fresh_recall(world, probes):
     """Recall on points that nobody has seen: words by Zipf's law, other noise."""
     rng, weights, exact = np.random.default_rng(11), 1 / np.arange(1, 3001), ExactSearch.over(world)
     words = rng.choice(3000, 20_000, p=weights / weights.sum())
@@ -61,7 +47,7 @@ def fresh_recall(world: Embedding, probes: int) -> float:
 
 
 @pytest.mark.parametrize("recall", [0.9, 0.98])
-def test_a_recall_that_was_found_holds_on_other_points(world: Embedding, recall: float) -> None:
+def test_a_recall_that_was_found_holds_on_other_points(world, recall):
     """Its lower limit fails once in 100 samples; rejects probes found without noise or at another one."""
     probes = sample(world).probes_for(LISTS, recall)
     assert 1 < probes < LISTS
@@ -72,7 +58,7 @@ def test_a_recall_that_was_found_holds_on_other_points(world: Embedding, recall:
         assert fresh_recall(world, sample(world, wrong).probes_for(LISTS, recall)) < recall - 0.01
 
 
-def test_what_is_said_adds_up(world: Embedding) -> None:
+def test_what_is_said_adds_up(world):
     """By the rank of words; a certain recall looks at all lists."""
     facts = facts_of(world, 9)
     bands = facts["recall_by_rank"].values()
@@ -85,13 +71,13 @@ def test_what_is_said_adds_up(world: Embedding) -> None:
     assert facts["n_w"]["exact"] == facts["n_w"]["ivf"]
 
 
-def test_words_are_the_quantiles_of_zipfs_law() -> None:
+def test_words_are_the_quantiles_of_zipfs_law():
     weights = 1 / np.arange(1, 1001)
     seen = np.bincount(zipf_words(1000, 4096), minlength=1000) / 4096
     np.testing.assert_allclose(seen, weights / weights.sum(), atol=1.01 / 4096)
 
 
-def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world: Embedding) -> None:
+def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world):
     """In the index that compares a point with fewest words. Rejects the first index and the last noise."""
     each = [in_lists(world, sample(world).probes_for(lists, 0.95), lists) for lists in (8, LISTS)]
     looked_at = [sample(world).looked_at(search) for search in each]
@@ -102,7 +88,7 @@ def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world: Embedding) 
     assert chosen_search("exact", world, mechanisms) == ExactSearch.over(world)
 
 
-def test_the_only_index_is_looked_at_as_told(indexed: Embedding) -> None:
+def test_the_only_index_is_looked_at_as_told(indexed):
     chosen = chosen_search("ivf:probes=3", indexed, [Laplace(epsilon=9.0)], release_words=100)
     assert chosen == IvfSearch(release_words=100, lists=8, probes=3) and chosen.label == "ivf, 3 of 8 lists"
     assert recall_of(ExactSearch.over(indexed), Laplace(epsilon=9.0), indexed) is None
@@ -120,9 +106,7 @@ def test_the_only_index_is_looked_at_as_told(indexed: Embedding) -> None:
         ("ivf:probes=3", None, "no such index"),
     ],
 )
-def test_searches_that_do_not_suit_are_refused(
-    world: Embedding, spec: str, other: Callable[[], Any] | None, message: str, tmp_path: Path
-) -> None:
+def test_searches_that_do_not_suit_are_refused(world, spec, other, message, tmp_path):
     """Mechanisms that search no words; several indexes; a bundle without any."""
     bundle = world if other else worlds.build(tmp_path, worlds.uneven(50, 3))
     with pytest.raises(ConfigError, match=message):

@@ -1,9 +1,6 @@
 """Draws counted, statistics of words against examples made by hand; limits hold, and are of use."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +13,7 @@ from dptext_spark.errors import ConfigError
 from tests.helpers.calibration_oracle import DRAWS, WORDS, cells, counted
 
 
-def rows(table: pa.Table) -> list[tuple[Any, ...]]:
+def rows(table):
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
@@ -37,20 +34,15 @@ SEVENS = [(0, 7, y, 1, y > 4) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2,
         ([[[3]]], [0], [(0, 0, 3, 1, 0)]),
     ],
 )
-def test_draws_are_counted(draws: Any, words: Any, expected: list[tuple[int, ...]]) -> None:
-    """In any order of words. The last half of the runs judges, of an odd number the smaller half.
-
-    Rejects outputs that go on from one word or epsilon to the next, and counts of the first runs.
-    """
+def test_draws_are_counted(draws, words, expected):
+    """In any order of words. The last half of the runs judges, of an odd number the smaller half."""
+    # Rejects outputs that go on from one word or epsilon to the next, and counts of the first runs.
     found = cells(counted(np.array(draws, np.int32), np.array(words)))
     assert rows(found) == expected
     assert found.schema.types == [pa.int16(), pa.int32(), pa.int32(), pa.int32(), pa.int32()]
 
 
-# Statistics of words
-
-
-def test_word_statistics_of_an_example() -> None:
+def test_word_statistics_of_an_example():
     with np.errstate(all="raise"):
         table = word_statistics(counted(), eta=0.1, confidence=0.9)
     intervals = [stats.binomtest(hits, 10).proportion_ci(0.9, method="exact") for hits in (6, 10, 0)]
@@ -74,11 +66,9 @@ def test_word_statistics_of_an_example() -> None:
         np.testing.assert_allclose(table[name].to_numpy(), values, err_msg=name)
 
 
-def test_word_statistics_of_an_exact_law() -> None:
-    """Rejects cells that may come up counted as cells that have.
-
-    Word 0 becomes 0 or 1 evenly, word 1 itself but once in a million.
-    """
+def test_word_statistics_of_an_exact_law():
+    """Rejects cells that may come up counted as cells that have."""
+    # Word 0 becomes 0 or 1 evenly, word 1 itself but once in a million.
     count = np.array([5.0, 5.0, 1e-5, 10.0 - 1e-5])
     index, word, output = (
         np.zeros(4, np.int16),
@@ -95,7 +85,7 @@ def test_word_statistics_of_an_exact_law() -> None:
     assert first["entropy"] == first["h_inf"] == 1.0 and first["unseen"] == second["unseen"] == 0.0
 
 
-def test_a_single_run_bounds_next_to_nothing() -> None:
+def test_a_single_run_bounds_next_to_nothing():
     """Rejects a division by none, and a limit closer than what is possible."""
     with np.errstate(all="raise"):
         found = counted(np.array([[[0], [4], [4]]], np.int32), np.arange(3), release_words=5)
@@ -117,17 +107,15 @@ LAWS = {
 @pytest.mark.statistical
 @pytest.mark.parametrize("runs", [2, 31, 200])
 @pytest.mark.parametrize("law", LAWS)
-def test_limits_of_sets_hold(law: str, runs: int) -> None:
-    """For any number of runs: 1 in 20 misses at most, false alarm 1e-4; mutant: the value as counted.
-
-    The limit says something: of a word that hardly changes it is 1, which is the truth.
-    """
+def test_limits_of_sets_hold(law, runs):
+    """For any number of runs: 1 in 20 misses at most, false alarm 1e-4; mutant: the value as counted."""
+    # The limit says something: of a word that hardly changes it is 1, which is the truth.
     p, words = LAWS[law], 400
     true = float(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.95 - 1e-9) + 1)
     draws = np.random.default_rng(3).choice(len(p), (1, words, runs), p=p)
     found = word_statistics(counted(draws.astype(np.int32), np.arange(words), len(p)), confidence=0.9)
 
-    def p_value(name: str) -> float:
+    def p_value(name):
         missed = int((found[name].to_numpy() > true + 1e-9).sum())
         return float(stats.binomtest(missed, words, 0.05, "greater").pvalue)
 
@@ -136,11 +124,8 @@ def test_limits_of_sets_hold(law: str, runs: int) -> None:
         assert p_value("s_eta") < 1e-6 and np.median(found["s_eta_low"].to_numpy()) == true
 
 
-# Limits of what runs say of many words
-
-
 @pytest.mark.parametrize("runs", [1, 7, 200])
-def test_alike_trials_have_chernoffs_limits(runs: int) -> None:
+def test_alike_trials_have_chernoffs_limits(runs):
     """As the binomial law itself has them, or wider; by the divergence to twelve digits."""
     for hits in range(0, runs + 1, max(1, runs // 5)):
         share = hits / runs
@@ -155,10 +140,10 @@ def test_alike_trials_have_chernoffs_limits(runs: int) -> None:
 
 
 @pytest.mark.parametrize(("runs", "share", "tail"), [(10, 0.95, 0.025), (200, 0.95, 0.025), (1000, 0.5, 0.1)])
-def test_the_least_count(runs: int, share: float, tail: float) -> None:
+def test_the_least_count(runs, share, tail):
     found = least_count(runs, share, tail)
     assert stats.binom.cdf(found - 1, runs, share) <= tail < stats.binom.cdf(found, runs, share)
 
 
-def test_a_function_of_units_stays_near_its_expectation() -> None:
+def test_a_function_of_units_stays_near_its_expectation():
     assert most_below(100, 0.25, 0.05) == pytest.approx(0.5 * np.sqrt(np.log(20.0) / 200))

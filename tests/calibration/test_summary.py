@@ -1,18 +1,14 @@
 """The rows of a summary, from sums as Spark gives them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dptext_spark.calibration.estimators import Grid
-from dptext_spark.calibration.statistics import Transitions, mean_limits
+from dptext_spark.calibration.statistics import mean_limits
 from dptext_spark.calibration.summary import (
     NUMBERS,
     OF_OUTPUTS,
@@ -35,7 +31,7 @@ GUESSES = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 LEVELS = {"min": 1.0, "p5": 1.0, "p50": 2.0, "p95": 4.0, "max": 4.0}
 
 
-def rows_of(*grids: Grid, guesses: Any = None, **values: list[str]) -> list[dict[str, Any]]:
+def rows_of(*grids, guesses=None, **values):
     """Rows of a summary; each statistic has ``values``, by default one 0.5."""
     moments = []
     for name in (*OF_OUTPUTS, "n_w_zipf", *OF_WORDS[::-1]):
@@ -47,12 +43,12 @@ def rows_of(*grids: Grid, guesses: Any = None, **values: list[str]) -> list[dict
     return summary(grids, *(dict.fromkeys(keys, own) for own in (moments, won)))
 
 
-def found_of(sample: Grid | None = None, **given: Any) -> dict[str, dict[str, Any]]:
+def found_of(sample=None, **given):
     """Rows of the first epsilon, by statistic."""
     return {row["statistic"]: row for row in rows_of(sample or grid(), **given) if row["epsilon"] == 2.0}
 
 
-def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics() -> None:
+def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics():
     """Not by name: rejects an order of the alphabet, and numbers of one grid for another's rows."""
     others = [
         grid(mechanisms=tuple(Mahalanobis(epsilon=e, **{"lambda": w}) for e in (2.0, 40.0)))
@@ -72,11 +68,9 @@ def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics() -> None:
         assert certain == {"mahalanobis:lambda=0.05"}
 
 
-def test_numbers_of_an_example() -> None:
-    """N_w has limits by units of noise; counts have none.
-
-    Rejects a variance over n - 1, and rounding that leaves one where all values are equal.
-    """
+def test_numbers_of_an_example():
+    """N_w has limits by units of noise; counts have none."""
+    # Rejects a variance over n - 1, and rounding that leaves one where all values are equal.
     sample, given = grid(), {"s_w": ["1", "3", "2", "4"], "h_0": ["0.1"] * 3, "n_w": ["0.25"] * 4}
     found = found_of(**given, posterior=["0.1"], n_w_zipf=["0.03"])
     first = found["s_w"]
@@ -86,15 +80,13 @@ def test_numbers_of_an_example() -> None:
     assert first["low"] is first["high"] is first["floor"] is None
     zipf = 64 * 0.03 / (1 / np.arange(1, 65)).sum()
     for name, mean, prior in (("n_w", 0.25, "uniform"), ("n_w_zipf", zipf, "zipf")):
-        limits = mean_limits(mean, 60, float(sample.units(prior).max()), 0.025)  # type: ignore[arg-type]
+        limits = mean_limits(mean, 60, float(sample.units(prior).max()), 0.025)
         assert [found[name][n] for n in ("mean", "low", "high")] == pytest.approx([mean, *limits])
     row = [found["deniability"][n] for n in ("mean", "low", "high", "floor")]
     assert row == pytest.approx([10.0, None, None, 64.0])
     certain = found_of(grid(estimator="exact"), **given)["n_w"]
     assert [certain[name] for name in ("mean", "low", "high")] == [0.25] * 3
 
-
-# Risks
 
 NEAR = stats.norm.pdf(np.arange(60) / 5.0, np.arange(12)[:, None], 0.6)
 WORLDS = {
@@ -104,7 +96,7 @@ WORLDS = {
 }
 
 
-def sampled(law: np.ndarray, runs: int, seed: int) -> tuple[Grid, Transitions]:
+def sampled(law, runs, seed):
     """Transitions of a law's words."""
     rng, laws = np.random.default_rng(seed), np.cumsum(law, axis=1)
     draws = [np.searchsorted(own / own[-1], rng.random(runs)) for own in laws]
@@ -112,7 +104,7 @@ def sampled(law: np.ndarray, runs: int, seed: int) -> tuple[Grid, Transitions]:
     return grid(len(law), runs=runs, estimator="plain"), counted
 
 
-def risks(law: np.ndarray, runs: int, seed: int) -> dict[str, dict[str, Any]]:
+def risks(law, runs, seed):
     sample, transitions = sampled(law, runs, seed)
     return found_of(sample, guesses=oracle.sums_of_guesses(transitions, sample))
 
@@ -120,7 +112,7 @@ def risks(law: np.ndarray, runs: int, seed: int) -> dict[str, dict[str, Any]]:
 @pytest.mark.statistical
 @pytest.mark.parametrize("prior", ["uniform", "zipf"])
 @pytest.mark.parametrize("world", WORLDS)
-def test_the_true_risk_lies_between_the_limits(world: str, prior: Any) -> None:
+def test_the_true_risk_lies_between_the_limits(world, prior):
     """300 seeds of 8 and of 60 runs, at 95 %: false alarm 1e-4. Refused: what runs say of themselves."""
     law = WORLDS[world]
     weights = np.ones(12) if prior == "uniform" else 1.0 / np.arange(1, 13)
@@ -138,7 +130,7 @@ def test_the_true_risk_lies_between_the_limits(world: str, prior: Any) -> None:
             assert stats.ttest_1samp(own, 1.2 * truth, alternative="greater").pvalue < 1e-6
 
 
-def test_a_guesser_of_outputs_it_has_not_seen_does_not_look_at_the_runs_that_judge() -> None:
+def test_a_guesser_of_outputs_it_has_not_seen_does_not_look_at_the_runs_that_judge():
     """All outputs are new: only the first word is named. Rejects a guesser who takes whoever is there."""
     transitions = oracle.counted(np.arange(24).reshape(1, 3, 8).astype(np.int32), np.arange(3))
     sample = grid(3, runs=8, estimator="plain")
@@ -146,7 +138,7 @@ def test_a_guesser_of_outputs_it_has_not_seen_does_not_look_at_the_runs_that_jud
     assert (row["mean"], row["high"]) == (pytest.approx(1 / 3), 1.0)
 
 
-def test_zipfs_law_is_over_the_measured_words_whatever_the_vocabulary() -> None:
+def test_zipfs_law_is_over_the_measured_words_whatever_the_vocabulary():
     """Rejects ranks in the vocabulary, by which the first of 200 words of 8,000 has weight 0.85."""
     few, expected = grid(200, 8000), 1 / (1 / np.arange(1, 201)).sum()
     np.testing.assert_allclose(few.weights("zipf"), expected / np.arange(1, 201))
@@ -155,8 +147,6 @@ def test_zipfs_law_is_over_the_measured_words_whatever_the_vocabulary() -> None:
     floors = [found[name]["floor"] for name in ("bayes_risk_zipf", "bayes_risk_uniform", "deniability")]
     assert floors == pytest.approx([expected, 1 / 200, 200.0])
 
-
-# Targets: what they say, which values bound them, and where the search for the largest epsilon ends
 
 LOOKS = 2 + 24  # the grid's epsilons, and twelve doublings and twelve halvings
 
@@ -170,9 +160,7 @@ LOOKS = 2 + 24  # the grid's epsilons, and twelve doublings and twelve halvings
         ("p5(entropy) >= 2", "p5(entropy) >= 2", "entropy", 2.0, 1.9),
     ],
 )
-def test_a_target_is_read_and_written(
-    text: str, written: str, bounding: str, met: float, missed: float
-) -> None:
+def test_a_target_is_read_and_written(text, written, bounding, met, missed):
     """Rejects a limit on the wrong side, and n_w as counted in place of its limit."""
     target = Target.parse(text)
     assert str(target) == written and Target.parse(written) == target and target.bounding == bounding
@@ -195,12 +183,12 @@ def test_a_target_is_read_and_written(
         *("p95(n_w) <= 0.5; p5(s_w) >= 20", "p95(n_w, s_w) <= 0.5", "p95() <= 0.5"),
     ],
 )
-def test_a_target_without_meaning_is_refused(text: str) -> None:
+def test_a_target_without_meaning_is_refused(text):
     with pytest.raises(ConfigError, match=r"--target has a wrong value.*STATISTIC"):
         Target.parse(text)
 
 
-def rank(text: str, words: int, *, whole: bool = False, exact: bool = True, monotone: bool = True) -> int:
+def rank(text, words, *, whole=False, exact=True, monotone=True):
     kind = {"estimator": "exact" if exact else "plain", "monotone": monotone}
     target = Target.parse(text)
     found = bounding_rank(target, searched(target, grid(words, words if whole else 2 * words, **kind)))
@@ -209,7 +197,7 @@ def rank(text: str, words: int, *, whole: bool = False, exact: bool = True, mono
 
 
 @pytest.mark.parametrize("words", [59, 100, 1000, 10_000])
-def test_a_sample_bounds_a_quantile_by_the_binomial_law(words: int) -> None:
+def test_a_sample_bounds_a_quantile_by_the_binomial_law(words):
     upper = rank("p95(n_w) <= 0.5", words)
     assert stats.binom.sf(upper - 1, words, 0.95) <= 0.05 < stats.binom.sf(upper - 2, words, 0.95)
     each = 0.05 / LOOKS
@@ -224,7 +212,7 @@ def test_a_sample_bounds_a_quantile_by_the_binomial_law(words: int) -> None:
     assert upper <= with_runs <= upper + 0.002 * words
 
 
-def test_all_words_are_no_sample_and_a_small_one_bounds_no_far_quantile() -> None:
+def test_all_words_are_no_sample_and_a_small_one_bounds_no_far_quantile():
     for text, words, kind, expected in (
         ("p95(n_w) <= 0.5", 100, {}, 95),
         ("max(n_w) <= 0.5", 100, {}, 100),
@@ -243,9 +231,6 @@ def test_all_words_are_no_sample_and_a_small_one_bounds_no_far_quantile() -> Non
             rank(text, words)
 
 
-# The confidence of the whole search
-
-
 @pytest.mark.parametrize(
     ("text", "changes", "expected"),
     [
@@ -256,21 +241,18 @@ def test_all_words_are_no_sample_and_a_small_one_bounds_no_far_quantile() -> Non
     ],
 )
 def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_shares_it(
-    text: str, changes: dict[str, Any], expected: int
-) -> None:
+    text, changes, expected
+):
     target, asked = Target.parse(text), grid(64, **{"vocabulary": 128} | changes)
     assert looks(target, asked) == expected
     assert 1.0 - searched(target, asked).confidence == pytest.approx(0.05 / expected)
 
 
-# The largest epsilon
-
-
 @pytest.mark.parametrize("epsilons", [[5.0], [0.01], [900.0], [1.0, 12.0, 300.0], [11.3], [11.4]])
-def test_the_largest_epsilon_has_three_digits(epsilons: list[float]) -> None:
+def test_the_largest_epsilon_has_three_digits(epsilons):
     tried = []
 
-    def meets(epsilon: float) -> bool:
+    def meets(epsilon):
         tried.append(epsilon)
         return epsilon <= 11.37
 
@@ -278,23 +260,23 @@ def test_the_largest_epsilon_has_three_digits(epsilons: list[float]) -> None:
     assert len(set(tried)) == len(tried) <= 22
 
 
-def test_a_search_ends_where_nothing_is_found() -> None:
+def test_a_search_ends_where_nothing_is_found():
     """And epsilons that a mechanism refuses bound it."""
     met, missed = largest_epsilon(lambda epsilon: False, [8.0])
     assert met is None and missed is not None and 0.0 < missed < 1e-5
     met, missed = largest_epsilon(lambda epsilon: True, [8.0])
     assert missed is None and met is not None and 1e5 < met < math.inf
 
-    def meets(epsilon: float, limit: float) -> bool:
+    def meets(epsilon, limit):
         if epsilon <= 4.0:
             raise ConfigError("The epsilon is too low")
         return epsilon <= limit
 
     for limit, found in ((4.5, 4.5), (4.001, None)):
-        assert largest_epsilon(lambda epsilon, most=limit: meets(epsilon, most), [9.0])[0] == found  # type: ignore[misc]
+        assert largest_epsilon(lambda epsilon, most=limit: meets(epsilon, most), [9.0])[0] == found
 
 
-def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release() -> None:
+def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release():
     """Judged by its bound, not as measured."""
     target = Target.parse("p50(n_w) <= 0.5")
     found = tuned(target, grid(), lambda epsilon: (epsilon / 20.0, epsilon / 10.0), release_words=30)
@@ -319,9 +301,9 @@ def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release()
 @pytest.mark.parametrize(
     ("epsilon", "weight"), [(11.3456789, 0.25), (0.1 + 0.2, 0.5), (1e22, 0.75), (10.0, 0.125)]
 )
-def test_the_options_have_all_digits_of_the_epsilon_that_was_measured(epsilon: float, weight: float) -> None:
+def test_the_options_have_all_digits_of_the_epsilon_that_was_measured(epsilon, weight):
     """Rejects 11.3457 for 11.3456789: the release would be at an epsilon that nobody measured."""
-    asked: Grid = grid(mechanisms=(Mahalanobis(epsilon=epsilon, **{"lambda": weight}),))
+    asked = grid(mechanisms=(Mahalanobis(epsilon=epsilon, **{"lambda": weight}),))
     met = Target.parse("p50(n_w) <= 0.5")
     found = tuned(met, asked, lambda e: (0.1, float(e > epsilon)), release_words=None)
     name, _, digits = found["options"].partition(" --epsilon ")

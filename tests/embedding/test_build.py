@@ -1,7 +1,5 @@
 """Building of embedding bundles: same input, same bytes; nothing is left of a failure."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import math
@@ -9,7 +7,6 @@ import shutil
 import tracemalloc
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -34,14 +31,11 @@ from tests.helpers.bundles import (
 )
 
 
-def below(folder: Path) -> set[Path]:
+def below(folder):
     return set(folder.rglob("*"))
 
 
-# What is in a bundle
-
-
-def test_a_bundle_holds_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_holds_the_source(tmp_path, monkeypatch):
     """Whose name, and the output's, may be relative."""
     source = glove(tmp_path / "g.txt")
     monkeypatch.chdir(tmp_path)
@@ -60,7 +54,7 @@ def test_a_bundle_holds_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert manifest.source_sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
 
 
-def test_half_norms_and_covariance(tmp_path: Path) -> None:
+def test_half_norms_and_covariance(tmp_path):
     rows = (vectors_of(5000, 120) + np.linspace(0, 3, 120)).astype(np.float32)
     source = glove(tmp_path / "g.txt", [f"w{i}" for i in range(5000)], rows)
     space, wide = build_embedding(source, tmp_path / "b").space, rows.astype(np.float64)
@@ -80,7 +74,7 @@ def test_half_norms_and_covariance(tmp_path: Path) -> None:
     assert np.count_nonzero(few.covariance_values > 1e-9) == len(WORDS) - 1
 
 
-def test_unit_normalization(tmp_path: Path) -> None:
+def test_unit_normalization(tmp_path):
     rows = vectors_of() * np.float32(1e-20) ** (np.arange(len(WORDS), dtype=np.float32)[:, None] / 6)
     embedding = build_embedding(glove(tmp_path / "g.txt", WORDS, rows), tmp_path / "b", normalize="unit")
     wide = rows.astype(np.float64)
@@ -90,9 +84,7 @@ def test_unit_normalization(tmp_path: Path) -> None:
     np.testing.assert_allclose(embedding.space.half_norms, 0.5, atol=1e-6)
 
 
-def test_poincare_keeps_float64_and_has_lorentz_coordinates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_poincare_keeps_float64_and_has_lorentz_coordinates(tmp_path, monkeypatch):
     points = np.vstack([np.zeros(7), ball_of(1000, 7)])
     embedding = poincare_bundle(tmp_path, points)
     assert sorted(content_of(embedding.path)) == POINCARE_FILES
@@ -109,7 +101,7 @@ def test_poincare_keeps_float64_and_has_lorentz_coordinates(
         poincare_bundle(tmp_path, np.array([[0, 0], [math.nextafter(within, 1) + 1e-12, 0]]))
 
 
-def test_rows_and_places_over_many_blocks(tmp_path: Path) -> None:
+def test_rows_and_places_over_many_blocks(tmp_path):
     words, rows, chosen = [f"w{i}" for i in range(9000)], vectors_of(9000, 2), tmp_path / "release.txt"
     chosen.write_text("\n".join(words[::3]))
     embedding = build_embedding(glove(tmp_path / "g.txt", words, rows), tmp_path / "b", release_words=chosen)
@@ -124,7 +116,7 @@ def test_rows_and_places_over_many_blocks(tmp_path: Path) -> None:
         build_embedding(glove(tmp_path / "g.txt", words[:4999], equal), tmp_path / "c")
 
 
-def test_memory_does_not_grow_with_the_matrix(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_matrix(tmp_path):
     """Rejects a matrix that is held whole: at 40,000 rows of 400 it would be 64 MB."""
     rows, n = 40_000, 400
     np.save(tmp_path / "vectors.npy", np.tile(vectors_of(400, n), (rows // 400, 1)))
@@ -138,8 +130,6 @@ def test_memory_does_not_grow_with_the_matrix(tmp_path: Path) -> None:
     # The words themselves, their set and their list, take most of this.
     assert peak < 4 * n * rows / 2
 
-
-# Words that may be output
 
 FITTING = [
     "the", "U.S.", "e-mail", "new_york", "'s", "n't", "don't", "mr", "Bad", "bad", "badly", "new_bad_word",
@@ -163,11 +153,9 @@ ALL = [*FITTING[:3], *UNMATCHABLE, *FITTING[3:]]
         ("all", b"bad\n,", [word for word in ALL if word not in ("Bad", "bad", "new_bad_word", ",")], (0, 0)),
     ],
 )
-def test_words_that_may_be_output_come_first_in_source_order(
-    tmp_path: Path, chosen: object, denied: bytes | None, output: list[str], absent: tuple[int, int]
-) -> None:
+def test_words_that_may_be_output_come_first_in_source_order(tmp_path, chosen, denied, output, absent):
     """Rejects substitutes that no reader takes for a word of a text, unless they are asked for."""
-    options: dict[str, Any] = {"release_words": chosen, "never_output": denied}
+    options = {"release_words": chosen, "never_output": denied}
     for name, content in options.items():
         if isinstance(content, bytes):
             options[name] = written = tmp_path / name
@@ -187,24 +175,21 @@ def test_words_that_may_be_output_come_first_in_source_order(
     assert ("\nDenied words, which will never be output: " in said) == (denied is not None)
 
 
-# Same bytes, same fingerprint
-
-
-def test_identical_input_gives_identical_bytes(tmp_path: Path) -> None:
+def test_identical_input_gives_identical_bytes(tmp_path):
     """Wherever it lies, and by any number of threads."""
     words, contents = [f"w{i}" for i in range(4000)], []
     source = glove(tmp_path / "g.txt", words, vectors_of(4000, 100))
     for threads in (1, 2):
         folder = tmp_path / str(threads)
         folder.mkdir()
-        options: dict[str, Any] = {"normalize": "unit", "release_words": 4, "limit": 3999}
+        options = {"normalize": "unit", "release_words": 4, "limit": 3999}
         with threadpool_limits(threads):
             copied = Path(shutil.copy(source, folder / "g.txt"))
             contents.append(content_of(build_embedding(copied, folder / "b", **options).path))
     assert contents[0] == contents[1]
 
 
-def test_fingerprint_forgets_the_source_and_nothing_else(tmp_path: Path) -> None:
+def test_fingerprint_forgets_the_source_and_nothing_else(tmp_path):
     source, packed = glove(tmp_path / "g.txt"), tmp_path / "packed.vec.gz"
     packed.write_bytes(gzip.compress(f"{len(WORDS)} 3\n".encode() + source.read_bytes()))
     plain, again = build_embedding(source, tmp_path / "a"), build_embedding(packed, tmp_path / "b")
@@ -222,11 +207,8 @@ def test_fingerprint_forgets_the_source_and_nothing_else(tmp_path: Path) -> None
     assert len({embedding.fingerprint for embedding in [plain, *others]}) == 6
 
 
-# Faults: the place is named, nothing is written
-
-
 GOOD = b"a 1 2\nb 3 4\n"
-FAULTS: dict[str, tuple[bytes, dict[str, Any], str]] = {
+FAULTS = {
     "zero vector": (GOOD + b"secretword 0 -0.0\n", {}, "g.txt, line 3: the vector is zero"),
     "zero, normalized": (b"3 2\n" + GOOD + b"secretword 0 0\n", {"normalize": "unit"}, "line 4: .*is zero"),
     "zero in float32": (b"a 1 2\nsecretword 1e-50 0\n", {}, "line 2: the vector is zero"),
@@ -254,9 +236,7 @@ FAULTS: dict[str, tuple[bytes, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_leaves_nothing(
-    tmp_path: Path, bundle: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_leaves_nothing(tmp_path, bundle, name, monkeypatch):
     """Neither beside a bundle that is to be replaced, nor under a new name."""
     content, options, message = FAULTS[name]
     options, error = {"strict": True, **options}, BundleError
@@ -267,7 +247,7 @@ def test_a_fault_leaves_nothing(
         options[option] = tmp_path / "list.txt"
     if options.pop("interrupted", False):
 
-        def interrupt(*_: object) -> None:
+        def interrupt(*_):
             raise KeyboardInterrupt("now")
 
         monkeypatch.setattr("dptext_spark.embedding.build.sealed", interrupt)
@@ -281,7 +261,7 @@ def test_a_fault_leaves_nothing(
         assert (below(tmp_path), content_of(bundle)) == (files, before)
 
 
-def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: Path) -> None:
+def test_an_existing_output_is_replaced_only_when_asked(tmp_path, bundle):
     """Rejects parts that outlive their bundle or make it a user's folder; a damaged one can be replaced."""
     before = content_of(bundle)
     other = glove(tmp_path / "h.txt", WORDS[:4])
@@ -298,10 +278,10 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path: Path, bundle: 
     assert not (bundle / "parts").exists()
 
 
-def test_what_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_to_be_meanwhile_is_not_replaced(tmp_path, monkeypatch):
     source, output = glove(tmp_path / "g.txt"), tmp_path / "b"
 
-    def made_meanwhile(manifest: dict[str, Any]) -> bytes:
+    def made_meanwhile(manifest):
         output.mkdir()
         return sealed(manifest)
 
@@ -312,7 +292,7 @@ def test_what_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])
-def test_what_is_no_bundle_is_never_replaced(tmp_path: Path, bundle: Path, kind: str) -> None:
+def test_what_is_no_bundle_is_never_replaced(tmp_path, bundle, kind):
     output = tmp_path / "output"
     if kind == "file":
         output.write_text("precious")
@@ -329,12 +309,10 @@ def test_what_is_no_bundle_is_never_replaced(tmp_path: Path, bundle: Path, kind:
     assert below(tmp_path) == listed
 
 
-def test_a_swap_that_fails_puts_the_old_bundle_back(
-    tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_swap_that_fails_puts_the_old_bundle_back(tmp_path, bundle, monkeypatch):
     before, listed, rename = content_of(bundle), below(tmp_path), Path.rename
 
-    def fails_for_the_new_one(self: Path, target: Path) -> Path:
+    def fails_for_the_new_one(self, target):
         if self.suffix == ".tmp":
             raise OSError("no")
         return rename(self, target)

@@ -1,14 +1,10 @@
 """Opening of embedding bundles and of their optional parts, and damage that must be found."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle
 import re
 from errno import ENOMEM
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -31,7 +27,7 @@ from tests.helpers.bundles import (
 )
 
 
-def resealed(bundle: Path, **changes: Any) -> None:
+def resealed(bundle, **changes):
     """Write a manifest that is consistent in itself but says something else."""
     entries = json.loads((bundle / "manifest.json").read_bytes()) | changes
     entries.pop("sha256")
@@ -39,13 +35,13 @@ def resealed(bundle: Path, **changes: Any) -> None:
 
 
 @pytest.fixture(params=["euclidean", "poincare"])
-def any_bundle(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def any_bundle(request, tmp_path):
     if request.param == "poincare":
         return poincare_bundle(tmp_path, ball_of(9, 2)).path
     return build_embedding(glove(tmp_path / "g.txt"), tmp_path / "bundle").path
 
 
-def test_the_matrices_are_mapped_and_read_only(any_bundle: Path) -> None:
+def test_the_matrices_are_mapped_and_read_only(any_bundle):
     embedding = Embedding.open(any_bundle)
     for name in embedding.space.arrays:
         array = getattr(embedding.space, name)
@@ -54,7 +50,7 @@ def test_the_matrices_are_mapped_and_read_only(any_bundle: Path) -> None:
             array[0] = 1
 
 
-def test_a_pickled_embedding_is_its_path(tmp_path: Path) -> None:
+def test_a_pickled_embedding_is_its_path(tmp_path):
     rows = vectors_of(500, 50)
     source = glove(tmp_path / "g.txt", [f"w{i}" for i in range(500)], rows)
     pickled = pickle.dumps(build_embedding(source, tmp_path / "b"))
@@ -67,10 +63,7 @@ def test_a_pickled_embedding_is_its_path(tmp_path: Path) -> None:
         pickle.loads(pickled)
 
 
-# Damage
-
-
-def test_damage_is_found_wherever_it_is(any_bundle: Path) -> None:
+def test_damage_is_found_wherever_it_is(any_bundle):
     """A flipped bit, which needs the hashes; a file cut short or missing also without."""
     names = {path.name for path in any_bundle.iterdir()}
     assert names in ({*EUCLIDEAN_FILES}, {*POINCARE_FILES})
@@ -94,7 +87,7 @@ def test_damage_is_found_wherever_it_is(any_bundle: Path) -> None:
     Embedding.open(any_bundle)
 
 
-def test_too_little_memory_is_no_damage(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_no_damage(bundle, monkeypatch):
     """Rejects "build it again" where address space is limited, as spark.executor.pyspark.memory does."""
     monkeypatch.setattr(np, "load", Mock(side_effect=OSError(ENOMEM, "Cannot allocate memory")))
     with pytest.raises(MemoryError):
@@ -104,7 +97,7 @@ def test_too_little_memory_is_no_damage(bundle: Path, monkeypatch: pytest.Monkey
         Embedding.open(bundle)
 
 
-def test_an_array_of_another_type_or_shape_is_found(any_bundle: Path) -> None:
+def test_an_array_of_another_type_or_shape_is_found(any_bundle):
     """Also where the manifest has its hash."""
     manifest = (any_bundle / "manifest.json").read_bytes()
     for name, (dtype, _) in Embedding.open(any_bundle).space.arrays.items():
@@ -123,7 +116,7 @@ def test_an_array_of_another_type_or_shape_is_found(any_bundle: Path) -> None:
     Embedding.open(any_bundle)
 
 
-def test_words_that_disagree_with_the_manifest_are_found(bundle: Path) -> None:
+def test_words_that_disagree_with_the_manifest_are_found(bundle):
     original = (bundle / "manifest.json").read_bytes()
     for changes, message in [
         ({"words": 6}, "its length"),
@@ -147,7 +140,7 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle: Path) -> None:
             Embedding.open(bundle)
 
 
-def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle: Path) -> None:
+def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle):
     """However the other version names its entries and seals them."""
     for path in (bundle.parent, bundle / "absent", bundle.parent / "g.txt"):
         with pytest.raises(BundleError, match="no embedding bundle"):
@@ -168,7 +161,7 @@ def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle: P
                 Embedding.open(bundle, verify=verify)
 
 
-def test_fingerprint_is_what_the_documentation_says(tmp_path: Path) -> None:
+def test_fingerprint_is_what_the_documentation_says(tmp_path):
     """Rejects lengths in letters, words that run into one another, flags of other words, and one layout."""
     source = glove(tmp_path / "g.txt", ["a", "naïve", "日本", "ab", "c"])
     for embedding in (
@@ -193,12 +186,10 @@ def test_fingerprint_is_what_the_documentation_says(tmp_path: Path) -> None:
         assert embedding.fingerprint == hashlib.sha256(canonical.encode()).hexdigest()
 
 
-# Optional parts
-
 CONTENT = b"lists of words"
 
 
-def index_of(embedding: Embedding) -> Part:
+def index_of(embedding):
     """Keep a part of a number and a file, as a search index has them."""
     made = embedding.path.parent / "made"
     made.write_bytes(CONTENT)
@@ -207,7 +198,7 @@ def index_of(embedding: Embedding) -> Part:
     return part
 
 
-def test_a_part_is_found_again(bundle: Path) -> None:
+def test_a_part_is_found_again(bundle):
     """Rejects a part that changes the bundle, and one that is taken for another bundle's."""
     opened, before = Embedding.open(bundle), content_of(bundle)
     part = index_of(opened)
@@ -223,7 +214,7 @@ def test_a_part_is_found_again(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["bit", "cut", "gone", "record", "no JSON"])
-def test_a_damaged_part_is_no_part(bundle: Path, damage: str) -> None:
+def test_a_damaged_part_is_no_part(bundle, damage):
     """Rejects an index of which a bit was flipped: it would send noisy points to the wrong words."""
     part = index_of(Embedding.open(bundle))
     file, record = part.path(bundle, "lists.npy"), bundle / "parts" / "index-4.json"
@@ -238,7 +229,7 @@ def test_a_damaged_part_is_no_part(bundle: Path, damage: str) -> None:
     assert Embedding.open(bundle).part("index-4") is None
 
 
-def test_only_parts_without_files_do_without_a_folder(bundle: Path) -> None:
+def test_only_parts_without_files_do_without_a_folder(bundle):
     """They go with a pickled bundle even where its folder cannot be written to."""
     opened = Embedding.open(bundle)
     (bundle / "parts").write_bytes(b"a file where the folder should be")

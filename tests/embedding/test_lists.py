@@ -1,14 +1,11 @@
 """Inverted lists: made the same each time, whole or not at all, every word in one of them."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import platform
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +18,12 @@ from tests.helpers.bundles import content_of
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Embedding:
+def bundle(tmp_path):
     """300 words, the first 200 of which may be released."""
     return worlds.build(tmp_path, worlds.uneven(300, 10), release_words=200)
 
 
-def test_every_word_is_in_the_list_of_its_nearest_centroid(bundle: Embedding) -> None:
+def test_every_word_is_in_the_list_of_its_nearest_centroid(bundle):
     lists = make_lists(bundle, 8)
     assert lists.starts[0] == 0 and lists.starts[-1] == 200 and len(lists.centroids) == 8
     assert sorted(lists.rows.tolist()) == list(range(200))
@@ -42,7 +39,7 @@ def test_every_word_is_in_the_list_of_its_nearest_centroid(bundle: Embedding) ->
     np.testing.assert_array_equal(lists.stops(200), lists.starts[1:])
 
 
-def test_twins_and_more_lists_than_different_words_do_no_harm(tmp_path: Path) -> None:
+def test_twins_and_more_lists_than_different_words_do_no_harm(tmp_path):
     """And equal bundles get equal bytes."""
     contents = []
     for name in ("a", "b"):
@@ -55,7 +52,7 @@ def test_twins_and_more_lists_than_different_words_do_no_harm(tmp_path: Path) ->
     assert contents[0] == contents[1] and len(contents[0]) == 7
 
 
-def test_centroids_are_found_by_kernels_for_this_processor(bundle: Embedding) -> None:
+def test_centroids_are_found_by_kernels_for_this_processor(bundle):
     """Rejects faiss as it comes, whose BLAS takes kernels of 2004 on a new processor, a fifth as fast."""
     program = """
 import os, sys
@@ -75,7 +72,7 @@ print(len(own), own == kernels(), "OPENBLAS_CORETYPE" in os.environ)
     assert said.split() == ["1", "True", "False"]
 
 
-def test_lists_that_were_damaged_are_none(bundle: Embedding) -> None:
+def test_lists_that_were_damaged_are_none(bundle):
     make_lists(bundle, 8)
     assert made(Embedding.open(bundle.path)) == [8]
     file = bundle.path / "parts" / "ivf-8.vectors.npy"
@@ -86,7 +83,7 @@ def test_lists_that_were_damaged_are_none(bundle: Embedding) -> None:
         InvertedLists.open(again, 8)
 
 
-def test_impossible_indexes_are_refused(bundle: Embedding, ball: Embedding) -> None:
+def test_impossible_indexes_are_refused(bundle, ball):
     for lists in (0, 1, 201):
         with pytest.raises(ConfigError, match=f"2 to 200.*{lists}"):
             make_lists(bundle, lists)
@@ -100,7 +97,7 @@ def test_impossible_indexes_are_refused(bundle: Embedding, ball: Embedding) -> N
 
 
 @pytest.mark.parametrize("adopted", [False, True])
-def test_an_index_that_changes_while_it_is_in_use_is_refused(bundle: Embedding, adopted: bool) -> None:
+def test_an_index_that_changes_while_it_is_in_use_is_refused(bundle, adopted):
     """Rejects stamps of the bundle's own files alone, where it was opened and in a worker's copy."""
     make_lists(bundle, 8)
     used = Embedding.open(bundle.path)

@@ -1,12 +1,9 @@
 """Readers of embedding sources: every format, every fault with its place, and never a word in a message."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import re
 import traceback
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,29 +20,29 @@ VECTORS = vectors_of(len(WORDS))
 BOM = b"\xef\xbb\xbf"
 
 
-def text_of(words: list[str], vectors: np.ndarray, *, header: bool = False, end: str = "\n") -> bytes:
+def text_of(words, vectors, *, header=False, end="\n"):
     lines = [f"{len(words)} {vectors.shape[1]}"] if header else []
     lines += [f"{word} " + " ".join(map(str, row)) for word, row in zip(words, vectors, strict=True)]
     return "".join(line + end for line in lines).encode()
 
 
-def binary_of(*rows: tuple[bytes, object], promised: int = 0, n: int = 2, end: bytes = b"\n") -> bytes:
+def binary_of(*rows, promised=0, n=2, end=b"\n"):
     header = f"{promised or len(rows)} {n}\n".encode()
     return header + b"".join(word + b" " + np.array(v, "<f4").tobytes() + end for word, v in rows)
 
 
-def read(path: Path, **options: object) -> tuple[list[str], np.ndarray, str]:
-    blocks = list(source := open_source(path, **options))  # type: ignore[arg-type]
+def read(path, **options):
+    blocks = list(source := open_source(path, **options))
     words = [word for names, _ in blocks for word in names]
     return words, np.concatenate([vectors for _, vectors in blocks]), source.sha256
 
 
-def written(path: Path, content: bytes) -> Path:
+def written(path, content):
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 
-def fault(path: Path, **options: object) -> str:
+def fault(path, **options):
     with pytest.raises(BundleError) as caught:
         read(path, **{"strict": True, **options})
     # What a UnicodeDecodeError holds is the word, so it must not hang on as a visible cause.
@@ -55,12 +52,9 @@ def fault(path: Path, **options: object) -> str:
     return str(caught.value)
 
 
-# Formats
-
-
 @pytest.mark.parametrize("name", ["g.txt", "g.vec.gz"])
 @pytest.mark.parametrize("header", [False, True])
-def test_text(tmp_path: Path, name: str, header: bool) -> None:
+def test_text(tmp_path, name, header):
     for end in ("\n", " \n", "\r\n"):
         content = text_of(WORDS, VECTORS, header=header, end=end)
         for whole in (content, BOM + content, content[:-1]):  # with a mark, without a last break
@@ -70,7 +64,7 @@ def test_text(tmp_path: Path, name: str, header: bool) -> None:
 
 
 @pytest.mark.parametrize("header", [b"", b"5 2\n"])
-def test_tokens_that_contain_spaces(tmp_path: Path, header: bytes) -> None:
+def test_tokens_that_contain_spaces(tmp_path, header):
     rows = b". . 0.5 0.25\nat name@domain.com 1.0 2.0\nx 1.5 2.5\n. . . -1.5 2e-3\nwindows 10 .5 1.\n"
     words, vectors, _ = read(written(tmp_path / "g.txt", header + rows))
     assert words == [". .", "at name@domain.com", "x", ". . .", "windows 10"]
@@ -85,9 +79,7 @@ def test_tokens_that_contain_spaces(tmp_path: Path, header: bytes) -> None:
     form=st.sampled_from(["%r", "%.5f", "%.17e", "%+.9g"]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_words_as_they_stand_and_numbers_as_python_reads_them(
-    tmp_path: Path, words: list[str], values: list[float], form: str
-) -> None:
+def test_words_as_they_stand_and_numbers_as_python_reads_them(tmp_path, words, values, form):
     """Rejects parsers that take quotes, commas, odd blanks or NA for more than letters, or round twice."""
     assume(not any(re.fullmatch(r"[\d.e+-]+", word.split(" ")[-1]) for word in words))
     read_as = ["a", *(word.strip() for word in words)]
@@ -109,7 +101,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_a_line_is_read_or_refused(tmp_path: Path, pieces: list[str]) -> None:
+def test_a_line_is_read_or_refused(tmp_path, pieces):
     """Rejects readers that skip a line in silence."""
     content = re.sub(" ?(\r?\n) ?", r"\1", " ".join(pieces))
     lines = content.removesuffix("\n").splitlines()
@@ -126,7 +118,7 @@ def test_a_line_is_read_or_refused(tmp_path: Path, pieces: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["w.bin", "W.BIN.gz"])
 @pytest.mark.parametrize("end", [b"\n", b""])
-def test_binary(tmp_path: Path, name: str, end: bytes) -> None:
+def test_binary(tmp_path, name, end):
     """Also vectors that hold the bytes of space and line break."""
     blank = np.frombuffer(b"    \n\n\n\n  \n " * len(WORDS), "<f4").reshape(-1, 3)
     for expected in (VECTORS, blank):
@@ -136,13 +128,13 @@ def test_binary(tmp_path: Path, name: str, end: bytes) -> None:
         assert digest == hashlib.sha256(content).hexdigest()
 
 
-def test_a_word_of_a_binary_may_have_65536_bytes(tmp_path: Path) -> None:
+def test_a_word_of_a_binary_may_have_65536_bytes(tmp_path):
     """Rejects a limit that counts the line break before the word, or the space behind it."""
     rows = ((letter * 2**16, [1, 2]) for letter in (b"a", b"b"))
     assert [len(word) for word in read(written(tmp_path / "w.bin", binary_of(*rows)))[0]] == [2**16] * 2
 
 
-def test_format_overrules_the_name(tmp_path: Path) -> None:
+def test_format_overrules_the_name(tmp_path):
     contents = {"word2vec-binary": ("w.txt", binary_of((b"a", [1, 2]))), "text": ("t.bin", b"a 1 2\n")}
     for format, (name, content) in contents.items():
         assert read(written(tmp_path / name, content), format=format)[1].tolist() == [[1, 2]]
@@ -150,8 +142,8 @@ def test_format_overrules_the_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npy(tmp_path: Path, dtype: str, order: str) -> None:
-    expected = np.array(VECTORS, dtype=dtype, order=order)  # type: ignore[call-overload]
+def test_npy(tmp_path, dtype, order):
+    expected = np.array(VECTORS, dtype=dtype, order=order)
     np.save(tmp_path / "vectors.npy", expected)
     vocabulary = written(tmp_path / "vocab.txt", BOM + "\r\n".join(WORDS).encode())
     words, vectors, digest = read(tmp_path / "vectors.npy")
@@ -165,7 +157,7 @@ def test_npy(tmp_path: Path, dtype: str, order: str) -> None:
     assert read(tmp_path / "vectors.npy", vocabulary=other)[0] == WORDS
 
 
-def test_limit_reads_and_hashes_only_the_first_rows(tmp_path: Path) -> None:
+def test_limit_reads_and_hashes_only_the_first_rows(tmp_path):
     """Of a text as ``head`` gives it, of a binary and an array the header and the rows."""
     content = text_of(WORDS, VECTORS, header=True)
     head = b"".join(content.splitlines(keepends=True)[:3])
@@ -186,7 +178,7 @@ def test_limit_reads_and_hashes_only_the_first_rows(tmp_path: Path) -> None:
     assert read(tmp_path / "g.txt.gz", limit=100)[2] == hashlib.sha256(content).hexdigest()
 
 
-def test_blocks_are_bounded_and_places_run_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_blocks_are_bounded_and_places_run_on(tmp_path, capsys):
     """And progress is silent without a terminal, unless asked for."""
     content = text_of([f"w{i}" for i in range(9000)], vectors_of(9000, 2))
     path = written(tmp_path / "g.txt", content)
@@ -197,8 +189,6 @@ def test_blocks_are_bounded_and_places_run_on(tmp_path: Path, capsys: pytest.Cap
         assert ("100%" in shown.err, shown.out) == (asked, "") and bool(shown.err) == asked
     assert "line 8501" in fault(written(path, content.replace(b"w8500 ", b"w17 ")))
 
-
-# Faults
 
 A, B, S = (b"a", [1.0, 2.0]), (b"b", [3.0, 4.0]), (b"secretword", [5.0, 6.0])
 FAULTS = {
@@ -247,14 +237,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_of_text_and_binary(tmp_path: Path, name: str) -> None:
+def test_faults_of_text_and_binary(tmp_path, name):
     content, message = FAULTS[name]
     for file in ("w.bin", "w.bin.gz") if name.startswith("binary") else ("g.txt", "g.txt.gz"):
         assert re.search(rf"{file}, {message}", fault(written(tmp_path / file, content)))
 
 
 @pytest.mark.parametrize(("name", "place"), [("g.txt.gz", "line"), ("w.bin.gz", "row")])
-def test_gz_cut_short_or_damaged(tmp_path: Path, name: str, place: str) -> None:
+def test_gz_cut_short_or_damaged(tmp_path, name, place):
     words, vectors = [f"w{i}" for i in range(1000)], vectors_of(1000)
     rows = ((w.encode(), v) for w, v in zip(words, vectors, strict=True))
     whole = gzip.compress(binary_of(*rows, n=3) if place == "row" else text_of(words, vectors))
@@ -276,13 +266,13 @@ def test_gz_cut_short_or_damaged(tmp_path: Path, name: str, place: str) -> None:
         (np.zeros((0, 3), np.float32), b"", "npy"),
     ],
 )
-def test_faults_of_npy(tmp_path: Path, vectors: np.ndarray, words: bytes, message: str) -> None:
+def test_faults_of_npy(tmp_path, vectors, words, message):
     np.save(tmp_path / "vectors.npy", vectors)
     written(tmp_path / "vocab.txt", words)
     assert re.search(message, fault(tmp_path))
 
 
-def test_npy_cut_short_too_long_or_of_objects(tmp_path: Path) -> None:
+def test_npy_cut_short_too_long_or_of_objects(tmp_path):
     written(tmp_path / "vocab.txt", b"a\nb\nc\n")
     file = tmp_path / "vectors.npy"
     np.save(file, np.array([[{}, 1]], dtype=object), allow_pickle=True)
@@ -293,7 +283,7 @@ def test_npy_cut_short_too_long_or_of_objects(tmp_path: Path) -> None:
         assert "vectors.npy is no whole .npy file" in fault(written(file, damaged).parent)
 
 
-def test_faults_of_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_options(tmp_path, monkeypatch):
     path = written(tmp_path / "g.txt", b"a 1\n" + b"x" * 5000)
     np.save(tmp_path / "x.npy", vectors_of(2))
     assert re.search("format.*text, word2vec-binary, npy", fault(path, format="glove"))

@@ -1,11 +1,8 @@
 """Lists of words as people write them."""
 
-from __future__ import annotations
-
 import codecs
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ WORDS = [
 ISTANBUL = ["Istanbul", "\u0130STANBUL"]
 
 
-def listed(tmp_path: Path, content: bytes | str) -> WordList:
+def listed(tmp_path, content):
     path = tmp_path / "list.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return WordList.read(path, "--option")
@@ -50,16 +47,14 @@ def listed(tmp_path: Path, content: bytes | str) -> WordList:
         ("chosen", "the\nabsent\nred neck", ["the"], [2, 3]),
     ],
 )  # fmt: skip
-def test_a_list_names_what_people_mean(
-    tmp_path: Path, use: str, content: bytes | str, named: list[str], unmatched: list[int]
-) -> None:
+def test_a_list_names_what_people_mean(tmp_path, use, content, named, unmatched):
     """Rejects lists that name nothing for their line ends, mark, capitals or blanks, and parts of tokens."""
     matches = getattr(listed(tmp_path, content), use)(WORDS)
     assert [word for word, flag in zip(WORDS, matches.words, strict=True) if flag] == named
     assert matches.unmatched == unmatched
 
 
-def test_matches_are_described_by_line_numbers(tmp_path: Path) -> None:
+def test_matches_are_described_by_line_numbers(tmp_path):
     matches = listed(tmp_path, "the\n\n" + "zebra\n" * 1200).denied(WORDS)
     counted = "--option list.txt: 1 of 1,201 entries match words; no match: lines "
     assert matches.describe() == f"{counted}3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 1,190 more"
@@ -81,16 +76,14 @@ def test_matches_are_described_by_line_numbers(tmp_path: Path) -> None:
         ("the\nzebr\ud83d".encode("utf-8", "surrogatepass"), "line 2: .*not valid UTF-8. Save the file"),
     ],
 )
-def test_a_list_of_which_nothing_matches_is_refused(
-    tmp_path: Path, content: bytes | str, message: str
-) -> None:
+def test_a_list_of_which_nothing_matches_is_refused(tmp_path, content, message):
     for use in (WordList.denied, WordList.chosen):
         with pytest.raises(BundleError, match=message) as caught:
             use(listed(tmp_path, content), WORDS)
         assert "zebr" not in str(caught.value)
 
 
-def test_all_capitals_of_all_letters_are_one() -> None:
+def test_all_capitals_of_all_letters_are_one():
     """All characters that have other capitals or compositions, by themselves and between letters."""
     tried = 0
     for letter in (chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000):

@@ -1,7 +1,5 @@
 """What attackers recover: known answers, and attackers that must do worse."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,9 +11,7 @@ from hypothesis import strategies as st
 from dptext_spark.evaluation import attackers
 from dptext_spark.evaluation.attackers import ContextFree, InContext, Knowledge, attack, forward_backward
 from dptext_spark.evaluation.emissions import Candidates, Emissions
-from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import BigramModel, PairCounts
-from dptext_spark.evaluation.rows import SimulatedRows
 from tests.helpers.hidden_worlds import chain, emitting, enumerated, pairs_of, released
 
 START = np.array([0.7, 0.3])
@@ -24,17 +20,15 @@ NOISE = np.array([[0.8, 0.2], [0.35, 0.65]])
 CHAIN = chain(START, FOLLOWS)
 
 
-def share(found: dict[str, ClusterSums], name: str) -> float:
+def share(found, name):
     return float(found[name].ratio[0])
 
 
-def test_the_attacker_gets_what_the_posterior_promises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a two-word world whose chain is known: as many words right as the enumerated posterior says.
-
-    600 rows of 8 words; the share's interval at confidence 1 - 1e-4. Rejects the attacker without context,
-    whose share is below the interval's lower end, and one that looks at the first of five versions alone.
-    Batches change nothing.
-    """
+def test_the_attacker_gets_what_the_posterior_promises(monkeypatch):
+    """In a two-word world whose chain is known: as many words right as the enumerated posterior says."""
+    # 600 rows of 8 words; the share's interval at confidence 1 - 1e-4. Rejects the attacker without context,
+    # whose share is below the interval's lower end, and one that looks at the first of five versions alone.
+    # Batches change nothing.
     rng, words = np.random.default_rng(1), np.zeros((600, 8), dtype=np.int64)
     words[:, 0] = rng.random(600) > START[0]
     for place in range(1, 8):
@@ -56,17 +50,15 @@ def test_the_attacker_gets_what_the_posterior_promises(monkeypatch: pytest.Monke
         np.testing.assert_array_equal(sums.parts, five[name].parts)
 
 
-def test_an_attacker_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rejects an attack that names its attackers itself: a subclass is all that a new one takes.
-
-    And nothing to attack is no error.
-    """
+def test_an_attacker_more_is_tried(monkeypatch):
+    """Rejects an attack that names its attackers itself: a subclass is all that a new one takes."""
+    # And nothing to attack is no error.
     monkeypatch.setattr(attackers, "ATTACKERS", dict(attackers.ATTACKERS))
 
     class Output(ContextFree):
         name = "output"
 
-        def guess(self, rows: SimulatedRows, candidates: Candidates) -> np.ndarray:
+        def guess(self, rows, candidates):
             return rows.outputs[:1].T
 
     rows = released([[0, 1], [1]], np.array([[0, 0, 1]]))
@@ -79,7 +71,7 @@ def test_an_attacker_more_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["considered"].size.sum() == 0 and np.isnan(share(found, "in-context/1"))
 
 
-def test_bands_are_ranks() -> None:
+def test_bands_are_ranks():
     """Of frequency: rejects ranks by the words' numbers; all that an exact law gives is recovered."""
     count = np.random.default_rng(1).permutation(np.arange(1, 201))
     emissions, rows = emitting(np.eye(200)), released([[*range(200)]], np.arange(200)[None])
@@ -94,10 +86,7 @@ def test_bands_are_ranks() -> None:
     assert found["considered"].sums[2].tolist() == [100, 100, 0, 0, 0]
 
 
-# Posteriors of hidden chains, against enumeration of all texts
-
-
-def by_word(rows: SimulatedRows, model: BigramModel, emissions: Emissions) -> np.ndarray:
+def by_word(rows, model, emissions):
     """Posterior (t, v + 1) of each word; priors are flat, for they only order the candidates."""
     words = emissions.vocabulary
     candidates = Candidates.of(rows, emissions, np.full(words, 1.0), most=words)
@@ -109,12 +98,10 @@ def by_word(rows: SimulatedRows, model: BigramModel, emissions: Emissions) -> np
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_posteriors_are_those_of_enumeration(data: st.DataObject) -> None:
-    """Rows of several lengths, in one version or more; rejects chains that run across rows.
-
-    Tokens outside the vocabulary and unprotected words are known, whatever "outputs" say, and their
-    neighbours know them.
-    """
+def test_posteriors_are_those_of_enumeration(data):
+    """Rows of several lengths, in one version or more; rejects chains that run across rows."""
+    # Tokens outside the vocabulary and unprotected words are known, whatever "outputs" say, and their
+    # neighbours know them.
     words, versions = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     texts = np.split(rng.integers(0, words, 30), [4, 4, 19])
@@ -134,7 +121,7 @@ def test_posteriors_are_those_of_enumeration(data: st.DataObject) -> None:
             np.testing.assert_allclose(found[start:stop], expected, atol=1e-10)
 
 
-def test_long_rows_do_not_underflow() -> None:
+def test_long_rows_do_not_underflow():
     """5,000 words: the probability of the row as a whole is far below the least number there is."""
     outputs = np.random.default_rng(1).integers(0, 2, (2, 5_000))
     found = by_word(released([[0] * 5_000], outputs), CHAIN, emitting(NOISE))
@@ -143,7 +130,7 @@ def test_long_rows_do_not_underflow() -> None:
     np.testing.assert_allclose(found[2_500], part[50], atol=1e-10)  # what is far off hardly matters
 
 
-def test_an_impossible_row_is_no_end() -> None:
+def test_an_impossible_row_is_no_end():
     """Outputs that no chain of candidates can give: the chain starts anew and every sum is one."""
     model = chain(np.array([1.0, 0.0]), np.eye(2))
     found = by_word(released([[0] * 3], np.array([[0, 1, 0]])), model, emitting(np.eye(2)))
@@ -151,7 +138,7 @@ def test_an_impossible_row_is_no_end() -> None:
     assert (found.argmax(axis=1) == [0, 1, 0]).all()
 
 
-def test_the_blocks_in_which_pairs_are_looked_up_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_in_which_pairs_are_looked_up_change_nothing(monkeypatch):
     rng = np.random.default_rng(2)
     rows = released(rng.integers(0, 2, (5, 7)).tolist(), rng.integers(0, 2, (1, 35)))
     whole = by_word(rows, CHAIN, emitting(NOISE))

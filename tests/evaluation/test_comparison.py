@@ -1,19 +1,15 @@
 """Settings compared on made rows, against ceilings, floors and each other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, DptextError
-from dptext_spark.evaluation.comparison import Comparison, Target, evaluate
+from dptext_spark.evaluation.comparison import Target, evaluate
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import MEASURES, Risk
 from dptext_spark.mechanisms import Exponential, Laplace
@@ -22,16 +18,16 @@ from tests.helpers.made_texts import sentences
 
 ROWS = 150
 SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=12.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
-FEW: dict[str, Any] = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
+FEW = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
 
 
 @pytest.fixture(scope="module")
-def compared(small: Embedding) -> Comparison:
-    options: dict[str, Any] = FEW | {"mechanisms": SETTINGS, "versions": 3}
+def compared(small):
+    options = FEW | {"mechanisms": SETTINGS, "versions": 3}
     return evaluate(sentences(ROWS, 1), list(range(ROWS)), embedding=small, **options)
 
 
-def risk(found: Comparison, number: int, attacker: str, versions: int = 1, guesses: int = 1) -> dict:
+def risk(found, number, attacker, versions=1, guesses=1):
     """A row of the table of risks, of all words."""
     wanted = {"attacker": attacker, "versions": versions, "guesses": guesses, "words": "all"}
     wanted |= found.outcomes[number].key
@@ -39,12 +35,12 @@ def risk(found: Comparison, number: int, attacker: str, versions: int = 1, guess
     return row
 
 
-def use(found: Comparison, number: int) -> dict[str, dict]:
+def use(found, number):
     key = found.outcomes[number].key
     return {row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()}
 
 
-def test_hardly_any_noise_gives_all_away_and_keeps_all(compared: Comparison) -> None:
+def test_hardly_any_noise_gives_all_away_and_keeps_all(compared):
     """The ceilings; 60 candidates are all words of these texts."""
     for attacker in ("context-free", "in-context"):
         row = risk(compared, 2, attacker)
@@ -54,7 +50,7 @@ def test_hardly_any_noise_gives_all_away_and_keeps_all(compared: Comparison) -> 
         assert row["value"] == pytest.approx(row["ceiling"]), name
 
 
-def test_risks_stand_in_order_and_uses_between_floor_and_ceiling(compared: Comparison) -> None:
+def test_risks_stand_in_order_and_uses_between_floor_and_ceiling(compared):
     """More epsilon, context, versions and guesses give more away, and all of it more than no output does."""
     shares = [risk(compared, number, "in-context")["recovered"] for number in range(3)]
     assert shares[0] + 0.1 < shares[1] < shares[2]
@@ -74,7 +70,7 @@ def test_risks_stand_in_order_and_uses_between_floor_and_ceiling(compared: Compa
     assert high["kept"]["floor"] == pytest.approx(1 / 200, abs=0.01)  # 200 words may come out
 
 
-def test_bands_make_up_all_words(compared: Comparison) -> None:
+def test_bands_make_up_all_words(compared):
     """And what is shown of it has no words, as a dataclass's own repr would."""
     table = compared.risk().to_pandas()
     assert set(table["words"]) == {"all", "1-100"}  # the texts have 60 words
@@ -92,7 +88,7 @@ def test_bands_make_up_all_words(compared: Comparison) -> None:
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12))
-def test_the_front_is_what_nothing_beats(compared: Comparison, values: list[tuple[float, float]]) -> None:
+def test_the_front_is_what_nothing_beats(compared, values):
     """Equal settings stay together, the least risk first."""
     first, outcomes = compared.outcomes[0], []
     for number, pair in enumerate(values):
@@ -108,7 +104,7 @@ def test_the_front_is_what_nothing_beats(compared: Comparison, values: list[tupl
         assert (number in front) != beaten
 
 
-def test_who_learns_elsewhere_recovers_less(small: Embedding, compared: Comparison) -> None:
+def test_who_learns_elsewhere_recovers_less(small, compared):
     """The table itself is the worst case; other texts of the same language are nearly as good here."""
     public, strange = (
         evaluate(sentences(ROWS, 1), list(range(ROWS)), corpus=corpus, embedding=small, **FEW)
@@ -119,7 +115,7 @@ def test_who_learns_elsewhere_recovers_less(small: Embedding, compared: Comparis
     assert risk(strange, 0, "in-context")["recovered"] == 0.0
 
 
-def test_the_same_seed_gives_the_same_numbers(small: Embedding) -> None:
+def test_the_same_seed_gives_the_same_numbers(small):
     """Of token lists too, where tokens that are no words of the bundle are not counted."""
     lists = [["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))]
     found = [
@@ -146,21 +142,17 @@ def test_the_same_seed_gives_the_same_numbers(small: Embedding) -> None:
         (["w1", "w2"], {}, "other rows"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(
-    small: Embedding, values: list, options: dict, message: str
-) -> None:
+def test_what_cannot_be_evaluated_is_refused(small, values, options, message):
     given = {"embedding": small, "mechanisms": SETTINGS[:1], "runs": 10, **options}
     with pytest.raises(DptextError, match=message):
         evaluate(values, [1], **given)
 
 
-# What users ask for, and which setting they are given for it
-
 THREE = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6))
 
 
 @pytest.fixture(scope="module")
-def three(small: Embedding) -> Comparison:
+def three(small):
     options = {"mechanisms": THREE, "versions": 2, "runs": 100}
     return evaluate(sentences(80, 1), list(range(80)), embedding=small, **options)
 
@@ -183,7 +175,7 @@ FREE = Risk(attacker="context-free", versions=3, guesses=5)
         ("distance <= 3", Risk(), "distance <= 3"),
     ],
 )
-def test_targets_are_read_and_written(text: str, risk: Risk, written: str) -> None:
+def test_targets_are_read_and_written(text, risk, written):
     """Of all that is registered, each measure with the sign that makes sense; the refusal names them."""
     target = Target.parse(text)
     assert (target.risk, str(target)) == (risk, written)
@@ -201,17 +193,15 @@ def test_targets_are_read_and_written(text: str, risk: Risk, written: str) -> No
         "recovery(top1) <= 0.2 and similarity >= 0.9",
     ],
 )
-def test_what_is_no_target_is_refused(text: str) -> None:
+def test_what_is_no_target_is_refused(text):
     with pytest.raises(ConfigError, match=r"--target has a wrong value.*recovery\(topK\)"):
         Target.parse(text)
 
 
-def test_the_best_setting_within_the_limit_is_taken(three: Comparison) -> None:
-    """Of safe ones what keeps most, of useful ones what risks least: rejects the safest, the most useful.
-
-    By limits of confidence that allow for the search: rejects what was measured, and one setting's interval
-    where three were looked at.
-    """
+def test_the_best_setting_within_the_limit_is_taken(three):
+    """Of safe ones what keeps most, of useful ones what risks least: rejects the safest, the most useful."""
+    # By limits of confidence that allow for the search: rejects what was measured, and one setting's interval
+    # where three were looked at.
     sums = Risk().sums(three.outcomes[0].totals)
     shares = [Risk().sums(o.totals).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
@@ -236,9 +226,7 @@ def test_the_best_setting_within_the_limit_is_taken(three: Comparison) -> None:
     assert bound == measured and not math.isnan(bound)
 
 
-def test_of_safe_settings_the_use_that_is_asked_for_decides_by_its_lower_limit(
-    three: Comparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_safe_settings_the_use_that_is_asked_for_decides_by_its_lower_limit(three, monkeypatch):
     """Rejects what keeps most as measured, perhaps by luck, and similarity where another use is asked for."""
     first, second, _ = three.outcomes
     for name, values in {
@@ -261,7 +249,7 @@ def test_of_safe_settings_the_use_that_is_asked_for_decides_by_its_lower_limit(
         ("accuracy >= 0.2", "This use was not measured.*--label"),
     ],
 )
-def test_what_was_not_measured_is_refused(three: Comparison, text: str, message: str) -> None:
+def test_what_was_not_measured_is_refused(three, text, message):
     with pytest.raises(ConfigError, match=message):
         Target.parse(text).choose(three)
     with pytest.raises(ConfigError, match="10 guesses"):

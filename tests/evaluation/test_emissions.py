@@ -1,40 +1,37 @@
 """Emissions against the mechanism's own probabilities, and what is made of counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from dptext_spark.calibration import estimator
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation import emissions as module
 from dptext_spark.evaluation.emissions import NO_WORD, Candidates, Emissions
-from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.hidden_worlds import emitting, released
 
 
-def measured(world: Embedding, configured: Mechanism, *, runs: int = 200, **options: int) -> Emissions:
+def measured(world, configured, *, runs=200, **options):
     found = estimator([configured], world, search=ExactSearch.over(world), runs=runs)
     words = np.arange(len(world.words))
     return Emissions.measured(found, words, vocabulary=len(words), **options)
 
 
-def table(emissions: Emissions) -> np.ndarray:
+def table(emissions):
     """P[output | word], (words, outputs)."""
     words, outputs = np.arange(emissions.vocabulary), np.arange(emissions.outputs)
     return emissions(outputs[None, :], words[:, None])
 
 
-def truth(world: Embedding, configured: Mechanism) -> np.ndarray:
+def truth(world, configured):
     bound = configured.bind(world, ExactSearch.over(world))
-    return np.asarray(bound.probabilities(np.arange(len(world.words))))  # type: ignore[attr-defined]
+    return np.asarray(bound.probabilities(np.arange(len(world.words))))
 
 
 @pytest.mark.parametrize(
     ("epsilon", "most"), [(0.1, 300), (40.0, 300), (3.0, 300), (3.0, 1), (3.0, 7), (3.0, 150)]
 )
-def test_computed_emissions_are_the_mechanism(small: Embedding, epsilon: float, most: int) -> None:
+def test_computed_emissions_are_the_mechanism(small, epsilon, most):
     """What is left out is shared: the likeliest outputs stay, all add up to one, and the error is enough."""
     exponential = mechanism("exponential", epsilon=epsilon)
     found, exact = measured(small, exponential, most=most), truth(small, exponential)
@@ -51,7 +48,7 @@ def test_computed_emissions_are_the_mechanism(small: Embedding, epsilon: float, 
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 5.0, 1e9])
-def test_drawn_emissions_are_laws_without_zeros(small: Embedding, epsilon: float) -> None:
+def test_drawn_emissions_are_laws_without_zeros(small, epsilon):
     """Rejects counts as they are: an output that did not come up in 50 runs is not impossible."""
     law = table(measured(small, mechanism("laplace", epsilon=epsilon), runs=50))
     np.testing.assert_allclose(law.sum(axis=1), 1.0, rtol=1e-9)
@@ -59,12 +56,11 @@ def test_drawn_emissions_are_laws_without_zeros(small: Embedding, epsilon: float
 
 
 @pytest.mark.statistical
-def test_the_stated_error_is_about_the_true_one(small: Embedding) -> None:
-    """Drawn by plain runs where the truth is known: over 300 words at least it, and thrice at most.
-
-    The mean's own standard error is below 3 % of it, which is a hundredth of the room on either side. Rejects
-    standard errors alone: a word that gave the same output in all runs would be known without error.
-    """
+def test_the_stated_error_is_about_the_true_one(small):
+    """Drawn by plain runs where the truth is known: over 300 words at least it, and thrice at most."""
+    # The mean's own standard error is below 3 % of it, which is a hundredth of the room on either side.
+    # Rejects standard errors alone: a word that gave the same output in all runs would be known without
+    # error.
     exponential = mechanism("exponential", epsilon=3.0)
     exact, words = truth(small, exponential), np.arange(len(small.words))
     for runs in (5, 20, 2000):
@@ -77,7 +73,7 @@ def test_the_stated_error_is_about_the_true_one(small: Embedding) -> None:
         assert runs > 20 or mutant < distance
 
 
-def test_counts_by_hand() -> None:
+def test_counts_by_hand():
     """Word 0 gave output 0 eight times, 1 and 2 once; word 1 gave all four outputs, so nothing is left."""
     words, outputs = np.array([0, 0, 0, 1, 1, 1, 1], np.int32), np.array([0, 1, 2, 0, 1, 2, 3], np.int32)
     counts = np.array([8, 1, 1, 4, 3, 2, 1], np.int32)
@@ -92,12 +88,10 @@ def test_counts_by_hand() -> None:
     np.testing.assert_allclose(probability, [0.1, first[0], 0.4], rtol=1e-12)
 
 
-# Candidates, against Bayes' rule over all words
-
 WORDS = 40
 
 
-def sparse(seed: int) -> Emissions:
+def sparse(seed):
     """Emissions in which most pairs of 40 words and 30 outputs have no cell of their own."""
     rng = np.random.default_rng(seed)
     keys = np.sort(rng.choice(WORDS * 30, 200, replace=False))
@@ -112,11 +106,10 @@ def sparse(seed: int) -> Emissions:
 
 @pytest.mark.parametrize("versions", [1, 2, 5])
 @pytest.mark.parametrize("most", [1, 5, WORDS, 100])
-def test_candidates_are_the_likeliest_words(versions: int, most: int) -> None:
-    """All of them, in order, by the product over versions; with one output, cut off or not.
-
-    Rejects a list of the cells alone: a frequent word that never gave this output may still be the likeliest.
-    """
+def test_candidates_are_the_likeliest_words(versions, most):
+    """All of them, in order, by the product over versions; with one output, cut off or not."""
+    # Rejects a list of the cells alone: a frequent word that never gave this output may still be the
+    # likeliest.
     rng = np.random.default_rng(versions)
     emissions, prior = sparse(versions), rng.dirichlet(np.full(WORDS, 0.3))
     outputs = rng.integers(0, 30, (versions, 50))
@@ -131,20 +124,20 @@ def test_candidates_are_the_likeliest_words(versions: int, most: int) -> None:
     np.testing.assert_allclose(found.log_emission, given, rtol=1e-12)
 
 
-def test_known_tokens_have_one_candidate() -> None:
+def test_known_tokens_have_one_candidate():
     rows = released([[0, -1, 2]], np.array([[1, -1, 0]]))
     found = Candidates.of(rows, emitting(np.full((3, 3), 1 / 3)), np.array([0.2, 0.5, 0.3]), most=3)
     assert found.words.tolist() == [[1, 2, 0], [3, NO_WORD, NO_WORD], [1, 2, 0]]
     assert found.log_emission[1].tolist() == [0.0, -np.inf, -np.inf]
 
 
-def test_impossible_words_are_none() -> None:
+def test_impossible_words_are_none():
     found = Candidates.of(released([[0, 1]], np.array([[0, 1]])), emitting(np.eye(2)), np.ones(2), most=2)
     assert found.words.tolist() == [[0, NO_WORD], [1, NO_WORD]]
     assert found.log_emission.tolist() == [[0.0, -np.inf], [0.0, -np.inf]]
 
 
-def test_the_blocks_in_which_outputs_are_looked_at_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_in_which_outputs_are_looked_at_change_nothing(monkeypatch):
     rng = np.random.default_rng(7)
     rows, prior = released([[0] * 60], rng.integers(0, 30, (2, 60))), rng.dirichlet(np.ones(WORDS))
     whole = Candidates.of(rows, sparse(3), prior, most=8)

@@ -1,17 +1,12 @@
 """What evaluation.json says, chosen on one third and checked on another, and what a terminal shows of it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison
 from dptext_spark.evaluation.facts import page, said
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.options import EvaluateOptions
@@ -19,19 +14,17 @@ from dptext_spark.report.text import rendered
 from tests.helpers.evaluations import MET, UNMET, facts, thirds
 from tests.helpers.tables import ROOT
 
-Thirds = dict[str, Comparison]
-
 
 @pytest.fixture(scope="module")
-def found(small: Embedding) -> Thirds:
+def found(small):
     return thirds(small)
 
 
-def words(found: dict[str, Any]) -> str:
+def words(found):
     return rendered(said(found))
 
 
-def test_the_choice_is_checked_on_rows_that_it_did_not_see(found: Thirds) -> None:
+def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
     """Of these also is what comes with it. Rejects a check on the rows of the choice."""
     own = facts(found, target=MET)
     target, second = own["target"], found["second"]
@@ -58,7 +51,7 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found: Thirds) -> Non
     assert "THE TARGET IS MISSED THERE" in words(missed)
 
 
-def test_a_choice_that_keeps_nothing_says_so(found: Thirds) -> None:
+def test_a_choice_that_keeps_nothing_says_so(found):
     """Rejects a recommendation of what keeps no more than random words, unsaid."""
     first, second = found["first"].outcomes[0], found["second"]
     kept = {name: first.floor.sums[name] for name in ("kept", "distance", "similarity")}
@@ -70,7 +63,7 @@ def test_a_choice_that_keeps_nothing_says_so(found: Thirds) -> None:
     assert "Share of words recovered there: " in words(use)
 
 
-def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found: Thirds) -> None:
+def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found):
     own = facts(found, target=UNMET)
     bound = Risk().sums(found["first"].outcomes[0].totals).share(1 - 0.05 / 2)[2]
     assert own["target"]["closest"] == {"options": "--mechanism laplace --epsilon 5", "bound": bound}
@@ -84,7 +77,7 @@ WIDE = re.compile(r"surely|for sure|worst|at most|best attacker|\bsafer?\b", re.
 """What would be said of all attackers, where some were tried."""
 
 
-def test_success_is_said_of_these_attackers_alone(found: Thirds) -> None:
+def test_success_is_said_of_these_attackers_alone(found):
     """Rejects an account of attackers, in words, JSON, page, help or guide, that speaks of all attackers."""
     several = [facts(found, target=target) for target in (None, MET, UNMET, "similarity >= 0.5")]
     several.append(facts(found, "first", "bare", target=MET))

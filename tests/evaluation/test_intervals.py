@@ -1,7 +1,5 @@
 """Shares and means over rows against sums written out, and what their intervals promise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,11 +7,11 @@ from scipy import stats
 from dptext_spark.evaluation.intervals import ClusterSums
 
 
-def sums(rows: list[int], values: list[float]) -> ClusterSums:
+def sums(rows, values):
     return ClusterSums.of(np.array(rows, dtype=np.int64), np.array(values))
 
 
-def test_sums_are_those_of_rows() -> None:
+def test_sums_are_those_of_rows():
     """Rejects sums over words: v² of a row is not the sum of its words' squares."""
     rows, values, classes = [0, 0, 0, 2, 2, 5], [1.0, 0, 1, 1, 0, 1], [0, 0, 1, 0, 0, 1]
     found = ClusterSums.of(np.array(rows), np.array(values), np.array(classes), 3)
@@ -24,7 +22,7 @@ def test_sums_are_those_of_rows() -> None:
     np.testing.assert_array_equal(ClusterSums.of_rows(2, 3).parts, one_thing_each.parts)
 
 
-def test_the_standard_error_is_that_of_residuals() -> None:
+def test_the_standard_error_is_that_of_residuals():
     rng = np.random.default_rng(1)
     rows = np.repeat(np.arange(40), rng.integers(1, 9, 40))
     value = rng.random(len(rows))
@@ -37,7 +35,7 @@ def test_the_standard_error_is_that_of_residuals() -> None:
     assert high - low == pytest.approx(2 * stats.t.ppf(0.95, 39) * expected, rel=1e-9)
 
 
-def test_sums_are_the_same_in_any_order_and_parts() -> None:
+def test_sums_are_the_same_in_any_order_and_parts():
     """Rejects sums of plain floats, which differ in their last bits."""
     rng = np.random.default_rng(4)
     rows, values = np.repeat(np.arange(300), 3), rng.random(900) * 20.0
@@ -65,25 +63,19 @@ BINOMIAL = stats.binomtest(30, 200).proportion_ci(0.95, "exact")
         ([*range(200)], [1.0] * 30 + [0.0] * 170, BINOMIAL.low, BINOMIAL.high),
     ],
 )
-def test_shares_whose_intervals_are_known(
-    rows: list[int], values: list[float], low: float, high: float
-) -> None:
-    """Where no word is recovered, each row counts as one word; rejects an interval of no width.
-
-    Fewer than two rows say nothing. One word to a row is a binomial share, whose interval is Clopper and
-    Pearson's, except for m/(m-1).
-    """
+def test_shares_whose_intervals_are_known(rows, values, low, high):
+    """Where no word is recovered, each row counts as one word; rejects an interval of no width."""
+    # Fewer than two rows say nothing. One word to a row is a binomial share, whose interval is Clopper and
+    # Pearson's, except for m/(m-1).
     ends = [end[0] for end in sums(rows, values).share_interval(0.95)]
     assert ends == pytest.approx([low, high], abs=1e-3 if len(rows) > 6 else 1e-12)
 
 
 @pytest.mark.statistical
-def test_intervals_cover_although_the_words_of_a_row_go_together() -> None:
-    """800 tables of 60 rows, of which each is recovered whole or not at all, at probability 0.3.
-
-    An interval that covers 95 % falls below 735 of 800 with probability 6e-5. Rejects the interval that
-    takes words for independent.
-    """
+def test_intervals_cover_although_the_words_of_a_row_go_together():
+    """800 tables of 60 rows, of which each is recovered whole or not at all, at probability 0.3."""
+    # An interval that covers 95 % falls below 735 of 800 with probability 6e-5. Rejects the interval that
+    # takes words for independent.
     rng, good, mutant = np.random.default_rng(3), 0, 0
     for _ in range(800):
         rows = np.repeat(np.arange(60), rng.integers(1, 20, 60))

@@ -1,13 +1,11 @@
 """Counts of pairs, and the language model that is made of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_spark.evaluation.language import BigramModel, PairCounts
+from dptext_spark.evaluation.language import BigramModel
 from tests.helpers.hidden_worlds import pairs_of
 
 VOCABULARY = 6
@@ -16,16 +14,16 @@ UNKNOWN, START = VOCABULARY, VOCABULARY + 1
 TEXTS = st.lists(st.lists(st.integers(-1, VOCABULARY - 1), max_size=8), max_size=8)
 
 
-def counted(texts: list[list[int]]) -> PairCounts:
+def counted(texts):
     return pairs_of(texts, VOCABULARY)
 
 
-def table(pairs: PairCounts) -> dict[tuple[int, int], int]:
+def table(pairs):
     keys = zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)
     return dict(zip(keys, pairs.count.tolist(), strict=True))
 
 
-def test_pairs_do_not_cross_rows() -> None:
+def test_pairs_do_not_cross_rows():
     """Rejects a pair made of one row's end and the next one's start, empty rows between them or not."""
     pairs = counted([[0, 1, 0], [], [1, -1], [0, 1]])
     assert table(pairs) == {(START, 0): 2, (START, 1): 1, (0, 1): 2, (1, 0): 1, (1, UNKNOWN): 1}
@@ -34,11 +32,9 @@ def test_pairs_do_not_cross_rows() -> None:
 
 
 @given(TEXTS, st.integers(0, 2**32 - 1))
-def test_the_model_is_a_law_and_finds_the_pairs_seen(texts: list[list[int]], seed: int) -> None:
-    """Rejects a discount that is taken and not given back, and words that can never come.
-
-    Pairs seen are those of a look at every pair; places without a word never count.
-    """
+def test_the_model_is_a_law_and_finds_the_pairs_seen(texts, seed):
+    """Rejects a discount that is taken and not given back, and words that can never come."""
+    # Pairs seen are those of a look at every pair; places without a word never count.
     model = BigramModel.of(counted(texts))
     first, second = np.meshgrid(np.arange(VOCABULARY + 2), np.arange(VOCABULARY + 1), indexing="ij")
     probability = model.probability(first, second)
@@ -58,7 +54,7 @@ def test_the_model_is_a_law_and_finds_the_pairs_seen(texts: list[list[int]], see
     assert (np.diff(places) > 0).all()
 
 
-def test_the_smoothed_law_is_that_of_kneser_and_ney() -> None:
+def test_the_smoothed_law_is_that_of_kneser_and_ney():
     """By hand; rejects a lower law of how often a word comes: word 2 comes thrice, but after 1 alone."""
     model = BigramModel.of(counted([[0, 1, 2], [0, 1, 2], [3, 1, 2], [3, 0]]))
     counts = {(START, 0): 2, (START, 3): 2, (0, 1): 2, (1, 2): 3, (3, 0): 1, (3, 1): 1}

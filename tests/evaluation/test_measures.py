@@ -1,30 +1,23 @@
 """What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import MEASURES, Totals, overlaps
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
-from dptext_spark.mechanisms import Laplace, Mechanism
+from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 from tests.helpers.hidden_worlds import pairs_of, released, without_noise
 from tests.helpers.made_texts import sentences
 
 TEXTS = [*sentences(40, 1), "", "strange words alone"]
-
-
-# Counts
 
 
 @pytest.mark.parametrize(
@@ -37,27 +30,22 @@ TEXTS = [*sentences(40, 1), "", "strange words alone"]
         ([], [[0]], np.nan, np.nan),
     ],
 )
-def test_tables_are_compared(before: list, after: list, words: float, pairs: float) -> None:
+def test_tables_are_compared(before, after, words, pairs):
     """Rejects pairs compared by their words: the same words in another order."""
     found = overlaps(pairs_of(before, 5), pairs_of(after, 5))
     assert found == pytest.approx({"word_overlap": words, "pair_overlap": pairs}, nan_ok=True)
 
 
-# Texts
-
-
-def kept(rows: SimulatedRows, embedding: Embedding) -> dict[str, ClusterSums]:
+def kept(rows, embedding):
     """What is kept of texts."""
     names, words = ("kept", "distance", "similarity"), len(embedding.words)
     nothing = Knowledge.learn(pairs_of([[]], words), Emissions.uniform(words, words))
     return {name: MEASURES[name].add(rows, embedding, nothing)[name] for name in names}
 
 
-def test_measures_by_hand(plane: Embedding, ball: Embedding) -> None:
-    """Of the first version; unprotected words count in the text's mean alone. The ball has its own metric.
-
-    And the ceiling: unchanged texts keep all.
-    """
+def test_measures_by_hand(plane, ball):
+    """Of the first version; unprotected words count in the text's mean alone. The ball has its own metric."""
+    # And the ceiling: unchanged texts keep all.
     rows = SimulatedRows(
         offsets=np.array([0, 3, 5, 6]),
         inputs=np.array([0, 1, 2, 3, -1, -1]),
@@ -79,7 +67,7 @@ def test_measures_by_hand(plane: Embedding, ball: Embedding) -> None:
     assert (same["kept"].size[0], same["similarity"].rows[0]) == (4, 2)
 
 
-def test_blocks_of_vectors_change_nothing(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_vectors_change_nothing(small, monkeypatch):
     rng = np.random.default_rng(1)
     rows = released(rng.integers(0, 300, (20, 7)).tolist(), rng.integers(0, 200, (1, 140)))
     whole = kept(rows, small)
@@ -88,27 +76,24 @@ def test_blocks_of_vectors_change_nothing(small: Embedding, monkeypatch: pytest.
         assert sums.ratio[0] == pytest.approx(whole[name].ratio[0], rel=1e-12)
 
 
-# Totals
-
-
 @pytest.fixture(scope="module")
-def simulation(small: Embedding) -> Simulation:
+def simulation(small):
     return Simulation(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small))
 
 
-def totals(simulation: Simulation, chosen: slice, mechanism: Mechanism | None, versions: int = 2) -> Totals:
+def totals(simulation, chosen, mechanism, versions=2):
     nothing = Emissions.uniform(len(simulation.embedding.words), 200)
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
     knowledge = Knowledge.learn(simulation.corpus(pa.array(TEXTS)), nothing)
     return Totals.simulate(simulation, rows, ids, mechanism, knowledge, versions=versions)
 
 
-def cells(found: Totals) -> dict[tuple[str, int, int], float]:
+def cells(found):
     rows = found.to_table().to_pylist()
     return {(row["kind"], row["a"], row["b"]): row["total"] for row in rows if row["total"]}
 
 
-def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation: Simulation) -> None:
+def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation):
     """Rejects means of means, pairs that are joined across rows, and sums that hang on their order."""
     found = totals(simulation, slice(None), Laplace(epsilon=8.0))
     for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
@@ -121,7 +106,7 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
     np.testing.assert_equal(again.measures(before, 0.95), found.measures(before, 0.95))
 
 
-def test_the_floor_needs_no_release(simulation: Simulation) -> None:
+def test_the_floor_needs_no_release(simulation):
     """Without outputs the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None, versions=1)
     assert floor.versions == [1] and floor.sums["kept"].ratio[0] < 0.05

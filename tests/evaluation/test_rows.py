@@ -1,9 +1,5 @@
 """Simulated releases against what goes in and what the mechanism's law says comes out."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +15,7 @@ TEXTS = pa.array(["The dog, unheard of", None, "", "new york cat NAÏVE", "unhea
 SLOTS = pa.array([[{"start": 4, "end": 7}], None, [], [{"start": 13, "end": 18}], []])
 
 
-def of(bundle: Embedding | Path, seed: int = 0, **policy: str) -> Simulation:
+def of(bundle, seed=0, **policy):
     embedding = Embedding.of(bundle)
     search = ExactSearch.over(embedding)
     return Simulation(bundle=embedding, policy=TextPolicy(**policy), search=search, seed=seed)
@@ -29,11 +25,9 @@ def of(bundle: Embedding | Path, seed: int = 0, **policy: str) -> Simulation:
     ("protect", "perturbed"),
     [("all", [0, 1, 3, 4, 5, 6]), ("content", [1, 4, 5, 6]), ("slots:slots", [1, 6])],
 )
-def test_words_are_read_as_a_release_reads_them(bundle: Path, protect: str, perturbed: list[int]) -> None:
-    """Joined words are one word; capitals do not matter; what is unknown is not perturbed.
-
-    Rejects tokens that are read without their slots, of which every one would be perturbed in doubt.
-    """
+def test_words_are_read_as_a_release_reads_them(bundle, protect, perturbed):
+    """Joined words are one word; capitals do not matter; what is unknown is not perturbed."""
+    # Rejects tokens that are read without their slots, of which every one would be perturbed in doubt.
     simulation = of(bundle, protect=protect)
     rows = simulation.read(TEXTS, SLOTS if protect.startswith("slots") else None)
     words = simulation.embedding.words.to_pylist()
@@ -43,13 +37,9 @@ def test_words_are_read_as_a_release_reads_them(bundle: Path, protect: str, pert
     assert np.flatnonzero(rows.perturbed).tolist() == perturbed
 
 
-def test_versions_are_independent_and_outputs_stand_in_their_words_places(
-    line: Embedding, bundle: Path
-) -> None:
-    """With hardly any noise every word comes out as itself. Rejects outputs that close up over gaps.
-
-    The seed decides; rejects one version's noise for all.
-    """
+def test_versions_are_independent_and_outputs_stand_in_their_words_places(line, bundle):
+    """With hardly any noise every word comes out as itself. Rejects outputs that close up over gaps."""
+    # The seed decides; rejects one version's noise for all.
     rows, ids, loud = of(bundle).read(TEXTS), pa.array(range(40)), mechanism("laplace", epsilon=1e6)
     found = of(bundle).release(rows, ids[:5], loud, versions=2)
     np.testing.assert_array_equal(found.outputs, np.stack([rows.inputs] * 2))
@@ -63,7 +53,7 @@ def test_versions_are_independent_and_outputs_stand_in_their_words_places(
     assert (once[0] != once[1]).mean() > 0.2 and (once != other).mean() > 0.2
 
 
-def test_the_corpus_is_cut_as_the_column_is(line: Embedding) -> None:
+def test_the_corpus_is_cut_as_the_column_is(line):
     pairs = of(line).corpus(pa.array(["w0 w1", "w1 strange w0"]))
     assert pairs.first.tolist() == [0, 1, 5, 6, 6] and pairs.second.tolist() == [1, 5, 0, 0, 1]
     with pytest.raises(InputError, match="cannot be sanitized"):

@@ -1,18 +1,12 @@
 """What models learn: the rows that they learn from are released by as many tasks as have them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation import simulate
-from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, SampledRows, classify, third_of
 from dptext_spark.mechanisms import Laplace
@@ -29,7 +23,7 @@ TASKS = 7
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession, small: Embedding) -> Iterator[SampledRows]:
+def rows(spark, small):
     """Rows in several parts; a word tells the label, of which one is null."""
     texts = sentences(90, 1)
     labels = [None if i == 7 else str(int(int(text.split()[0][1:]) < 5)) for i, text in enumerate(texts)]
@@ -44,9 +38,7 @@ def rows(spark: SparkSession, small: Embedding) -> Iterator[SampledRows]:
     frame.unpersist()
 
 
-def test_rows_are_released_by_all_tasks(
-    spark: SparkSession, rows: SampledRows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_released_by_all_tasks(spark, rows, monkeypatch):
     """Rejects one task that releases all rows because it is one that puts them in order."""
     context = spark.sparkContext
     context.setJobGroup("classes", "")
@@ -61,11 +53,9 @@ def test_rows_are_released_by_all_tasks(
     assert max(stage.numCompletedTasks for stage in stages if stage) == TASKS
 
 
-def test_models_learn_from_the_known_third_alone(rows: SampledRows, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rejects a model that learnt from the rows of the check: labels there then change the choice.
-
-    Also rejects one that is tested on what it learnt, or on other texts than it says.
-    """
+def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
+    """Rejects a model that learnt from the rows of the check: labels there then change the choice."""
+    # Also rejects one that is tested on what it learnt, or on other texts than it says.
     monkeypatch.setattr(simulate, "_ROUNDS", 4)
     of_check, label = F.col("third") == CHECKED_ON, F.col("row.label")
     others = {
@@ -73,7 +63,7 @@ def test_models_learn_from_the_known_third_alone(rows: SampledRows, monkeypatch:
         "of their own": F.when(of_check, F.concat(F.lit("0"), label)).otherwise(label),
     }
 
-    def learnt(frame: DataFrame, epsilon: float | None, *, original: bool = False) -> dict[int, Sums]:
+    def learnt(frame, epsilon, *, original=False):
         mechanism, names = epsilon and Laplace(epsilon=epsilon), ("accuracy", "accuracy_on_original")
         return classify(replace(rows, frame=frame), "label", names, mechanism or None, original=original)
 
@@ -90,7 +80,7 @@ def test_models_learn_from_the_known_third_alone(rows: SampledRows, monkeypatch:
     checked = [own[CHECKED_ON]["accuracy"].ratio[0] for own in found.values()]
     assert checked[0] > checked[1] == 0.0
 
-    def shares(thirds: dict[int, Sums]) -> list[float]:
+    def shares(thirds):
         chosen, checked = thirds.values()
         return [float((chosen[n] + checked[n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")]
 

@@ -174,8 +174,6 @@ def test_a_folder_is_replaced_only_where_asked_and_known(ring, laplace, tmp_path
         with pytest.raises(ConfigError, match="is not a calibration"):
             run(ring, tmp_path, overwrite=overwrite)
     assert (tmp_path / "mine.txt").exists()
-    with pytest.raises(ConfigError, match=r"nowhere.* cannot be read"):
-        run(ring, tmp_path / "new", compare="nowhere")
     assert names(tmp_path) == {"mine.txt"}
     (tmp_path / ".out.other-1.part").mkdir()
     with pytest.raises(ConfigError, match="Another run is writing the output"):

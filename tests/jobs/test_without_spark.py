@@ -68,7 +68,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
         (CALIBRATE + "--estimator exact", "does not serve"),
         (CALIBRATE + "--release-words 65", "--release-words"),
-        (CALIBRATE + "--example w01 --example absent", "lacks words of --example"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
         (EVALUATE + "--text nope", "Got: nope"),
         (EVALUATE + "--output old", "The output old exists and is not an evaluation"),

@@ -1,11 +1,7 @@
 """Poincaré embeddings: relations, loss and steps, training, quality and picture, against naive counts."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,27 +16,24 @@ SETTINGS = Settings(dimension=5, epochs=120, negatives=50, batch_size=32)
 PLANE = replace(SETTINGS, dimension=2, learning_rate=0.15)
 
 
-def points(count: int, dimension: int, *, largest: float = 0.95, seed: int = 0) -> np.ndarray:
+def points(count, dimension, *, largest=0.95, seed=0):
     rng = np.random.default_rng(seed)
     found = rng.standard_normal((count, dimension))
     return found / np.linalg.norm(found, axis=1)[:, None] * rng.uniform(0, largest, (count, 1))
 
 
-def distance(u: np.ndarray, v: np.ndarray) -> float:
+def distance(u, v):
     return float(np.arccosh(1 + 2 * ((u - v) ** 2).sum() / ((1 - u @ u) * (1 - v @ v))))
 
 
-def tree(depth: int) -> Relations:
+def tree(depth):
     """A balanced tree of two branches with its closure; words are the ways down from the root."""
     ways = ["r" + "".join(way) for d in range(depth + 1) for way in itertools.product("ab", repeat=d)]
     pairs = [(way, way[:end]) for way in ways for end in range(1, len(way))]
     return Relations.from_words([low for low, _ in pairs], [high for _, high in pairs])
 
 
-# Relations
-
-
-def test_the_order_of_the_pairs_leaves_no_trace() -> None:
+def test_the_order_of_the_pairs_leaves_no_trace():
     pairs = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal"), ("dog", "mammal"), ("cat", "cat")]
     seen = [Relations.from_words(*zip(*order, strict=True)) for order in itertools.permutations(pairs)]
     assert len({(found.words, found.pairs.tobytes()) for found in seen}) == 1
@@ -53,7 +46,7 @@ def test_the_order_of_the_pairs_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize(("size", "links"), [(4, 2), (4, 8), (15, 15), (15, 30)])
-def test_closure_cycles_and_depths_agree_with_brute_force(size: int, links: int) -> None:
+def test_closure_cycles_and_depths_agree_with_brute_force(size, links):
     names = [f"w{row:02d}" for row in range(size)]
     drawn = np.random.default_rng(size + links).integers(0, size, (links, 2))
     pairs = {(names[a], names[b]) for a, b in drawn if a != b} | {("a", "b")}
@@ -71,23 +64,20 @@ def test_closure_cycles_and_depths_agree_with_brute_force(size: int, links: int)
     inside = sum(group[a] == group[b] for a, b in pairs)
     assert found.cycles() == {"groups": len(circles), "words": sum(map(len, circles)), "pairs": inside}
 
-    def depth(word: str) -> int:
+    def depth(word):
         above = {b for a, b in closed if a in group[word]} - group[word]
         return max((1 + depth(b) for b in above), default=0)
 
     assert found.depths().tolist() == [depth(word) for word in found.words] == closure.depths().tolist()
 
 
-def test_a_closure_that_would_be_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closure_that_would_be_too_large_is_refused(monkeypatch):
     monkeypatch.setattr("dptext_spark.poincare.relations._LARGEST_CLOSURE", 50)
     with pytest.raises(InputError, match=r"too large.*at most 50"):
         tree(4).closure()
 
 
-# Loss, gradients and steps
-
-
-def loss(u: np.ndarray, v: np.ndarray, negatives: np.ndarray, sharpness: float) -> float:
+def loss(u, v, negatives, sharpness):
     """The loss of one pair, written down as in the paper, with distances that count ``sharpness`` times."""
     near, *far = (np.exp(-sharpness * distance(u, other)) for other in (v, *negatives))
     return -np.log(near / (near + sum(far))) / sharpness
@@ -95,15 +85,13 @@ def loss(u: np.ndarray, v: np.ndarray, negatives: np.ndarray, sharpness: float) 
 
 @pytest.mark.parametrize("sharpness", [1.0, 3.5])
 @pytest.mark.parametrize(("dimension", "largest"), [(2, 0.999), (5, 0.95)])
-def test_values_and_gradients_are_those_of_the_formula(
-    dimension: int, largest: float, sharpness: float
-) -> None:
+def test_values_and_gradients_are_those_of_the_formula(dimension, largest, sharpness):
     """Rejects the Euclidean gradient: differences count by the inverse of the metric, (1 - |x|²)² / 4."""
     arrays = [points(size, dimension, largest=largest, seed=seed) for seed, size in enumerate((3, 3, 4))]
     excluded = np.zeros((3, 4), dtype=bool)
     excluded[0, 1] = excluded[2, 3] = True
 
-    def losses(u: np.ndarray, v: np.ndarray, z: np.ndarray) -> list[float]:
+    def losses(u, v, z):
         return [loss(u[i], v[i], z[~excluded[i]], sharpness) for i in range(3)]
 
     values, *gradients = loss_and_gradients(*arrays, excluded, sharpness=sharpness)
@@ -121,7 +109,7 @@ def test_values_and_gradients_are_those_of_the_formula(
         np.testing.assert_allclose(gradient, numeric, rtol=2e-5, atol=1e-7 * np.abs(gradient).max())
 
 
-def test_coinciding_and_outermost_points_give_finite_numbers() -> None:
+def test_coinciding_and_outermost_points_give_finite_numbers():
     """And where nothing is a negative, there is no loss."""
     out = np.array([[EDGE, 0.0], [-EDGE, 0.0], [0.0, 0.0], [EDGE, 0.0]])
     with np.errstate(all="raise"):
@@ -131,7 +119,7 @@ def test_coinciding_and_outermost_points_give_finite_numbers() -> None:
             assert not (none and any(array.any() for array in found))
 
 
-def test_steps_go_the_given_distance_the_given_way() -> None:
+def test_steps_go_the_given_distance_the_given_way():
     start, step = points(50, 4), points(50, 4, largest=0.01, seed=1)
     for first, longest in ((start, 1.0), (np.zeros((50, 4)), 9.0)):
         reached = exponential_map(first, step, longest=longest, max_radius=12.0)
@@ -142,7 +130,7 @@ def test_steps_go_the_given_distance_the_given_way() -> None:
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-300, 1.0, 1e150])
-def test_steps_stay_inside_the_ball(size: float) -> None:
+def test_steps_stay_inside_the_ball(size):
     start = points(200, 3, largest=1.0)
     start[:100] *= (EDGE / np.linalg.norm(start[:100], axis=1))[:, None]
     steps = points(200, 3, seed=1) * size
@@ -158,15 +146,11 @@ def test_steps_stay_inside_the_ball(size: float) -> None:
     np.testing.assert_allclose(nearer, reached * back, rtol=1e-12)
 
 
-# Training
+def rank_in_the_plane():
+    return reconstruction(train(tree(5), PLANE)[0], tree(5), words=100)["mean_rank"]
 
 
-def rank_in_the_plane() -> float:
-    rank: float = reconstruction(train(tree(5), PLANE)[0], tree(5), words=100)["mean_rank"]
-    return rank
-
-
-def test_a_tree_is_reconstructed() -> None:
+def test_a_tree_is_reconstructed():
     """In five dimensions, in two, and in a small ball, which keeps words near: rejects its radius ignored."""
     relations, small = tree(5), replace(SETTINGS, epochs=60, max_radius=2.0)
     wide, near = (measure(train(relations, settings)[0], relations) for settings in (SETTINGS, small))
@@ -179,7 +163,7 @@ def test_a_tree_is_reconstructed() -> None:
     assert rank_in_the_plane() < 2
 
 
-def euclidean(u: np.ndarray, v: np.ndarray, z: np.ndarray, *given: Any, **sharpness: float) -> Any:
+def euclidean(u, v, z, *given, **sharpness):
     """The gradients without the inverse of the metric."""
     losses, *gradients = loss_and_gradients(u, v, z, *given, **sharpness)
     factors = [4 / (1 - (x**2).sum(axis=1, keepdims=True)) ** 2 for x in (u, v, z)]
@@ -195,15 +179,13 @@ def euclidean(u: np.ndarray, v: np.ndarray, z: np.ndarray, *given: Any, **sharpn
     ],
     ids=["euclidean gradient", "no negatives", "uphill"],
 )
-def test_wrong_training_does_not_reconstruct_the_tree(
-    place: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_training_does_not_reconstruct_the_tree(place, name, wrong, monkeypatch):
     monkeypatch.setattr(place, name, wrong)
     # With seeds 0 to 4 the right training has mean ranks of 1.3 to 1.6, the Euclidean gradient 2.6 to 3.3.
     assert rank_in_the_plane() > 2.3
 
 
-def test_no_two_draws_of_a_run_are_alike_and_the_seed_names_them() -> None:
+def test_no_two_draws_of_a_run_are_alike_and_the_seed_names_them():
     given = itertools.product((0, 1), ("start", "order", "negatives"), (0, 1, 2))
     draws = np.concatenate([training.uniforms(*each, (5,)) for each in given])
     assert len({*draws}) == len(draws) == 90
@@ -212,7 +194,7 @@ def test_no_two_draws_of_a_run_are_alike_and_the_seed_names_them() -> None:
     assert one.tobytes() == again.tobytes() != other.tobytes()
 
 
-def test_negatives_are_drawn_by_links_at_first_and_evenly_later() -> None:
+def test_negatives_are_drawn_by_links_at_first_and_evenly_later():
     relations, settings = tree(3), replace(SETTINGS, negatives=1000)
     weights = relations.links**0.75
     for epoch, expected in ((0, weights / weights.sum()), (training.BURN_IN, np.full(15, 1 / 15))):
@@ -223,10 +205,10 @@ def test_negatives_are_drawn_by_links_at_first_and_evenly_later() -> None:
         assert (np.abs(counts - 50_000 * expected) < 5 * np.sqrt(50_000 * expected * (1 - expected))).all()
 
 
-def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch):
     """Rejects the last points in place of the best ones; waiting starts after the burn-in."""
 
-    def nothing_then_worse(points: np.ndarray, epoch: int, *_: object) -> float:
+    def nothing_then_worse(points, epoch, *_):
         points *= epoch < 5
         return 0.0
 
@@ -236,10 +218,7 @@ def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch: pytest.Mon
     assert vectors.any()
 
 
-# Quality and picture
-
-
-def test_figures_are_those_of_a_naive_count() -> None:
+def test_figures_are_those_of_a_naive_count():
     """Rejects ranks that count other hypernyms, and precision over pairs instead of words."""
     relations, vectors = tree(3), points(15, 2, seed=4)
     ranks, precisions = [], []
@@ -266,7 +245,7 @@ def test_figures_are_those_of_a_naive_count() -> None:
     assert reconstruction(np.full((15, 2), 0.1), relations, words=100)["mean_rank"] > 10
 
 
-def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path: Path) -> None:
+def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path):
     ball, flat = points(20, 6), points(20, 2)
     kept = picture.disk_coordinates(ball)
     np.testing.assert_allclose(np.linalg.norm(kept, axis=1), np.linalg.norm(ball, axis=1))

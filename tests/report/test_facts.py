@@ -1,17 +1,14 @@
 """The facts of a report, and the sentences beside them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from dptext_spark import Embedding, Laplace, Release, RowBudget, TextPolicy
+from dptext_spark import Laplace, Release, RowBudget, TextPolicy
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report import facts
 from dptext_spark.report.facts import Report, describe, describe_counts, release_facts, token_counts
@@ -26,7 +23,7 @@ COUNTS = TokenCounts(
 )  # fmt: skip
 
 
-def report_of(line: Embedding, policy: TextPolicy | None = None, **changes: Any) -> Report:
+def report_of(line, policy=None, **changes):
     given = {"input": "in", "output": "out", "embedding": line.path, "mechanism": "laplace", "epsilon": 2.0}
     options = PrivatizeOptions.of({**given, "text": ["naïve text"], "keep": ["id"]})
     release = Release(
@@ -39,7 +36,7 @@ def report_of(line: Embedding, policy: TextPolicy | None = None, **changes: Any)
     return Report(facts=whole, text=describe(whole))
 
 
-def test_the_json_is_complete(line: Embedding) -> None:
+def test_the_json_is_complete(line):
     report = report_of(line)
     value = json.loads(report.to_json())
     assert list(value) == [
@@ -58,7 +55,7 @@ def test_the_json_is_complete(line: Embedding) -> None:
         report_of(line, options={"epsilon": float("nan")}).to_json()
 
 
-def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> None:
+def test_what_may_be_shared_has_no_count_but_that_of_rows(line):
     """Rejects counters of any kind, options that say where things are, and what is lacking in the output."""
     report = report_of(line, private_remarks=["The input is partitioned by h."])
     private = ("persons", "coverage", "row_lengths", "ledger", "columns")
@@ -74,7 +71,7 @@ def test_what_may_be_shared_has_no_count_but_that_of_rows(line: Embedding) -> No
 
 ASSUMED = "Assumed: epsilon and all other options were chosen without a look at these rows."
 LOOKED = {"epsilon-from-private-rows": True}
-SCOPE: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+SCOPE = {
     # An epsilon without a word on it would not do: one that follows from rows reveals something of them.
     ASSUMED: ({}, {}),
     "Epsilon was chosen after a look at private rows.": ({"options": LOOKED}, {}),
@@ -94,7 +91,7 @@ SCOPE: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("said", SCOPE)
-def test_the_scope_says_what_is_not_covered(line: Embedding, said: str) -> None:
+def test_the_scope_says_what_is_not_covered(line, said):
     changes, policy = SCOPE[said]
     report = report_of(line, TextPolicy(**policy), **changes)
     public = json.loads(report.to_publish(["epsilon"]))["scope"]
@@ -102,7 +99,7 @@ def test_the_scope_says_what_is_not_covered(line: Embedding, said: str) -> None:
     assert (said in report_of(line).describe()) == (not changes and not policy)
 
 
-def test_the_scope_says_what_another_release_tells() -> None:
+def test_the_scope_says_what_another_release_tells():
     """Rejects "nothing is released twice": it holds for rows that are equal to the byte alone."""
     options = {"what": "text", "arrays": True, "by_position": True, "grows": True}
     (fresh,) = facts.key_scope(kept=False, **options)
@@ -118,7 +115,7 @@ def test_the_scope_says_what_another_release_tells() -> None:
     assert plain == [equal, changed]
 
 
-def test_the_words_say_counts_and_shares(line: Embedding) -> None:
+def test_the_words_say_counts_and_shares(line):
     report, summary = report_of(line), MECHANISM.guarantee(line).summary()
     for part in (
         *(summary, "Rows: 1,234", "naïve text: 1,100 words", "600 replaced (54.5%)"),
@@ -136,8 +133,8 @@ def test_the_words_say_counts_and_shares(line: Embedding) -> None:
     assert kept.endswith(f"; as they stood: {passed}") and "1 of them added by this run" in kept
 
 
-def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(name: str) -> str:
+def test_versions_are_those_that_are_installed(monkeypatch):
+    def version(name):
         if name == "pyspark":
             raise facts.PackageNotFoundError(name)
         return f"{name} 1.0"
@@ -154,7 +151,7 @@ def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) 
 BUDGET = RowBudget(loss=3.0, within=0.5)
 
 
-def test_rows(line: Embedding) -> None:
+def test_rows(line):
     """Rejects numbers of one word, and those of the other length."""
     lengths = {"median": 2, "longest": 31, "sample": None}
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
@@ -178,7 +175,7 @@ def test_rows(line: Embedding) -> None:
     assert facts.row_budget(epsilons, guarantee)["loss"] == 3.0
 
 
-def test_persons(line: Embedding) -> None:
+def test_persons(line):
     """Rejects losses of rows in place of persons; budgets of rows add up, and so do their deltas."""
     counted = {
         "column": "author", "persons": 7, "nobody": 0, "within": 0.5,

@@ -1,40 +1,30 @@
 """Pages of calibrations and evaluations: one file each, that needs no other and escapes what it shows."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import matplotlib
 import pytest
 
 from dptext_spark.calibration.facts import page as calibration_page
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.facts import page as evaluation_page
 from dptext_spark.report import drawing
 from dptext_spark.report.page import _drawn, _look
 from tests.helpers import calibrations, evaluations
 from tests.helpers.drawing import without_drawing
-from tests.helpers.page import Page, drawn
+from tests.helpers.page import drawn
 from tests.helpers.tables import ROOT
 
 HOSTILE = "$\\frac{<b>$"
-FIGURES = {
-    "calibration": ["n_w", "s_w"],
-    "evaluation": ["kept", "similarity"],
-}
-
-Drawn = tuple[dict[str, Any], Path, Page]
+FIGURES = {"calibration": ["n_w", "s_w"], "evaluation": ["kept", "similarity"]}
 
 
 @pytest.fixture(scope="module")
-def pages(small: Embedding, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Drawn]:
+def pages(small, tmp_path_factory):
     """Each kind with its data and folder; names and options have markup, mathematics and our own marks."""
     own = calibrations.facts(small, calibrations.LAPLACE, calibrations.WEIGHTED, target=[calibrations.MET])
     calibration = json.loads(json.dumps(own).replace("laplace", json.dumps(HOSTILE)[1:-1]))
@@ -47,13 +37,9 @@ def pages(small: Embedding, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(
-    pages: dict[str, Drawn], kind: str
-) -> None:
-    """Rejects markup, mathematics and our own marks in words, mechanisms, options and commands.
-
-    And a wide table that a phone cuts off without a word, and one that a keyboard cannot scroll.
-    """
+def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(pages, kind):
+    """Rejects markup, mathematics and our own marks in words, mechanisms, options and commands."""
+    # And a wide table that a phone cuts off without a word, and one that a keyboard cannot scroll.
     _, _, page = pages[kind]
     assert not re.search(r"https?:|//cdn|@import|url\(", page.source)
     assert not {"script", "link", "iframe", "object", "b"} & {tag for tag, _ in page.tags}
@@ -81,9 +67,7 @@ def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_bytes(
-    pages: dict[str, Drawn], kind: str, tmp_path: Path
-) -> None:
+def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_bytes(pages, kind, tmp_path):
     """Also under a user's own style of figures."""
     data, folder, page = pages[kind]
     files, images = sorted((folder / "plots").iterdir()), page.attributes("img")
@@ -102,9 +86,7 @@ def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_by
 
 
 @pytest.mark.parametrize("target", [None, evaluations.MET, evaluations.UNMET])
-def test_the_page_of_an_evaluation_has_its_answer_first(
-    small: Embedding, target: str | None, tmp_path: Path
-) -> None:
+def test_the_page_of_an_evaluation_has_its_answer_first(small, target, tmp_path):
     data = evaluation_page(evaluations.facts(evaluations.thirds(small), target=target))
     page, met = drawn(tmp_path / "out", data), target == evaluations.MET
     lead, answer = page.text.split("The answer", 1)
@@ -129,7 +111,7 @@ def test_the_page_of_an_evaluation_has_its_answer_first(
         assert text in labels
 
 
-def test_figures_differ_without_colour_and_grow_with_their_legend() -> None:
+def test_figures_differ_without_colour_and_grow_with_their_legend():
     """Rejects lines told apart by their colours alone, and curves that vanish where many are compared."""
     axes = {"x": {"label": "Epsilon"}, "y": {"label": "N_w"}}
     looks = [(str(look["color"]), str(look["ls"])) for look in map(_look, range(35))]
@@ -142,8 +124,6 @@ def test_figures_differ_without_colour_and_grow_with_their_legend() -> None:
     assert many["height"] - few["height"] > 12 * 0.09 * 200 and many["width"] == few["width"]
 
 
-# Without the extra ``[report]``; tests of jobs say that the rest is written
-
 BLOCKED = """
 import sys
 sys.modules |= dict.fromkeys(("jinja2", "markupsafe", "matplotlib"))
@@ -153,7 +133,7 @@ print(drawing.missing_library())
 """
 
 
-def test_what_is_missing_is_named_and_jobs_load_without_it() -> None:
+def test_what_is_missing_is_named_and_jobs_load_without_it():
     """Rejects a check of one library alone, and an early import."""
     assert drawing.missing_library() == ""
     with without_drawing("matplotlib"):

@@ -1,18 +1,13 @@
 """Tables and blocks on a terminal, and the stages that say what is being done."""
 
-from __future__ import annotations
-
 import sys
 from threading import Event
-from typing import Any
-
-import pytest
 
 from dptext_spark.bars import hidden_progress, stage
 from dptext_spark.report.text import rendered, table
 
 
-def test_tables_align_and_blocks_are_parted_by_an_empty_line() -> None:
+def test_tables_align_and_blocks_are_parted_by_an_empty_line():
     """The first column to the left, numbers to the right."""
     rows = [["epsilon", "n_w"], ["better:", "lower"], ["2", "0.5"]]
     assert table(rows) == ["epsilon    n_w", "better:  lower", "2          0.5"]
@@ -21,13 +16,11 @@ def test_tables_align_and_blocks_are_parted_by_an_empty_line() -> None:
     assert rendered(blocks) == "One.\n\nlaplace\na  b\n\nx\ny"
 
 
-def test_a_stage_is_a_line_without_a_terminal_and_a_bar_with_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_is_a_line_without_a_terminal_and_a_bar_with_one(monkeypatch, capsys):
     """Rejects stages that --quiet does not silence, lines between bars, and a bar that ends the run."""
     looks = Event()
 
-    def look(bar: Any) -> None:
+    def look(bar):
         looks.set()
         bar.total, bar.n = 7, 3
         raise OSError  # as of a JVM that has died

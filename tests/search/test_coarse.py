@@ -1,13 +1,8 @@
 """The coarse pass in 8 bits: the same words as without it, on hard vectors, by any kernel, or not at all."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,24 +20,24 @@ from tests.helpers.nearest import faults, half_norms, hard_points, near_ties, tw
 SIZES = (1, 2, 3, 7, 50, 300, 1024)
 
 
-def coarse_search(vectors: np.ndarray, bits: int = 8, **changes: Any) -> EuclideanNearest:
+def coarse_search(vectors, bits=8, **changes):
     coded = dataclasses.replace(CodedWords.of(vectors, bits), **changes)
     words = CoarseWords(coded=coded, vectors=vectors)
     return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors), coarse=words)
 
 
-def float_search(vectors: np.ndarray) -> EuclideanNearest:
+def float_search(vectors):
     return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors))
 
 
-def differing(vectors: np.ndarray, points: np.ndarray, bits: int = 8) -> int:
+def differing(vectors, points, bits=8):
     """Points of which the nearest or the two nearest words are not those without the coarse pass."""
     own, other = coarse_search(vectors, bits), float_search(vectors)
     wrong = (own(points) != other(points)) | (two(own)(points) != two(other)(points)).any(axis=1)
     return int(wrong.sum())
 
 
-def lost(vectors: np.ndarray, points: np.ndarray) -> int:
+def lost(vectors, points):
     """Nearest, or two nearest words that are not among the candidates."""
     nearest, words = two(float_search(vectors))(points), coarse_search(vectors).coarse
     assert words is not None
@@ -52,33 +47,30 @@ def lost(vectors: np.ndarray, points: np.ndarray) -> int:
     return sum((row, word) not in pairs[place] for (row, place), word in np.ndenumerate(nearest))
 
 
-# Hard vectors
-
-
-def spread(n: int, rng: np.random.Generator) -> np.ndarray:
+def spread(n, rng):
     """Lengths from the least to the greatest that a bundle may have."""
     lengths = np.geomspace(1e-9, 1e12, 600)[rng.permutation(600)]
     return rng.standard_normal((600, n)) * lengths[:, None] / np.sqrt(n)
 
 
-def dominated(n: int, rng: np.random.Generator) -> np.ndarray:
+def dominated(n, rng):
     vectors = rng.standard_normal((600, n))
     vectors[:, 0] += 1e4
     return vectors
 
 
-def equal(n: int, rng: np.random.Generator) -> np.ndarray:
+def equal(n, rng):
     return np.repeat(rng.standard_normal((3, n)), 200, axis=0)
 
 
-def tiny(n: int, rng: np.random.Generator) -> np.ndarray:
+def tiny(n, rng):
     """Denormal coordinates, and zeros."""
     vectors = rng.standard_normal((600, n)) * 1e-41
     vectors[::7] = 0.0
     return vectors
 
 
-def plain(n: int, rng: np.random.Generator) -> np.ndarray:
+def plain(n, rng):
     return rng.standard_normal((1100, n))
 
 
@@ -87,7 +79,7 @@ KINDS = (plain, spread, dominated, equal, tiny)
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", [*KINDS, near_ties], ids=lambda kind: kind.__name__)
-def test_hard_vectors_have_the_words_that_they_have_without(kind: Callable[..., np.ndarray], n: int) -> None:
+def test_hard_vectors_have_the_words_that_they_have_without(kind, n):
     """Rejects mutants of the bound, lost remainders of tiles and groups, and ties that the last word wins."""
     rng = np.random.default_rng(n)
     vectors = near_ties(600, n) if kind is near_ties else kind(n, rng).astype(np.float32)
@@ -103,7 +95,7 @@ def test_hard_vectors_have_the_words_that_they_have_without(kind: Callable[..., 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 40), st.integers(1, 9), st.sampled_from([7, 8]))
-def test_few_words_and_points_of_any_scale(seed: int, count: int, n: int, bits: int) -> None:
+def test_few_words_and_points_of_any_scale(seed, count, n, bits):
     rng = np.random.default_rng(seed)
     scales = 10.0 ** rng.integers(-6, 7, (count, 1))
     vectors = (rng.integers(-3, 4, (count, n)) * scales).astype(np.float32)
@@ -111,7 +103,7 @@ def test_few_words_and_points_of_any_scale(seed: int, count: int, n: int, bits: 
     assert differing(vectors, points, bits) == 0
 
 
-def test_points_too_far_and_words_too_many_go_to_single_precision() -> None:
+def test_points_too_far_and_words_too_many_go_to_single_precision():
     """Rejects sums that overflow, and memory without a bound."""
     rng = np.random.default_rng(0)
     vectors = plain(30, rng).astype(np.float32)
@@ -120,14 +112,11 @@ def test_points_too_far_and_words_too_many_go_to_single_precision() -> None:
     for far in (1e101, np.inf, np.nan):
         assert words.candidates(np.full((2, 30), far), 1) is None
     alike = (1e3 + 1e-3 * rng.standard_normal((5000, 30))).astype(np.float32)
-    assert coarse_search(alike).coarse.candidates(alike[:8].astype(np.float64), 1) is None  # type: ignore[union-attr]
+    assert coarse_search(alike).coarse.candidates(alike[:8].astype(np.float64), 1) is None
     assert differing(alike, alike[:8].astype(np.float64)) == 0
 
 
-# The bound
-
-
-def test_words_are_turned_without_a_change_of_length() -> None:
+def test_words_are_turned_without_a_change_of_length():
     """Rejects axes that are not orthogonal; turned twice, vectors are themselves."""
     for n in SIZES:
         vectors = np.random.default_rng(n).standard_normal((5, n))
@@ -135,11 +124,9 @@ def test_words_are_turned_without_a_change_of_length() -> None:
         np.testing.assert_allclose(np.linalg.norm(turned(vectors), axis=1), np.linalg.norm(vectors, axis=1))
 
 
-def opposed(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """A point whose codes are exact, and words whose rests are as long as they can be and along it.
-
-    The first word is the nearest by a hair; by its codes the second one leads it by nearly the whole bound.
-    """
+def opposed(n=200):
+    """A point whose codes are exact, and words whose rests are as long as they can be and along it."""
+    # The first word is the nearest by a hair; by its codes the second one leads it by nearly the whole bound.
     rng = np.random.default_rng(1)
     signs = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     codes = rng.integers(-50, 50, n).astype(np.float64)
@@ -149,7 +136,7 @@ def opposed(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
     return turned(words).astype(np.float32), turned(1e5 * signs[None, :])
 
 
-def opposed_points(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+def opposed_points(n=200):
     """Likewise words whose codes are exact, and a point whose rest is along them."""
     signs = np.where(np.arange(n) % 2, 1.0, -1.0)
     codes = np.where(np.arange(n) < 0.48 * n, -signs, 0.0)
@@ -159,7 +146,7 @@ def opposed_points(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
     return turned(words).astype(np.float32), turned(1e5 * (codes + 0.49 * signs)[None, :])
 
 
-def integers(n: int = 3) -> tuple[np.ndarray, np.ndarray]:
+def integers(n=3):
     """Words and points with exact codes: what strays are half the squared lengths alone."""
     rng = np.random.default_rng(2)
     words, points = (rng.integers(-127, 128, (count, n)).astype(np.float32) for count in (3000, 500))
@@ -167,15 +154,15 @@ def integers(n: int = 3) -> tuple[np.ndarray, np.ndarray]:
     return turned(words).astype(np.float32), turned(points)
 
 
-def strays(*factors: float) -> Callable[[pytest.MonkeyPatch], None]:
+def strays(*factors):
     whole = CoarseWords.bounds.func
     return lambda patch: patch.setattr(CoarseWords, "bounds", property(lambda own: whole(own) * factors))
 
 
-def scaled(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
+def scaled(factor):
     """Scales of every second tile that are not those of its codes."""
 
-    def of(vectors: np.ndarray, bits: int) -> CodedWords:
+    def of(vectors, bits):
         coded = whole(vectors, bits)
         tiles = coded.tiles.copy()
         tiles[0, 1::2] *= factor
@@ -196,7 +183,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", [None, *MUTANTS])
-def test_a_smaller_bound_gives_wrong_words(mutant: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_bound_gives_wrong_words(mutant, monkeypatch):
     """The power of these vectors: each part of the bound is needed, and all of it."""
     if mutant:
         MUTANTS[mutant](monkeypatch)
@@ -204,17 +191,14 @@ def test_a_smaller_bound_gives_wrong_words(mutant: str | None, monkeypatch: pyte
     assert (sum(wrong) > 0) == (mutant is not None), wrong
 
 
-# Kernels
-
-
-def saturating(bits: int) -> Callable[..., Any]:
+def saturating(bits):
     """Sums pairs in so many bits, as processors without 8-bit dot products do in 16."""
 
-    def products(self: Kernel, points: np.ndarray, scores: np.ndarray) -> Any:
+    def products(self, points, scores):
         wide = points.astype(np.int64)
         top = 1 << (bits - 1)
 
-        def product(words: np.ndarray, count: int) -> None:
+        def product(words, count):
             pairs = (words[:, :, None] * wide[None]).reshape(len(words), -1, 2, wide.shape[1]).sum(axis=2)
             scores[:count] = np.clip(pairs, -top, top - 1).sum(axis=1)
 
@@ -223,14 +207,14 @@ def saturating(bits: int) -> Callable[..., Any]:
     return products
 
 
-def careless(wrong: Callable[[int, int], bool]) -> Callable[..., Any]:
+def careless(wrong):
     """Is one off where it has so many words and points."""
     whole = Kernel.products
 
-    def products(self: Kernel, points: np.ndarray, scores: np.ndarray) -> Any:
+    def products(self, points, scores):
         right = whole(self, points, scores)
 
-        def product(words: Any, count: int) -> None:
+        def product(words, count):
             right(words, count)
             scores[0, 0] += wrong(count, scores.shape[1])
 
@@ -240,7 +224,7 @@ def careless(wrong: Callable[[int, int], bool]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def fresh(monkeypatch):
     """Kernels are tried anew, and few words have codes, too."""
     monkeypatch.setattr(coarse, "_FEW", 0)
     trusted_bits.cache_clear()
@@ -259,9 +243,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(
-    kernel: str, fresh: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(kernel, fresh):
     """Rejects trust in a processor, and a trial of one shape only."""
     bits, products = KERNELS[kernel]
     fresh.setattr(coarse, "_SIZES", (1, 2, 3, 8, 17, 33))  # the fake ones are slow
@@ -279,7 +261,7 @@ def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(
     np.testing.assert_array_equal(search(points), float_search(vectors)(points))
 
 
-def test_without_the_library_all_is_as_before(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_library_all_is_as_before(fresh, tmp_path):
     fresh.setattr(coarse, "find_spec", lambda name: None)
     bundle = worlds.build(tmp_path, near_ties(300, 8))
     search = ExactSearch.over(bundle).of_words(bundle)
@@ -288,24 +270,21 @@ def test_without_the_library_all_is_as_before(fresh: pytest.MonkeyPatch, tmp_pat
     assert not (bundle.path / PARTS).exists()
 
 
-# Codes in the bundle
-
-
-def test_codes_are_made_once_and_lie_with_the_bundle(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_codes_are_made_once_and_lie_with_the_bundle(fresh, tmp_path):
     """Rejects two processes that replace each other's files, damaged codes, and those of other words."""
     vectors, made = near_ties(900, 6), []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     bundle = worlds.build(tmp_path / "first", vectors)
 
-    def coding(file: Path) -> CodedWords:
+    def coding(file):
         made.append(file)
         return CodedWords.of(vectors, 8, file)
 
     others = [Embedding.open(bundle.path) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         codes = list(pool.map(lambda own: kept_codes(own, "codes-900-8", coding), others))
-    assert len(made) == 1 and all(np.array_equal(each.codes, codes[0].codes) for each in codes)  # type: ignore[union-attr]
+    assert len(made) == 1 and all(np.array_equal(each.codes, codes[0].codes) for each in codes)
     for own in others:
         own.check_unchanged()
     files = {path.name: path.read_bytes() for path in (bundle.path / PARTS).glob("codes-900-8.*")}
@@ -320,9 +299,7 @@ def test_codes_are_made_once_and_lie_with_the_bundle(fresh: pytest.MonkeyPatch, 
     assert isinstance(few, EuclideanNearest) and few.coarse is not None and len(few.coarse.coded.words) == 300
 
 
-def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(
-    fresh: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(fresh, tmp_path):
     vectors = near_ties(900, 6)
     bundle = worlds.build(tmp_path, vectors)
     (bundle.path / PARTS).write_text("a file where the folder would be")  # also root cannot write there

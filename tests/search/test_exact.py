@@ -1,13 +1,8 @@
 """Nearest words in both geometries against rational and decimal numbers, and shortcuts that are wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import tracemalloc
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +14,6 @@ from tests.helpers.nearest import (
     CURVED,
     FLAT,
     RADII,
-    Answers,
-    Geometry,
     at,
     ball_words,
     exact_rim,
@@ -34,11 +27,11 @@ from tests.helpers.nearest import (
 )
 
 
-def random_words(count: int, n: int) -> np.ndarray:
+def random_words(count, n):
     return np.random.default_rng(5).standard_normal((count, n)).astype(np.float32)
 
 
-def random_ball(count: int, n: int) -> np.ndarray:
+def random_ball(count, n):
     rng = np.random.default_rng(5)
     return inside(rng.standard_normal((count, n)), rng.random(count))
 
@@ -53,9 +46,7 @@ def random_ball(count: int, n: int) -> np.ndarray:
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_the_nearest_words_and_their_distances_are_exact(
-    geometry: Geometry, words_of: Callable[[int, int], np.ndarray], count: int, n: int
-) -> None:
+def test_the_nearest_words_and_their_distances_are_exact(geometry, words_of, count, n):
     """Rejects every shortcut of the next test, and lost block borders; distances to 10^-13."""
     words = words_of(count, n)
     points, search = geometry.points(words, 70), geometry.search(words)
@@ -69,24 +60,24 @@ def test_the_nearest_words_and_their_distances_are_exact(
 class NoSlack(EuclideanNearest):
     """Trusts the float32 scores: only exact float32 ties are looked at again."""
 
-    def slack(self, queries: np.ndarray) -> np.ndarray:
+    def slack(self, queries):
         return np.zeros(len(queries), dtype=np.float32)
 
 
 class NoWidths(HyperbolicNearest):
     """Does the same in the ball."""
 
-    def scan(self, points: np.ndarray) -> Any:
+    def scan(self, points):
         return dataclasses.replace(super().scan(points), widths=None)
 
 
-def lorentz_product(words: np.ndarray, kind: type) -> Answers:
+def lorentz_product(words, kind):
     """Near the edge its digits cancel, in double precision too."""
     space, time = (part.astype(kind) for part in lorentz(words))
     return lambda points: (points[:, 1:].astype(kind) @ space.T - time).argmax(axis=1)
 
 
-SHORTCUTS: list[tuple[Geometry, Callable[[np.ndarray], Answers]]] = [
+SHORTCUTS = [
     # Scores in single precision, and two of them; the last of equals; no slack.
     (FLAT, lambda v: lambda p: (p.astype(np.float32) @ v.T - half_norms(v)).argmax(axis=1)),
     (FLAT, lambda v: lambda p: np.argsort(half_norms(v) - p.astype(np.float32) @ v.T, kind="stable")[:, :2]),
@@ -102,12 +93,12 @@ SHORTCUTS: list[tuple[Geometry, Callable[[np.ndarray], Answers]]] = [
 ]
 
 
-def floor_of_the_best(best: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def floor_of_the_best(best, scores):
     """Wrong: both places hold the best score, so that the second nearest is held to it."""
     return np.repeat(np.maximum(best.max(axis=1), scores.max(axis=1))[:, None], best.shape[1], axis=1)
 
 
-def test_shortcuts_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shortcuts_are_rejected(monkeypatch):
     """The power of the adversarial sets: what naive code would do is wrong on them."""
     vectors, words = near_ties(600, 50), ball_words(600, 5)
     for geometry, shortcut in SHORTCUTS:
@@ -120,7 +111,7 @@ def test_shortcuts_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (np.bincount(rows, minlength=len(points)) < 2).sum() >= 5
 
 
-def test_among_equally_near_words_the_lowest_row_wins() -> None:
+def test_among_equally_near_words_the_lowest_row_wins():
     grid = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 0], [3, 0]], dtype=np.float32)
     far = np.tile(np.float32([[9, 9]]), (WORD_BLOCK, 1))
     vectors = np.concatenate([far, grid, grid])  # equals in one block and across a border of blocks
@@ -136,7 +127,7 @@ def test_among_equally_near_words_the_lowest_row_wins() -> None:
 
 @pytest.mark.parametrize("n", [1, 300])
 @pytest.mark.parametrize("scale", [1e-6, 1e12])
-def test_the_slack_bounds_the_error_of_single_precision(n: int, scale: float) -> None:
+def test_the_slack_bounds_the_error_of_single_precision(n, scale):
     """The largest error of a difference of two scores, in exact arithmetic, by BLAS and summed in order."""
     rng = np.random.default_rng(n)
     # Equal signs and digits make the rounding errors of a sum lean to one side.
@@ -156,7 +147,7 @@ def test_the_slack_bounds_the_error_of_single_precision(n: int, scale: float) ->
 
 
 @pytest.mark.parametrize("n", [2, 300])
-def test_the_widths_bound_the_error_of_single_precision(n: int) -> None:
+def test_the_widths_bound_the_error_of_single_precision(n):
     """In the ball, likewise."""
     rng, gaps = np.random.default_rng(n), np.array([1e-12, 1e-6, 1e-3, 0.3, 0.9, 1.0])
     words = np.concatenate([inside(rng.standard_normal((6, n)), gaps), inside(np.ones((6, n)), gaps)])
@@ -174,7 +165,7 @@ def test_the_widths_bound_the_error_of_single_precision(n: int) -> None:
     assert n == 2 or np.ptp(errors) > 10 / (n + 10)
 
 
-def test_the_matrix_is_not_copied(tmp_path: Path) -> None:
+def test_the_matrix_is_not_copied(tmp_path):
     """Rejects a private copy of the matrix, in float64 or in another order."""
     np.save(tmp_path / "vectors.npy", random_words(60_000, 100))
     matrix = np.load(tmp_path / "vectors.npy", mmap_mode="r")
@@ -187,10 +178,7 @@ def test_the_matrix_is_not_copied(tmp_path: Path) -> None:
     assert peak < matrix.nbytes / 2
 
 
-# The edge of the ball
-
-
-def test_q0_corrects_a_w_of_the_wrong_length_and_no_radius_overflows() -> None:
+def test_q0_corrects_a_w_of_the_wrong_length_and_no_radius_overflows():
     words, rng = ball_words(600, 3), np.random.default_rng(0)
     points, search = hard_ball_points(words, 140), CURVED.search(words)
     stretched = points * np.where(np.arange(140) % 2, 1.0, 0.7)[:, None] ** [0, 1, 1, 1]
@@ -206,7 +194,7 @@ def test_q0_corrects_a_w_of_the_wrong_length_and_no_radius_overflows() -> None:
         np.testing.assert_allclose(beyond, distances + farther, rtol=1e-14)
 
 
-def test_rims_keep_their_digits_at_the_edge() -> None:
+def test_rims_keep_their_digits_at_the_edge():
     """Also of points that are inside by rounding alone."""
     rng = np.random.default_rng(0)
     for n in (1, 2, 50, 300):

@@ -1,20 +1,16 @@
 """Search in lists: the nearest word of the nearest lists, whatever the batch, the threads and near ties."""
 
-from __future__ import annotations
-
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dptext_spark.calibration.estimators import estimator
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, make_lists
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, mechanism
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.search.ivf import IvfNearest, IvfSearch
+from dptext_spark.search.ivf import IvfSearch
 from tests.helpers import worlds
 from tests.helpers.nearest import exact_score, faults, hard_points, near_ties, two
 
@@ -22,24 +18,24 @@ N, LISTS = 6, 12
 
 
 @pytest.fixture(scope="module")
-def ties(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def ties(tmp_path_factory):
     """Words that are twins, or one ulp apart, in 12 lists."""
     bundle = worlds.build(tmp_path_factory.mktemp("ties"), near_ties(400, N))
     make_lists(bundle, LISTS)
     return bundle
 
 
-def search_of(embedding: Embedding, probes: int, words: int | None = None) -> IvfNearest:
+def search_of(embedding, probes, words=None):
     return IvfSearch.over(embedding, words, lists=LISTS, probes=probes).of_words(embedding)
 
 
-def nearest_lists(lists: InvertedLists, point: np.ndarray, probes: int) -> list[int]:
+def nearest_lists(lists, point, probes):
     """By rational numbers: the nearest centroids, of equal ones the first."""
     scores = [exact_score(point, centroid) for centroid in lists.centroids]
     return sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:probes]
 
 
-def reference(embedding: Embedding, point: np.ndarray, probes: int, words: int) -> int:
+def reference(embedding, point, probes, words):
     """The search as it is meant: all words of the nearest lists, compared by rational numbers."""
     lists = InvertedLists.open(embedding, LISTS)
     chosen = nearest_lists(lists, point, probes)
@@ -52,9 +48,7 @@ def reference(embedding: Embedding, point: np.ndarray, probes: int, words: int) 
 
 
 @pytest.mark.parametrize(("probes", "words"), [(LISTS, 400), (LISTS + 5, 400), (1, 2)])
-def test_all_lists_and_lists_without_words_give_the_exact_nearest_words(
-    ties: Embedding, probes: int, words: int
-) -> None:
+def test_all_lists_and_lists_without_words_give_the_exact_nearest_words(ties, probes, words):
     """Two words may be output: a point whose list holds neither, or one, still gets its two nearest."""
     vectors, search = ties.vectors, search_of(ties, probes, words)
     points = hard_points(vectors, 300)
@@ -66,7 +60,7 @@ def test_all_lists_and_lists_without_words_give_the_exact_nearest_words(
 
 
 @pytest.mark.parametrize(("probes", "words"), [(1, 400), (3, 400), (3, 30), (1, 5)])
-def test_the_answer_is_that_of_the_nearest_lists(ties: Embedding, probes: int, words: int) -> None:
+def test_the_answer_is_that_of_the_nearest_lists(ties, probes, words):
     """Rejects lists chosen in single precision, words outside the release vocabulary, lost points."""
     rng = np.random.default_rng(7)
     # No ties of words here: rational numbers and double precision must agree on every point.
@@ -78,7 +72,7 @@ def test_the_answer_is_that_of_the_nearest_lists(ties: Embedding, probes: int, w
         assert (found != ExactSearch.over(ties, words).of_words(ties)(points)).any()
 
 
-def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_path: Path) -> None:
+def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_path):
     """The scan in single precision alone takes the wrong list for half of these points."""
     bundle = worlds.build(tmp_path, worlds.uneven(300, N))
     make_lists(bundle, LISTS)
@@ -93,7 +87,7 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
     assert (expected[:, 0] != single).any()
 
 
-def test_what_lists_cannot_serve_is_refused(small: Embedding, ball: Embedding, indexed: Embedding) -> None:
+def test_what_lists_cannot_serve_is_refused(small, ball, indexed):
     search = IvfSearch.over(indexed, lists=8, probes=2)
     projection = mechanism("projection:dimension=5", epsilon=5.0)
     rays = partial(estimator, [Laplace(epsilon=5.0)], indexed, search=search, runs=3)
@@ -110,7 +104,7 @@ def test_what_lists_cannot_serve_is_refused(small: Embedding, ball: Embedding, i
     assert rays().name == "plain"
 
 
-def test_lists_leave_finite_arithmetic_without_a_bound(indexed: Embedding) -> None:
+def test_lists_leave_finite_arithmetic_without_a_bound(indexed):
     """Rejects the count of cells that are convex: a line can meet a word's cell of lists more than once."""
     search = IvfSearch.over(indexed, lists=8, probes=2)
     noisy, listed = Laplace(epsilon=5.0), mechanism("exponential", epsilon=5.0)

@@ -1,35 +1,32 @@
 """One contract for every search: a value, and an answer that hangs on the point alone."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.errors import ConfigError
 from dptext_spark.search.exact import POINT_BLOCK, WORD_BLOCK
-from dptext_spark.search.nearest import SEARCHES, Search
+from dptext_spark.search.nearest import SEARCHES
 from tests.helpers import worlds
 from tests.helpers.nearest import ball_words, hard_ball_points, hard_points, near_ties
 
-PARAMETERS: dict[str, dict[str, int]] = {"exact": {}, "ivf": {"lists": 12, "probes": 3}}
+PARAMETERS = {"exact": {}, "ivf": {"lists": 12, "probes": 3}}
 CASES = [("exact", "flat"), ("exact", "ball"), ("ivf", "flat")]
 
 
-def over(name: str, embedding: Embedding, words: int | None = None) -> Search:
+def over(name, embedding, words=None):
     return SEARCHES[name].over(embedding, words, **PARAMETERS[name])
 
 
-def test_every_search_is_held_to_the_contract() -> None:
+def test_every_search_is_held_to_the_contract():
     assert PARAMETERS.keys() == SEARCHES.keys() == {name for name, _ in CASES}
 
 
 @pytest.fixture(scope="module")
-def ties(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Embedding, np.ndarray]]:
+def ties(tmp_path_factory):
     """Words that are twins, or one ulp apart, over blocks of the search, and points with near ties."""
     words = ball_words(WORD_BLOCK + 100, 10)
     words = words[np.linalg.norm(words, axis=1) < 1 - 1e-5]
@@ -43,9 +40,7 @@ def ties(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Embedding,
 
 @pytest.mark.parametrize("words", [200, None])
 @pytest.mark.parametrize(("name", "geometry"), CASES)
-def test_answers_hang_on_the_point_alone(
-    name: str, geometry: str, words: int | None, ties: dict[str, tuple[Embedding, np.ndarray]]
-) -> None:
+def test_answers_hang_on_the_point_alone(name, geometry, words, ties):
     """Rejects a state carried from batch to batch, sums that follow the batch, and words not released."""
     embedding, points = ties[geometry]
     search = over(name, embedding, words)
@@ -68,9 +63,7 @@ def test_answers_hang_on_the_point_alone(
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
 @pytest.mark.parametrize("words", [1, 0, -1, 2000])
-def test_an_impossible_release_vocabulary_is_refused(
-    name: str, words: int, ties: dict[str, tuple[Embedding, np.ndarray]]
-) -> None:
+def test_an_impossible_release_vocabulary_is_refused(name, words, ties):
     embedding, _ = ties["flat"]
     with pytest.raises(ConfigError, match=f"2 to {embedding.releasable} words of this bundle.*{words}"):
         over(name, embedding, words)

@@ -1,23 +1,19 @@
 """privatize(df, ...) on Spark Connect, against a real server in a process of its own."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Laplace
+from dptext_spark import Laplace
 from dptext_spark.spark.java import ensure_java
 from dptext_spark.tables.ledger import LedgerFolder
 from dptext_spark.tables.local import LocalFiles
@@ -99,7 +95,7 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """It listens on loopback alone, where by default it would listen on every address."""
     folder = tmp_path_factory.mktemp("connect") / "server"
     for name in ("events", "host"):
@@ -124,7 +120,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with (folder / "log").open("wb") as log:
         process = psutil.Popen([*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment)
 
-    def port() -> str:
+    def port():
         assert process.poll() is None, (folder / "log").read_text()
         found = re.search(r"server started at: 127\.0\.0\.1:(\d+)", (folder / "log").read_text())
         return found[1] if found else ""
@@ -136,16 +132,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         end(process)
 
 
-def end(process: psutil.Process) -> None:
+def end(process):
     if process.is_running():
         for member in [*process.children(recursive=True), process]:
             member.kill()
         process.wait()
 
 
-def test_a_connect_session_gives_the_words_of_the_privatizer(
-    server: Server, ring: Embedding, tmp_path: Path
-) -> None:
+def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_path):
     """Rejects what the client lacks, sparkContext and JVM, and a bundle that is read at the client's path."""
     listening = {c.laddr.ip for c in server.process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
     assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
@@ -157,11 +151,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(
     for file in filter(Path.is_file, ring.path.iterdir()):
         (bundle / file.name).write_bytes(file.read_bytes())
 
-    done = command(
-        *[sys.executable, "-c", CLIENT, server.url, source, bundle],
-        cwd=tmp_path,
-        env=CLIENT_PATH,
-    )
+    done = command(*[sys.executable, "-c", CLIENT, server.url, source, bundle], cwd=tmp_path, env=CLIENT_PATH)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
@@ -251,14 +241,12 @@ print(json.dumps([list(row) for row in spark.table(sys.argv[2]).orderBy("id").co
 """
 
 
-def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
-    server: Server, ring: Embedding, tmp_path: Path
-) -> None:
+def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, tmp_path):
     """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
     ids = list(range(6))
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6)})
 
-    def python(*arguments: str | Path) -> Any:
+    def python(*arguments):
         return command(sys.executable, *arguments, cwd=tmp_path, env=CLIENT_PATH)
 
     made = python("-c", TABLES, server.url, source, ring.path, tmp_path / "shown")
@@ -340,13 +328,9 @@ print(json.dumps([*found, changed]))
 """
 
 
-def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(
-    server: Server, ring: Embedding, tmp_path: Path, key_file: Path
-) -> None:
-    """Rejects a ledger at the client or the server alone, and a session that keeps what a run changed in it.
-
-    Whatever ends the run: its end, a refusal, a failure at the server, Ctrl-C.
-    """
+def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(server, ring, tmp_path, key_file):
+    """Rejects a ledger at one side alone, and a session that keeps what a run changed in it."""
+    # Whatever ends the run: its end, a refusal, a failure at the server, Ctrl-C.
     ids = list(range(6))
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": [*texts(5), "Unheardof"]})
     arguments = (server.url, source, ring.path, key_file, tmp_path)
@@ -423,13 +407,9 @@ os._exit(0)  # a user's own session would look for the server for ten minutes
 """
 
 
-def test_faults_of_a_server_are_one_sentence(
-    server: Server, ring: Embedding, tmp_path: Path, key_file: Path
-) -> None:
-    """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run.
-
-    The last test of this server: it is killed while it writes.
-    """
+def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, key_file):
+    """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run."""
+    # The last test of this server: it is killed while it writes.
     rows = 8_000
     source = write_table(tmp_path / "in.parquet", {"id": [*range(rows)], "text": texts(rows, 20)})
     warehouse = server.folder / "spark-warehouse" / "lake.db"

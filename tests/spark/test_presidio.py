@@ -1,15 +1,11 @@
 """The recipe of Presidio, with a stand-in for it: its code runs as it stands, and its spans are masked."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from dptext_spark import Laplace, privatize
-from dptext_spark.embedding.bundle import Embedding
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +27,7 @@ class AnalyzerEngine:
 """
 
 
-def test_the_recipe_masks_names(spark: SparkSession, ring: Embedding, tmp_path: Path) -> None:
+def test_the_recipe_masks_names(spark, ring, tmp_path):
     """Rejects a model that is loaded for each batch or text, and code that is no longer right."""
     module, job = re.findall(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     log = tmp_path / "loaded"

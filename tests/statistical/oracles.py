@@ -3,9 +3,6 @@
 Nothing here comes from the package.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +10,7 @@ import numpy as np
 from scipy import integrate, linalg, stats
 
 
-def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
+def mixture_root(vectors, weight):
     """A^(1/2), A = weight Sigma + (1 - weight) I, Sigma by numpy.cov and of trace n."""
     n = vectors.shape[1]
     covariance = np.atleast_2d(np.cov(vectors.astype(np.float64), rowvar=False))
@@ -21,7 +18,7 @@ def mixture_root(vectors: np.ndarray, weight: float) -> np.ndarray:
     return (axes * np.sqrt(values)) @ axes.T
 
 
-def stretches(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def stretches(vectors, matrix):
     """All ratios |matrix (x - y)| / |x - y| of distinct vectors, from the differences."""
     first, second = np.triu_indices(len(vectors), 1)
     gaps = vectors[first].astype(np.float64) - vectors[second]
@@ -29,13 +26,13 @@ def stretches(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return images[lengths > 0] / lengths[lengths > 0]
 
 
-def largest_stretch(vectors: np.ndarray, matrix: np.ndarray) -> float:
+def largest_stretch(vectors, matrix):
     """The largest stretch of two words' difference, by brute force."""
     return float(stretches(vectors, matrix).max())
 
 
 @cache
-def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+def ball_radii(name, n, epsilon):
     """Grid of ln r and the distribution function of the hyperbolic radius r on it."""
     # ``hyperbolic`` from its density by volume, sinh(r)^(n-1) exp(-epsilon r) dr; ``hyperbolic-icdm`` from
     # the paper's in the ball, rho^(n-1) ((1 - rho) / (1 + rho))^epsilon drho at rho = tanh(r/2).
@@ -53,7 +50,7 @@ def ball_radii(name: str, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarra
     return x, below / below[-1]
 
 
-def delta(atoms: tuple[np.ndarray, np.ndarray], t: float) -> float:
+def delta(atoms, t):
     """E[(1 - exp(t - loss))+] of losses and their probabilities."""
     losses, masses = atoms
     return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
@@ -68,7 +65,7 @@ class Seen:
     along: np.ndarray
 
 
-def seen(quantiles: np.ndarray, noise: np.ndarray, rows: int, along: np.ndarray | None = None) -> Seen:
+def seen(quantiles, noise, rows, along=None):
     unit = noise / np.linalg.norm(noise, axis=1, keepdims=True)
     along = unit.sum(axis=1) / np.sqrt(unit.shape[1]) if along is None else (unit * along).sum(axis=1)
     return Seen(
@@ -78,13 +75,13 @@ def seen(quantiles: np.ndarray, noise: np.ndarray, rows: int, along: np.ndarray 
     )
 
 
-def seen_in_space(noise: np.ndarray, rows: int, scale: float) -> Seen:
+def seen_in_space(noise, rows, scale):
     """Noise (t, n), whose length is to be Gamma(n) times the scale."""
     lengths = np.linalg.norm(noise, axis=1)
     return seen(stats.gamma(noise.shape[1], scale=scale).cdf(lengths), noise, rows)
 
 
-def seen_in_ball(words: np.ndarray, points: np.ndarray, rows: int, name: str, epsilon: float) -> Seen:
+def seen_in_ball(words, points, rows, name, epsilon):
     """Points (t, n + 1), ln q0 and w of Lorentz's coordinates, from words, without cancelling at the edge."""
     log_q0 = points[:, :1]
     z, log_rim = points[:, 1:] / (1 + np.exp(-log_q0)), np.log(2) - np.logaddexp(0, log_q0[:, 0])
@@ -102,15 +99,15 @@ def seen_in_ball(words: np.ndarray, points: np.ndarray, rows: int, name: str, ep
     return seen(quantiles, back, rows, outward)
 
 
-def uniform(values: np.ndarray) -> float:
+def uniform(values):
     return float(stats.kstest(values.ravel(), "uniform").pvalue)
 
 
-def scores(uniforms: np.ndarray) -> np.ndarray:
+def scores(uniforms):
     return stats.norm.ppf(np.clip(uniforms, 1e-12, 1 - 1e-12))
 
 
-def noise_p_values(noise: Seen) -> dict[str, float]:
+def noise_p_values(noise):
     """P-values, each for all tests of its kind together (Bonferroni)."""
     # Kolmogorov-Smirnov of lengths, of all words and of each of four that take turns; of cosines of
     # directions with some ways; of cosines of next tokens and next rows. Correlations of normal scores of
@@ -134,7 +131,7 @@ def noise_p_values(noise: Seen) -> dict[str, float]:
     return {name: len(values) * float(min(values)) for name, values in found.items()}
 
 
-def ranked(distances: np.ndarray, t: float | None, count: int) -> np.ndarray:
+def ranked(distances, t, count):
     """Shares (count,) of the words chosen for equally likely points, distances (..., count)."""
     flat = distances.reshape(-1, count)
     first = flat.argmin(axis=1)
@@ -147,7 +144,7 @@ def ranked(distances: np.ndarray, t: float | None, count: int) -> np.ndarray:
     return shares / len(flat)
 
 
-def line_outputs(positions: np.ndarray, scale: float) -> np.ndarray:
+def line_outputs(positions, scale):
     """P[M(x) = y] (x, y) of Laplace noise on a line, by survival functions where those keep digits."""
     order = np.argsort(positions)
     borders = np.concatenate([[-np.inf], (positions[order][1:] + positions[order][:-1]) / 2, [np.inf]])
@@ -163,7 +160,7 @@ MIDPOINTS = (np.arange(600) + 0.5) / 600
 ANGLES = 2 * np.pi * (np.arange(500) + 0.5) / 500
 
 
-def plane_outputs(points: np.ndarray, scale: float, root: np.ndarray, t: float | None) -> np.ndarray:
+def plane_outputs(points, scale, root, t):
     """P[M(x) = y] (x, y) on a plane, by midpoints of the length's quantile and of the angle."""
     # The length is Gamma(2) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
     # and hardly on average over rays.
@@ -174,7 +171,7 @@ def plane_outputs(points: np.ndarray, scale: float, root: np.ndarray, t: float |
     )
 
 
-def ball_outputs(points: np.ndarray, name: str, epsilon: float, t: float | None) -> np.ndarray:
+def ball_outputs(points, name, epsilon, t):
     """P[M(x) = y] (x, y) in the disc, by midpoints of the radius' quantile and the angle on geodesic rays."""
     words = points[:, 0] + 1j * points[:, 1]
     x, below = ball_radii(name, 2, epsilon)
@@ -188,34 +185,33 @@ def ball_outputs(points: np.ndarray, name: str, epsilon: float, t: float | None)
     return np.array(rows)
 
 
-def normalised(weights: np.ndarray) -> np.ndarray:
+def normalised(weights):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def exponential_law(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+def exponential_law(gaps, epsilon, truncate):
     """P[M(x) = y] by distances (x, y)."""
     return normalised(np.exp(-epsilon * np.minimum(gaps, truncate) / 2))
 
 
-def _nearest_only(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+def _nearest_only(gaps, epsilon, truncate):
     kept = gaps < gaps.max(axis=1, keepdims=True)
     return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
 
 
-def _far_left_out(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+def _far_left_out(gaps, epsilon, truncate):
     near = gaps < truncate
     kept = near | ~near.any(axis=1, keepdims=True)
     return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
 
 
-def _far_as_one(gaps: np.ndarray, epsilon: float, truncate: float) -> np.ndarray:
+def _far_as_one(gaps, epsilon, truncate):
     far = gaps >= truncate
     weights = exponential_law(gaps, epsilon, truncate)
     return normalised(weights / np.where(far, far.sum(axis=1, keepdims=True), 1))
 
 
-Law = Callable[[np.ndarray, float, float], np.ndarray]
-WRONG_LAWS: Mapping[str, Law] = {
+WRONG_LAWS = {
     "epsilon 5 % too large": lambda gaps, epsilon, truncate: exponential_law(gaps, 1.05 * epsilon, truncate),
     "candidate lists": _nearest_only,
     "far words left out": _far_left_out,
@@ -224,7 +220,7 @@ WRONG_LAWS: Mapping[str, Law] = {
 }
 
 
-def output_p_values(outputs: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
+def output_p_values(outputs, probabilities):
     """P-values of outputs (words, draws) by the probabilities (words, released): law, independence."""
     # Chi-squares; cells of less than 20 join the fullest of their row. Independence is that of disjoint pairs
     # of next outputs, those of less than a twentieth taken as one.

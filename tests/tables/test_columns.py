@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
@@ -18,7 +17,6 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.tables import batch
 from dptext_spark.tables.batch import Fields
@@ -92,11 +90,9 @@ def test_a_schema_comes_out_with_all_but_metadata(kept, around, vectors):
     assert CANARY not in replace(COLUMNS, vectors=vectors).released(table).json()
 
 
-def test_long_rows_go_through_workers_in_parts(line: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, with the words, slots and counts of one batch, and no more at once than a part holds.
-
-    Rejects parts of one length in rows, a row twice or never, and slots or ids of the whole batch.
-    """
+def test_long_rows_go_through_workers_in_parts(line, monkeypatch):
+    """In order, with the words, slots and counts of one batch, and no more at once than a part holds."""
+    # Rejects parts of one length in rows, a row twice or never, and slots or ids of the whole batch.
     words = [3, 0, 40, 1, 1, 1, 25, 2, 1]
     slots = [[{"start": 0, "end": 2 * count % 5}] for count in words]
     rows = [{"n": n, "turns": [{"text": "w1 " * count}, None]} for n, count in enumerate(words)]

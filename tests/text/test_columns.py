@@ -1,24 +1,17 @@
 """Arrow columns as tokens and back, in every layout that Arrow has for the same rows; fields inside them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.text import columns
 from dptext_spark.text.columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
-from dptext_spark.text.nested import ELEMENTS, FieldValues, Route, replace_values
+from dptext_spark.text.nested import ELEMENTS, FieldValues, replace_values
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
@@ -30,13 +23,13 @@ STRINGS = [pa.string(), pa.large_string()]
 LISTS = [*map(pa.list_, STRINGS), *map(pa.large_list, STRINGS), pa.list_(pa.field("element", pa.string()))]
 
 
-def sliced(array: pa.Array) -> pa.Array:
+def sliced(array):
     """The same rows inside a longer array, so that offsets do not start at 0."""
     rows = array.to_pylist()
     return pa.array([rows[0], None, *rows, rows[0]], array.type)[2:-1]
 
 
-def with_hidden_values(lists: pa.Array) -> pa.Array:
+def with_hidden_values(lists):
     """The same lists, the null row's slot holding words that nobody may see."""
     rows = [["hidden", "words"] if row is None else row for row in lists.to_pylist()]
     filled = pa.array(rows, lists.type)
@@ -44,14 +37,14 @@ def with_hidden_values(lists: pa.Array) -> pa.Array:
     return kind.from_arrays(filled.offsets, filled.values, mask=lists.is_null()).cast(lists.type)
 
 
-LAYOUTS: list[Callable[[pa.Array], pa.Array]] = [lambda array: array, sliced]
+LAYOUTS = [lambda array: array, sliced]
 TEXT_COLUMNS = [layout(pa.array(TEXTS, kind)) for kind in STRINGS for layout in LAYOUTS]
 TOKEN_COLUMNS = [
     layout(pa.array(TOKENS, kind)) for kind in LISTS for layout in [*LAYOUTS, with_hidden_values]
 ]
 
 
-def test_columns_become_tokens() -> None:
+def test_columns_become_tokens():
     for column in TEXT_COLUMNS:
         tokens = Tokens.of(column)
         assert [*tokens.row_tokens()] == [(tokenize(text) if text else []) for text in TEXTS]
@@ -66,18 +59,17 @@ def test_columns_become_tokens() -> None:
         assert tokens.count(tokens.codes < 0).tolist() == [0, 0, 0, 1, 0, 0]
 
 
-def rebuilt(tokens: Tokens, released: NDArray[np.int64]) -> list[Any]:
+def rebuilt(tokens, released):
     """The column, whose words alone come out; token columns have no layout."""
     done, kept = (assemble(tokens, released, VOCABULARY, way()) for way in (SingleSpaces, AsItStood))
     done.values.validate(full=True)
     assert done.values.type == tokens.data_type
     if tokens.kind == "tokens":
         assert kept.values.equals(done.values) and not kept.characters.any() and not kept.capitals.any()
-    rows: list[Any] = done.values.to_pylist()
-    return rows
+    return done.values.to_pylist()
 
 
-def test_assembling_keeps_type_nulls_and_rows() -> None:
+def test_assembling_keeps_type_nulls_and_rows():
     for column in [*TEXT_COLUMNS, *TOKEN_COLUMNS]:
         tokens, mask = Tokens.of(column), "[MASK]"
         masked = rebuilt(tokens, np.where(tokens.flag(lambda token: token == "to"), 2, -1))
@@ -93,12 +85,12 @@ def test_assembling_keeps_type_nulls_and_rows() -> None:
         assert list(slices(empty)) == rebuilt(Tokens.of(empty), np.zeros(0, np.int64)) == []
 
 
-def content(column: pa.Array) -> list[tuple[bytes, bytes]]:
+def content(column):
     tokens = Tokens.of(column)
     return [(lengths, bytes(data)) for lengths, data in map(tokens.row_content, range(len(column)))]
 
 
-def test_the_content_of_a_row_is_its_own_in_every_layout() -> None:
+def test_the_content_of_a_row_is_its_own_in_every_layout():
     """Rejects content read at the wrong offset: another row's content would then key this row's noise."""
     for layouts in (TEXT_COLUMNS, TOKEN_COLUMNS):
         first, *others = map(content, layouts)
@@ -116,7 +108,7 @@ def test_the_content_of_a_row_is_its_own_in_every_layout() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 5, 12, 1000])
-def test_slices_cover_each_row_once(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_cover_each_row_once(limit, monkeypatch):
     monkeypatch.setattr(columns, "SLICE_BYTES", limit)
     texts = pa.array(["ab", None, "", "x" * 30, "y", "é" * 5, *[""] * 40])
     lists = pa.array([["ab", None], None, [], ["x" * 15, "x" * 15], ["y"], ["é" * 5], *[["z" * 4] * 3] * 9])
@@ -129,14 +121,14 @@ def test_slices_cover_each_row_once(limit: int, monkeypatch: pytest.MonkeyPatch)
         assert limit < 1000 or len(parts) == 1
 
 
-def test_other_types_are_refused() -> None:
+def test_other_types_are_refused():
     inner = pa.list_(pa.list_(pa.string()))
     for kind in (pa.int64(), pa.binary(), pa.list_(pa.int64()), inner, pa.struct([("a", pa.string())])):
         with pytest.raises(InputError, match="Column note cannot be sanitized"):
             column_kind(kind, "note")
 
 
-def test_equal_ids_of_all_types_have_equal_bytes() -> None:
+def test_equal_ids_of_all_types_have_equal_bytes():
     """Rejects ids hashed by their width: a table that is read with another schema would get other noise."""
     for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint64(), pa.string(), pa.large_string()):
         ids = pa.array([7, 0, 100]).cast(kind)
@@ -148,12 +140,10 @@ def test_equal_ids_of_all_types_have_equal_bytes() -> None:
             id_bytes(wrong)
 
 
-# Fields inside columns
-
 INNER = pa.struct([("who", pa.string()), ("text", pa.string()), ("words", pa.list_(pa.string()))])
 STRUCT = pa.struct([("lang", pa.int64()), ("payload", INNER)])
 DEEP = pa.list_(pa.list_(pa.struct([("words", pa.list_(pa.string()))])))
-ROUTES: list[tuple[pa.DataType, Route]] = [
+ROUTES = [
     (STRUCT, (1, 1)),
     (STRUCT, (1, 2, ELEMENTS)),
     (pa.list_(INNER), (ELEMENTS, 1)),
@@ -164,7 +154,7 @@ ROUTES: list[tuple[pa.DataType, Route]] = [
 ]
 
 
-def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
+def values_of(kind):
     """Values of an Arrow type, null at every level."""
     if pa.types.is_struct(kind):
         return st.none() | st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
@@ -173,7 +163,7 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     return st.none() | (st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"]))
 
 
-def reference(value: Any, route: Route, kind: pa.DataType, places: tuple[int, ...] = ()) -> Iterator[Any]:
+def reference(value, route, kind, places=()):
     """Walk one row in plain Python: the places in arrays, and the value, of each leaf."""
     if not route:
         yield places, value
@@ -185,7 +175,7 @@ def reference(value: Any, route: Route, kind: pa.DataType, places: tuple[int, ..
         yield from reference(value and value[field.name], route[1:], field.type, places)
 
 
-def replaced(value: Any, route: Route, kind: pa.DataType, names: Iterator[Any]) -> Any:
+def replaced(value, route, kind, names):
     """Put the next of ``names`` in the place of each leaf that is not inside a null."""
     if not route:
         return next(names)
@@ -199,7 +189,7 @@ def replaced(value: Any, route: Route, kind: pa.DataType, names: Iterator[Any]) 
 @pytest.mark.parametrize(("kind", "route"), ROUTES)
 @settings(derandomize=True, max_examples=25)
 @given(data=st.data())
-def test_leaves_are_taken_out_and_put_back(kind: pa.DataType, route: Route, data: st.DataObject) -> None:
+def test_leaves_are_taken_out_and_put_back(kind, route, data):
     """Also of a slice, whose buffers hold other rows."""
     rows = data.draw(st.lists(values_of(kind), max_size=6))
     start = data.draw(st.integers(0, len(rows)))
@@ -220,14 +210,12 @@ def test_leaves_are_taken_out_and_put_back(kind: pa.DataType, route: Route, data
     assert back.to_pylist() == [replaced(value, route, kind, names) for value in rows]
 
 
-def test_equal_texts_have_the_noise_of_their_row_and_place(small: Embedding) -> None:
-    """Rejects noise by row alone, by the last array's place, by the places' sum and by rank in the batch.
-
-    One text of 12 words out of 200, at a tiny epsilon: two outputs agree by chance with 200^-12.
-    """
+def test_equal_texts_have_the_noise_of_their_row_and_place(small):
+    """Rejects noise by row alone, by the last array's place, by the places' sum and by rank in the batch."""
+    # One text of 12 words out of 200, at a tiny epsilon: two outputs agree by chance with 200^-12.
     privatizer = worlds.sanitizer(small, Laplace(epsilon=1e-3))
 
-    def words_at(ids: list[int], places: list[list[int]] | None = None) -> list[str]:
+    def words_at(ids, places=None):
         positions = None if places is None else np.array(places, dtype=np.int64).reshape(len(ids), -1)
         texts = pa.array([" ".join(worlds.words(12))] * len(ids))
         return list(

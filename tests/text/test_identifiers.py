@@ -1,15 +1,11 @@
 """Identifiers: what is marked, where it begins and ends, and what stands in its place."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from dptext_spark import Laplace, Release, Sanitizer, TextPolicy
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.text.identifiers import NUMBER, TYPES, find
@@ -19,7 +15,7 @@ from tests.helpers import worlds
 ALL = frozenset([*TYPES, NUMBER])
 EXACT = Laplace(epsilon=1e6)
 
-SPANS: list[tuple[str, str]] = [
+SPANS = [
     ("mail john.smith+x@mail.example.co.uk.", "email:john.smith+x@mail.example.co.uk"),
     ("m\u00fcller@ex\u00e4mple.de's", "email:m\u00fcller@ex\u00e4mple.de"),
     ("\u90ae\u7bb1john@example.com\u3002", "email:john@example.com"),  # scripts without spaces
@@ -49,7 +45,7 @@ SPANS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "spans"), SPANS, ids=[text for text, _ in SPANS])
-def test_spans_and_their_types(text: str, spans: str) -> None:
+def test_spans_and_their_types(text, spans):
     """Rejects the word or full stop behind a span, a part of a word, and a number without its check digit."""
     found = [f"{kind}:{text[start:end].replace(' ', '_')}" for start, end, kind in find(text, ALL)]
     assert " ".join(found) == spans
@@ -62,14 +58,12 @@ def test_spans_and_their_types(text: str, spans: str) -> None:
 @pytest.mark.parametrize(
     "part", ["1 ", "1.1.", "a@", "a.", "AA11 AAAA ", "a1@a.", "http://", "1-", "(1) ", "1"]
 )
-def test_long_rows_take_no_longer_by_the_letter(part: str) -> None:
+def test_long_rows_take_no_longer_by_the_letter(part):
     """Rejects a pattern that goes back to the start at each letter: 200,000 of them would take hours."""
     find(part * (200_000 // len(part)), ALL)
 
 
-def sanitized(
-    bundle: Embedding, values: Any, slots: Any = None, column: str = "t", **options: Any
-) -> list[Any]:
+def sanitized(bundle, values, slots=None, column="t", **options):
     release = worlds.sanitizer(bundle, EXACT, **options)
     ids = range(len(values))
     return list(release.sanitize(values, ids, column=column, slots=slots).values.to_pylist())
@@ -95,12 +89,12 @@ TICKET = "w1 john.smith@example.com, +49 170 1234567 (2023) 1,000's w2"
         ({"oov": "drop"}, "o'12345 w1-12345", "[NUMBER] w1 [NUMBER]"),
     ],
 )
-def test_marks_stand_in_place(options: dict[str, str], text: str, released: str, small: Embedding) -> None:
+def test_marks_stand_in_place(options, text, released, small):
     """Rejects a mark that is treated as an unknown word, a stop word or a word, and signs of a span."""
     assert sanitized(small, [text], **options) == [released]
 
 
-def test_elements_of_lists_are_marked_each_by_itself(small: Embedding) -> None:
+def test_elements_of_lists_are_marked_each_by_itself(small):
     """Rejects two elements that are one number together, and an element that passes for what is around."""
     row = ["w1", "mail:john@example.com", "+49 170", "1234567", None, "", "12", "w1 2023"]
     assert sanitized(small, [row]) == [
@@ -108,7 +102,7 @@ def test_elements_of_lists_are_marked_each_by_itself(small: Embedding) -> None:
     ]
 
 
-def test_slots_are_one_letter_outside_and_looked_through_by_themselves(small: Embedding) -> None:
+def test_slots_are_one_letter_outside_and_looked_through_by_themselves(small):
     """Rejects an inside that makes a number of what stands outside, and one that leaks by its marks."""
     texts = ["w1 170 5 w2", "w1 170 1234567 w2"]
     slots = [[{"start": 7, "end": len(text) - 3}] for text in texts]
@@ -116,7 +110,7 @@ def test_slots_are_one_letter_outside_and_looked_through_by_themselves(small: Em
     assert sanitized(small, texts, slots, **options) == ["w1 [NUMBER] w2", "w1 [NUMBER] [NUMBER] w2"]
 
 
-NAMES: list[tuple[Any, Any, Any]] = [
+NAMES = [
     ("w1. John Smith called", [(4, 14)], "w1 [MASK] [MASK]"),
     ("w1 John, w2", [(3, 7)], "w1 [MASK] w2"),
     ("w1 Johnson w2", [(3, 7)], "w1 [MASK] w2"),  # the rest of the word, too
@@ -130,14 +124,14 @@ NAMES: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("value", "spans", "released"), NAMES)
-def test_spans_of_a_column_are_masked(value: Any, spans: Any, released: Any, small: Embedding) -> None:
+def test_spans_of_a_column_are_masked(value, spans, released, small):
     """Rejects a mark for each word of a span, the rest of its word, and a row that passes without spans."""
     given = [spans and [{"start": start, "end": end} for start, end in spans]]
     given = pa.array(given, pa.list_(pa.struct({"start": pa.int32(), "end": pa.int32()})))
     assert sanitized(small, [value], given, mask_spans="names") == [released]
 
 
-def test_a_column_of_spans_goes_with_no_slots_and_must_be_given(small: Embedding) -> None:
+def test_a_column_of_spans_goes_with_no_slots_and_must_be_given(small):
     with pytest.raises(ConfigError, match="--mask-spans and --protect slots:COLUMN do not go together"):
         TextPolicy(mask_spans="names", protect="slots:s")
     with pytest.raises(InputError, match=r"needs the spans of each row.*Give the values of column names"):
@@ -146,7 +140,7 @@ def test_a_column_of_spans_goes_with_no_slots_and_must_be_given(small: Embedding
     assert kept == ["X c", "", None]
 
 
-SETTINGS: list[dict[str, str]] = [
+SETTINGS = [
     {"identifiers": "off", "numbers": "words"},
     {"identifiers": "off"},
     {},
@@ -160,11 +154,11 @@ SETTINGS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("value", ["w1 w2 w3 w4", ["w1", "w2", "w3", "w4"]], ids=["text", "tokens"])
-def test_no_two_settings_share_a_draw(value: Any, small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_two_settings_share_a_draw(value, small, monkeypatch):
     """One text, key, id and column. Rejects a setting that is not in the row's key: noise would cancel."""
     spans = pa.array([[]], pa.list_(pa.struct({"start": pa.int32(), "end": pa.int32()})))
 
-    def draws(**options: str) -> bytes:
+    def draws(**options):
         release = worlds.sanitizer(small, Laplace(epsilon=1.0), **options)
         slots = spans if "mask_spans" in options else None
         ((_, key),) = release.contexts([value], [1], column="t", slots=slots)
@@ -177,15 +171,12 @@ def test_no_two_settings_share_a_draw(value: Any, small: Embedding, monkeypatch:
     assert len({*keys}) == len(keys) == len(settings) + 1
 
 
-# Surrogates
-
-
-def surrogates(bundle: Embedding, text: str, *, key: NoiseKey = worlds.KEY, **options: Any) -> list[str]:
+def surrogates(bundle, text, *, key=worlds.KEY, **options):
     made = sanitized(bundle, [text], key=key, **{"identifiers": "surrogate:a", **options})
     return str(made[0]).split()
 
 
-def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small: Embedding) -> None:
+def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small):
     """Rejects one that follows from the name of the release, a column, or how the identifier is written."""
     first = surrogates(small, "John@Example.com +49 170 1234567 DE89370400440532013000 2023")
     again = surrogates(
@@ -202,7 +193,7 @@ def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small: Embeddin
     assert first[0] == others[0][0] and len({part for each in others for part in each}) == 6
 
 
-def test_surrogates_need_a_key_that_is_kept(small: Embedding) -> None:
+def test_surrogates_need_a_key_that_is_kept(small):
     policy = TextPolicy(identifiers="surrogate:a:phone,email")
     release = Release.open(embedding=small, mechanism=EXACT, policy=policy)
     with pytest.raises(ConfigError, match=r"surrogate:a:email,phone needs a key.*Give --key-file"):
@@ -223,12 +214,12 @@ def test_surrogates_need_a_key_that_is_kept(small: Embedding) -> None:
         ({"numbers": "off"}, r"Allowed: mask, words\. Got: 'off'"),
     ],
 )
-def test_what_is_wrong_is_said(options: dict[str, str], message: str) -> None:
+def test_what_is_wrong_is_said(options, message):
     with pytest.raises(ConfigError, match=message):
         TextPolicy(**options)
 
 
-def test_types_have_one_order_and_no_two_are_one() -> None:
+def test_types_have_one_order_and_no_two_are_one():
     """Equal settings share their noise, however they are written."""
     one, other = (TextPolicy(identifiers=f"mask:{each}") for each in ("phone,email", "email,phone"))
     assert one == other and one.marks_identity == other.marks_identity

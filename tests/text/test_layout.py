@@ -1,7 +1,5 @@
 """Released words as texts again: what stands between them, which are joined, and whose capitals they have."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -29,7 +27,6 @@ from dptext_spark.text.layout import (
     SIGNS,
     UNICODE,
     AsItStood,
-    Assembled,
     Layout,
     assemble,
     passing_signs,
@@ -50,7 +47,7 @@ HIDDEN = "\U0001f600" + "".join(chr(0xE0100 + byte - 16) for byte in b"zebra")
 STAND_INS = {"[MASK]": MASK, "=": KEEP, "-": DROP}
 
 
-def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
+def laid_out(layout, texts, *released):
     """Put words, or stand-ins, in the places of the tokens of some texts."""
     numbers = [STAND_INS[word] if word in STAND_INS else WORDS.index(word) for word in released]
     places = np.array(numbers, dtype=np.int64)
@@ -106,12 +103,12 @@ def laid_out(layout: str, texts: list[str | None], *released: str) -> Assembled:
          "\u2764\ufe0f\u200d\U0001f525\U0001f3f3\ufe0f\u200d\U0001f308 do"),
     ],
 )  # fmt: skip
-def test_texts_by_layout(text: str, released: list[str], words: str, kept: str) -> None:
+def test_texts_by_layout(text, released, words, kept):
     assert laid_out("words", [text], *released).values.to_pylist() == [words]
     assert laid_out("keep", [text], *released).values.to_pylist() == [kept]
 
 
-def test_a_word_has_the_capitals_of_the_token_in_whose_place_it_stands() -> None:
+def test_a_word_has_the_capitals_of_the_token_in_whose_place_it_stands():
     """Rejects capitals that change how many letters a word has (SS for a sharp s)."""
     given_words = ["do", "iPhone", "stra\u00dfe", "n't", "9"]
     for tokens, expected, counted in (
@@ -126,7 +123,7 @@ def test_a_word_has_the_capitals_of_the_token_in_whose_place_it_stands() -> None
             assert (done.values.to_pylist(), done.capitals.tolist()) == (expected, [counted] * 5)
 
 
-def test_what_passes_is_counted() -> None:
+def test_what_passes_is_counted():
     """Rejects a count of what the words' layout has as well, of what is left out, and of other rows' gaps."""
     texts = ["One two", "one, Two!", None, "", "...", "ONE two", "\u24bf one", "one two"]
     released = ["do", "[MASK]", "do", "-", "=", "do", "do", "do", "do"]
@@ -144,7 +141,7 @@ SEQUENCES = LIST["sequences"]
 EMOJI = "|".join(map(re.escape, sorted(SEQUENCES, key=len, reverse=True)))
 
 
-def is_sign(character: str) -> bool:
+def is_sign(character):
     """Whether the Unicode tables of this machine that know a character, one or both, say it is a sign."""
     marked = {unicodedata.category(c)[0] for c in unicodedata.normalize("NFKC", character)} & {*"LNM"}
     of_letters = regex.match(
@@ -156,7 +153,7 @@ def is_sign(character: str) -> bool:
     return bool(known) and not marked and not of_letters
 
 
-def test_of_all_characters_signs_alone_pass() -> None:
+def test_of_all_characters_signs_alone_pass():
     """All of Unicode: by themselves, and each before a letter."""
     text = "".join(EVERYTHING)
     parts = ["a ".join(text[i : i + 4096]) for i in range(0, len(text), 4096)]
@@ -173,7 +170,7 @@ def test_of_all_characters_signs_alone_pass() -> None:
     assert passing_signs()("\r\n\n\r") == "\n\n\n"
 
 
-def test_the_list_is_the_one_that_is_named() -> None:
+def test_the_list_is_the_one_that_is_named():
     """Rejects, among its emoji, keycaps, flags, tags, and single signs, which need no sequence."""
     assert hashlib.sha256(SIGNS.read_bytes()).hexdigest() == SHA256 and LIST["unicode"] == UNICODE
     assert len({*SEQUENCES}) == 1810
@@ -186,9 +183,7 @@ def test_the_list_is_the_one_that_is_named() -> None:
 
 
 @pytest.mark.parametrize("content", [None, SIGNS.read_bytes().replace(b"[33,47]", b"[33,90]")])
-def test_another_list_is_refused(
-    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_list_is_refused(content, tmp_path, monkeypatch):
     """Where the options are read, on the driver, and by a worker that has another copy."""
     worker = Layout.of("keep")
     monkeypatch.setattr(layout, "SIGNS", tmp_path / "signs.json")
@@ -202,7 +197,7 @@ def test_another_list_is_refused(
     assert worker.identity == "keep, Unicode 17.0, list 35c2eefc6306"
 
 
-def test_workers_read_it_from_a_package_in_a_zip(tmp_path: Path) -> None:
+def test_workers_read_it_from_a_package_in_a_zip(tmp_path):
     """As ``spark-submit --py-files dptext_spark.zip`` sends it."""
     package, archived = Path(layout.__file__).parents[1], tmp_path / "package.zip"
     with zipfile.ZipFile(archived, "w") as archive:
@@ -223,7 +218,7 @@ def test_workers_read_it_from_a_package_in_a_zip(tmp_path: Path) -> None:
         max_size=8,
     )
 )
-def test_what_makes_emoji_passes_only_in_listed_ones(pieces: list[str]) -> None:
+def test_what_makes_emoji_passes_only_in_listed_ones(pieces):
     """Rejects selectors and joiners, which can hide a text, after an emoji that does not have them."""
     text = "".join(pieces)
     (done,) = laid_out("keep", [text], *["x"] * len(tokenize(text))).values.to_pylist()
@@ -239,7 +234,7 @@ TEXTS = st.text(st.sampled_from(LIKELY) | st.characters(exclude_categories=["Cs"
 @example(["x", "'d", "'ve"])
 @example(["x", "'s", "n't", "'s"])
 @example(["rock'n", "n't", "'s"])
-def test_the_tokenizer_finds_the_words_again(released: list[str]) -> None:
+def test_the_tokenizer_finds_the_words_again(released):
     """Rejects clitics joined where the tokenizer does not split them, or left apart where it would."""
     if released and released[0] in CLITICS:
         released[0] = "cat"
@@ -250,7 +245,7 @@ def test_the_tokenizer_finds_the_words_again(released: list[str]) -> None:
 @given(TEXTS, st.data())
 @example("it's'one", None)
 @example("\u0301a'\u0301'b", None)
-def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataObject | None) -> None:
+def test_the_tokenizer_finds_them_in_what_stood_around(text, data):
     """Rejects words that run together, or into an apostrophe between them."""
     given_tokens = tokenize(text)
     some = st.sampled_from([*WORDS, *STAND_INS])
@@ -266,7 +261,7 @@ def test_the_tokenizer_finds_them_in_what_stood_around(text: str, data: st.DataO
 
 
 @given(TEXTS)
-def test_nothing_else_is_changed(text: str) -> None:
+def test_nothing_else_is_changed(text):
     """Released as they are, tokens give the text back; rejects a gap that is lost or moved."""
     (done,) = laid_out("keep", [text], *["="] * len(tokenize(text))).values.to_pylist()
     released, left = straight(done), iter(straight(text))
@@ -275,13 +270,13 @@ def test_nothing_else_is_changed(text: str) -> None:
     assert not {*(Counter(straight(text)) - Counter(released))} & {*string.punctuation}
 
 
-def test_a_tokenizer_that_invents_tokens_releases_nothing() -> None:
+def test_a_tokenizer_that_invents_tokens_releases_nothing():
     """Rejects a gap that ends where a token was not found: it would be raw text."""
 
     class Inventive:
         identity = "inventive"
 
-        def __call__(self, text: str) -> list[str]:
+        def __call__(self, text):
             return [*PLAIN(text), "invented"]
 
     tokens = Tokens.of(pa.array(["secret words"]), Inventive())

@@ -1,36 +1,21 @@
 """Policies are values that say what they do not cover; a new one is one class."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from bm25s.stopwords import STOPWORDS_EN_PLUS
-from numpy.typing import NDArray
 
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.text.columns import DROP, Tokens
+from dptext_spark.text.columns import DROP
 from dptext_spark.text.layout import AsItStood, Layout
-from dptext_spark.text.policies import (
-    AllWords,
-    Drop,
-    OovPolicy,
-    Protection,
-    Slots,
-    TextPolicy,
-    UnknownTokens,
-    stop_words,
-)
+from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, stop_words
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
@@ -44,7 +29,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("oov", ["mask", "drop", "random", "keep-unprotected"])
 @pytest.mark.parametrize("protect", UNKNOWN)
-def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedding) -> None:
+def test_what_policies_say_is_what_happens(oov, protect, small):
     """Rejects a sentence that holds under another policy only: on unknown words, and on a row's length."""
     policy = TextPolicy(oov=oov, protect=protect)
     assert (str(policy.oov), str(policy.protect)) == (oov, protect)
@@ -84,13 +69,13 @@ def test_what_policies_say_is_what_happens(oov: str, protect: str, small: Embedd
         ("tokenizer", ["ICU", "icu:78.3", "jieba"], r"--tokenizer\) is unknown\. Allowed: words, icu\. Got"),
     ],
 )  # fmt: skip
-def test_unknown_policies_are_refused(option: str, values: list[Any], message: str) -> None:
+def test_unknown_policies_are_refused(option, values, message):
     for value in values:
         with pytest.raises(ConfigError, match=message):
             TextPolicy(**{option: value})
 
 
-def test_policies_are_values() -> None:
+def test_policies_are_values():
     """Rejects equality by identity, under which each plan would be another one, and by fields alone."""
     policy = TextPolicy(oov="drop", protect="slots:a:b")
     same = [TextPolicy(oov=Drop(), protect=Slots("a:b")), pickle.loads(pickle.dumps(policy))]
@@ -105,7 +90,7 @@ def test_policies_are_values() -> None:
     assert AsItStood().identity == "keep, Unicode 17.0, list 35c2eefc6306"
 
 
-def test_the_stop_words_are_those_of_nltk_as_words() -> None:
+def test_the_stop_words_are_those_of_nltk_as_words():
     """Rejects NLTK's list as it is, by which the T of "T N pension" is released as it stands."""
     words = stop_words()
     # What --protect content releases may not change with a version of bm25s.
@@ -116,7 +101,7 @@ def test_the_stop_words_are_those_of_nltk_as_words() -> None:
     assert len(forms - words) == 29 and forms - words <= {*STOPWORDS_EN_PLUS}
 
 
-def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_policy_is_one_class(small, monkeypatch):
     """From option to output; rejects a branch on the policies that there are today."""
     for kind in (OovPolicy, Protection, Layout, Segmentation):
         monkeypatch.setattr(kind, "policies", dict(kind.policies))
@@ -130,7 +115,7 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
 
         count: str
 
-        def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
+        def release(self, unknown):
             word, coin = np.concatenate([*unknown.uniforms(2)]).T
             return np.where(coin < 0.5, (word * int(self.count)).astype(np.int64), DROP)
 
@@ -140,7 +125,7 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         name = "capitals"
         scope = "Words without a capital are released as they are."
 
-        def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
+        def protected(self, tokens):
             return tokens.flag(lambda token: token != token.lower())
 
     class Dashes(Layout):
@@ -150,7 +135,7 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         scope = "Dashes stand in the output."
         capitals = False
 
-        def gaps(self, text: str, tokens: Sequence[str]) -> list[str]:
+        def gaps(self, text, tokens):
             return ["", *["-"] * len(tokens)]
 
     class Spaced(Segmentation):
@@ -159,7 +144,7 @@ def test_a_new_policy_is_one_class(small: Embedding, monkeypatch: pytest.MonkeyP
         name = "spaced"
         identity = "spaced 1"
 
-        def __call__(self, text: str) -> list[str]:
+        def __call__(self, text):
             return text.split()
 
     given = {

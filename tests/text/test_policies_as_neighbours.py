@@ -3,14 +3,9 @@
 Rows are computed with symbols in place of what is drawn, so no output is missed and nothing is sampled.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +15,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark import lookup
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.lookup import TokenLookup, WordReader, joining, look_up
 from dptext_spark.text import columns, identifiers, joined, policies, segmentation, tokens
 from dptext_spark.text.columns import KEEP, MARK, Tokens
 from dptext_spark.text.identifiers import find
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.spans import Span, Spans, read_spans
-from dptext_spark.text.tokens import PLAIN, Tokenizer, lookup_forms, straight, token_spans
+from dptext_spark.text.spans import read_spans
+from dptext_spark.text.tokens import PLAIN, lookup_forms, straight, token_spans
 from tests.helpers import worlds
 
 STOP_WORD = "don't"  # written otherwise it is none
@@ -106,16 +100,12 @@ SYMBOLS = [["zebra"], ["'s", "paris", "n't", "new_york"]]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
+def world(tmp_path_factory):
     points = np.random.default_rng(1).standard_normal((len(WORLD), 2))
     return worlds.build(tmp_path_factory.mktemp("hostile"), points, WORLD)
 
 
-Pair = list[tuple[str, list[Span]]]
-"""Two neighbours: each a text, and the spans that mark its slots."""
-
-
-def contents(draw: Any, *, free: bool, unknown: bool, stop: bool = True, marked: Any = ()) -> tuple[str, str]:
+def contents(draw, *, free, unknown, stop=True, marked=()):
     joined = [word for word in JOINED if stop or word != STOP_WORD]
     groups = [[*LETTERS, *FOREIGN, *joined]] if free else [LETTERS, FOREIGN]
     chosen = draw(st.sampled_from([*groups, *groups, UNSPACED, *([UNKNOWN] if unknown else []), *marked]))
@@ -125,7 +115,7 @@ def contents(draw: Any, *, free: bool, unknown: bool, stop: bool = True, marked:
     return chosen[place], chosen[(place + step) % len(chosen)]
 
 
-def spans_of(draw: Any, start: int, end: int) -> list[tuple[int, int]]:
+def spans_of(draw, start, end):
     """One span, two that touch or two that overlap."""
     middle, more = draw(st.integers(start, end)), draw(st.integers(0, 2))
     pieces = [(start, middle), (max(start, middle - more), end)]
@@ -133,7 +123,7 @@ def spans_of(draw: Any, start: int, end: int) -> list[tuple[int, int]]:
 
 
 @st.composite
-def marked_texts(draw: Any, unknown: bool, marked: Any) -> Pair:
+def marked_texts(draw, unknown, marked):
     """Texts that are equal outside of their slots, which hold one word each, or whatever is ``marked``."""
     signs = st.lists(st.sampled_from(OUTSIDE), max_size=2)
     space, after, before = (st.sampled_from(each) for each in (["", " "], AFTER, BEFORE))
@@ -143,7 +133,7 @@ def marked_texts(draw: Any, unknown: bool, marked: Any) -> Pair:
     shown = SEEN.sub("", "X".join(part.replace("X", "") for part in around))
     free = {match.start() for match in FREE.finditer(shown)}
     places = [place for place, letter in enumerate(shown) if letter == "X"]
-    pair: Pair = [(around[0], []), (around[0], [])]
+    pair = [(around[0], []), (around[0], [])]
     for place, after in zip(places, around[1:], strict=True):
         whatever = st.tuples(*[st.sampled_from(SPANS_OF)] * 2)
         own = {"free": place in free, "unknown": unknown, "marked": marked if place in free else ()}
@@ -156,7 +146,7 @@ def marked_texts(draw: Any, unknown: bool, marked: Any) -> Pair:
 
 
 @st.composite
-def hidden_words(draw: Any, unknown: bool, marked: Any) -> Pair:
+def hidden_words(draw, unknown, marked):
     """Texts of as many words, of which some are others."""
     texts = ["", ""]
     for part in draw(st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=4)):
@@ -168,7 +158,7 @@ def hidden_words(draw: Any, unknown: bool, marked: Any) -> Pair:
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
 
 
-def differ(world: Embedding, policy: TextPolicy, pair: Pair) -> bool:
+def differ(world, policy, pair):
     """Whether something can come out for one text and not for the other: try each choice of what is drawn."""
     values = pa.array([text for text, _ in pair])
     slots = pa.array([[{"start": a, "end": b} for a, b in own] for _, own in pair], SPANS)
@@ -193,12 +183,12 @@ FIXED = settings(
 )
 
 
-def check(world: Embedding, protect: str, tokenizer: str, examples: int, *phases: Phase) -> None:
+def check(world, protect, tokenizer, examples, *phases):
     """Try pairs of neighbours, under layouts and policies for unknown words."""
 
     @settings(FIXED, max_examples=examples, phases=phases or [*Phase])
     @given(st.data())
-    def supports_are_equal(data: st.DataObject) -> None:
+    def supports_are_equal(data):
         layout = data.draw(st.sampled_from(["words", "keep"]))
         oov = data.draw(st.sampled_from(["mask", "drop", "random", "keep-unprotected"]))
         given = {"tokenizer": tokenizer, "layout": layout, "oov": oov}
@@ -217,21 +207,19 @@ def check(world: Embedding, protect: str, tokenizer: str, examples: int, *phases
 @pytest.mark.parametrize("tokenizer", ["words", "icu"])
 @pytest.mark.parametrize("protect", ["all", "content", "slots:s", "mask"])
 @pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.long)])
-def test_what_can_come_out_is_equal_for_neighbours(
-    world: Embedding, protect: str, tokenizer: str, examples: int
-) -> None:
+def test_what_can_come_out_is_equal_for_neighbours(world, protect, tokenizer, examples):
     """Always the same pairs of texts; 80,000 of them in the long test."""
     check(world, protect, tokenizer, examples)
 
 
-def cut_as_it_stands(text: str, spans: Sequence[Span], tokenizer: Tokenizer) -> tuple[list[str], list[bool]]:
+def cut_as_it_stands(text, spans, tokenizer):
     """Slots only mark tokens: "the [u.s.]'s economy" leaves "s", "the [zebra]'s" leaves "'s"."""
     found = tokenizer(text)
     places = token_spans(straight(text), found)
     return found, [any(a < end and start < b for a, b in spans) for start, end in places]
 
 
-def by_the_hidden_words(slots: pa.Array, values: pa.Array, column: str, *, whole: bool = False) -> Spans:
+def by_the_hidden_words(slots, values, column, *, whole=False):
     """The words of a slot are protected wherever they stand, or the whole text where they stand twice."""
     marked = []
     for text, own in zip(values.to_pylist(), slots.to_pylist(), strict=True):
@@ -242,22 +230,22 @@ def by_the_hidden_words(slots: pa.Array, values: pa.Array, column: str, *, whole
     return read_spans(pa.array(marked, SPANS), values, column)
 
 
-def hidden_in_stop_words(_: object, tokens: Tokens) -> np.ndarray:
+def hidden_in_stop_words(_, tokens):
     """A stop word passes with the invisible characters in it."""
     return ~tokens.flag(lambda token: lookup_forms(token)[1] in policies.stop_words())
 
 
-def as_it_stands(token: str) -> tuple[str, str]:
+def as_it_stands(token):
     """A word with an invisible character is unknown."""
     return token, token.lower()
 
 
-def by_the_word_before(text: str, types: object) -> list[tuple[int, int, str]]:
+def by_the_word_before(text, types):
     """What stands before a span makes it more likely that it is one."""
     return [span for span in find(text, types) if len(text[: span[0]].strip()) % 2]
 
 
-def with_letters(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
+def with_letters(values, spans, letter):
     """Each word of a span is a mark."""
     texts = [
         text[:a] + " ".join(letter for _ in text[a:b].split()) + text[b:]
@@ -266,14 +254,14 @@ def with_letters(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
     return pa.array(texts)
 
 
-def words_first(run: TokenLookup) -> np.ndarray:
+def words_first(run):
     """What the vocabulary has is a word."""
     return np.where(look_up(run.tokens, run.embedding) < 0, MARKS_OF(run), -1)
 
 
 MARKS_OF = TokenLookup.marks.func
 
-WRONG: list[tuple[str, list[Any], str, object]] = [
+WRONG = [
     ("all", [identifiers], "find", by_the_word_before),
     ("all", [identifiers], "all_visible", lambda text: True),
     ("all", [TokenLookup], "marks", property(words_first)),
@@ -290,9 +278,7 @@ WRONG: list[tuple[str, list[Any], str, object]] = [
 
 
 @pytest.mark.parametrize(("protect", "modules", "name", "wrong"), WRONG)
-def test_wrong_policies_are_found_out(
-    world: Embedding, protect: str, modules: list[Any], name: str, wrong: object, monkeypatch: Any
-) -> None:
+def test_wrong_policies_are_found_out(world, protect, modules, name, wrong, monkeypatch):
     for module in modules:
         monkeypatch.setattr(module, name, wrong)
     joining.cache_clear()
@@ -301,7 +287,7 @@ def test_wrong_policies_are_found_out(
     joining.cache_clear()
 
 
-def test_a_word_is_looked_up_as_written_first(tmp_path: Path) -> None:
+def test_a_word_is_looked_up_as_written_first(tmp_path):
     """Elements of token lists too."""
     joiner, bare = "\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u062e"
     bundle = worlds.build(tmp_path, np.eye(5), [joiner, "zebras", "Zebra", "new_york", "x"])
@@ -315,7 +301,7 @@ def test_a_word_is_looked_up_as_written_first(tmp_path: Path) -> None:
         assert found == [*[*expected.values()][:-1], last]
 
 
-def test_what_is_one_word_here_is_one_word(world: Embedding) -> None:
+def test_what_is_one_word_here_is_one_word(world):
     """The premise of the pairs above, for what is known and what is not."""
     for known, texts in ((True, [*LETTERS, *FOREIGN, *JOINED, *UNSPACED]), (False, UNKNOWN)):
         cut = Tokens.of(pa.array(texts), joining(world, TextPolicy(tokenizer="icu").tokenizer))

@@ -1,16 +1,13 @@
 """Columns of every library are the same column: equal content, equal words, nothing quoted of the rest."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Embedding, Laplace, Sanitizer
+from dptext_spark import Laplace
 from dptext_spark.errors import InputError
 from dptext_spark.text.python_columns import as_arrow
 from tests.helpers.worlds import sanitizer
@@ -21,7 +18,7 @@ TEXTS = ["w1 w2 Zyx", None, "", "w3"]
 WORDS = [["w1", None, "zyx"], None, [], ["w3"]]
 IDS = [10, 11, 12, 13]
 
-SAME_TEXTS: list[Any] = [
+SAME_TEXTS = [
     TEXTS, tuple(TEXTS), (text for text in TEXTS), np.array(TEXTS, dtype=object),
     pd.Series(["w9", *TEXTS])[1:],
     *(["w1 w2 Zyx", missing, "", "w3"] for missing in (math.nan, pd.NA)),
@@ -30,30 +27,30 @@ SAME_TEXTS: list[Any] = [
     pd.Series(["w1 w2 Zyx", np.nan, "", "w3"], index=[9, 9, 2, 0]),
     *(pd.Series(TEXTS, dtype=kind) for kind in ("string", "category", pd.ArrowDtype(pa.string()))),
 ]  # fmt: skip
-SAME_WORDS: list[Any] = [
+SAME_WORDS = [
     [["w1", math.nan, "zyx"], math.nan, [], ["w3"]],
     pd.Series([None if row is None else np.array(row, dtype=object) for row in WORDS]),
     pa.chunked_array([WORDS[:2], WORDS[2:]]),
 ]
-SAME_IDS: list[Any] = [
+SAME_IDS = [
     range(10, 14), np.arange(10, 14, dtype=np.int16), pd.Series(IDS), pd.RangeIndex(10, 14),
     np.array(["10", "11", "12", "13"]), pa.chunked_array([[10, 11], [12, 13]]),
 ]  # fmt: skip
 
 
 @pytest.fixture
-def privatizer(small: Embedding) -> Sanitizer:
+def privatizer(small):
     return sanitizer(small, MECHANISM)
 
 
-def sanitized(privatizer: Sanitizer, values: Any, ids: Any = IDS) -> list[Any]:
+def sanitized(privatizer, values, ids=IDS):
     done = privatizer.sanitize(values, ids, column="text")
     assert isinstance(done.values, pa.Array)
     assert len(done.counts.tokens) == len(done.values)
     return done.values.to_pylist()
 
 
-def test_columns_of_every_library_get_the_same_words(privatizer: Sanitizer) -> None:
+def test_columns_of_every_library_get_the_same_words(privatizer):
     texts = sanitized(privatizer, pa.array(TEXTS), pa.array(IDS))
     assert texts[1:3] == [None, ""] and texts[0].endswith("[MASK]")
     assert [sanitized(privatizer, column) for column in SAME_TEXTS] == [texts] * len(SAME_TEXTS)
@@ -63,7 +60,7 @@ def test_columns_of_every_library_get_the_same_words(privatizer: Sanitizer) -> N
     assert [sanitized(privatizer, TEXTS, ids) for ids in SAME_IDS] == [texts] * len(SAME_IDS)
 
 
-def test_slots_of_every_library(small: Embedding) -> None:
+def test_slots_of_every_library(small):
     privatizer = sanitizer(small, MECHANISM, protect="slots:s")
     for slots in (
         [[FIRST]],
@@ -75,14 +72,14 @@ def test_slots_of_every_library(small: Embedding) -> None:
         assert done.counts.unprotected.tolist() == [1] and done.values[0].as_py().endswith(" W2")
 
 
-def test_columns_without_a_single_word(privatizer: Sanitizer) -> None:
+def test_columns_without_a_single_word(privatizer):
     for values in ([], pd.Series([], dtype=object), pa.chunked_array([], pa.string())):
         assert sanitized(privatizer, values, []) == []
     for values, out in (([None, None],) * 2, (pd.Series([np.nan] * 2), [None, None]), ([[None], []],) * 2):
         assert sanitized(privatizer, values, [0, 1]) == out
 
 
-def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Sanitizer) -> None:
+def test_what_is_no_text_is_refused_and_not_quoted(privatizer):
     """Rejects a text taken apart into letters, a table into names, and messages that quote values."""
     for values in (
         [1, 2], np.array([1.5, 2.5]), [b"secret"], "secret", None, ["secret", 7], [7, "secret"],
@@ -92,13 +89,13 @@ def test_what_is_no_text_is_refused_and_not_quoted(privatizer: Sanitizer) -> Non
     ):  # fmt: skip
         with pytest.raises(InputError) as caught:
             privatizer.sanitize(values, [1, 2], column="text")
-        error: BaseException | None = caught.value
+        error = caught.value
         while error is not None:
             assert "secret" not in f"{error} {error!r} {error.args}"
             error = error.__cause__ or error.__context__
 
 
-def test_wrong_ids_are_refused(privatizer: Sanitizer) -> None:
+def test_wrong_ids_are_refused(privatizer):
     for ids in ([1.5], "a", [None], None, [1, 2], {"a": 1}):
         with pytest.raises(InputError):
             privatizer.sanitize(["w1"], ids, column="text")

@@ -1,9 +1,5 @@
 """Slots: how their spans are read, and how texts are cut at them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,20 +10,19 @@ from dptext_spark.text.joined import JoinedWords, unused_letter
 from dptext_spark.text.policies import Protection
 from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.spans import check_positions, read_spans
-from dptext_spark.text.tokens import PLAIN, Tokenizer
+from dptext_spark.text.tokens import PLAIN
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
-Spans = list[Any] | None
 
 
-def column_of(spans: Spans, kind: pa.DataType = SPANS) -> pa.Array:
+def column_of(spans, kind=SPANS):
     """One row's spans, given as pairs, as a table has them."""
     return pa.array(
         [spans and [pair and dict(zip(("start", "end"), pair, strict=True)) for pair in spans]], kind
     )
 
 
-def cut(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
+def cut(values, slots, tokenizer=PLAIN):
     """The tokens of a row, those that the policy protects with a star."""
     column = pa.array([values], pa.string() if isinstance(values, str) else pa.list_(pa.string()))
     spans = slots if isinstance(slots, pa.Array) else column_of(slots)
@@ -38,7 +33,7 @@ def cut(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
     return ["*" * flag + str(word) for word, flag in zip(row, flags, strict=True)]
 
 
-def protected(values: Any, slots: Any, tokenizer: Tokenizer = PLAIN) -> list[str]:
+def protected(values, slots, tokenizer=PLAIN):
     return [token[1:] for token in cut(values, slots, tokenizer) if token.startswith("*")]
 
 
@@ -80,14 +75,12 @@ SMALL, LARGE = (pa.list_(pa.struct({"start": k, "end": k})) for k in (pa.int8(),
         (ELEMENTS, SPANS, [], ""),
     ],
 )
-def test_words_that_a_span_touches_are_protected(
-    values: Any, kind: pa.DataType, spans: Spans, expected: str
-) -> None:
+def test_words_that_a_span_touches_are_protected(values, kind, spans, expected):
     """Rejects bytes, UTF-16, inclusive ends, numbers that wrap around, and doubt that lets words pass."""
     assert protected(values, column_of(spans, kind)) == expected.split("|") * bool(expected)
 
 
-def test_rows_keep_their_own_slots() -> None:
+def test_rows_keep_their_own_slots():
     """Rejects spans that count on into the next row: nulls, empty rows and rows in doubt lie between."""
     rng = np.random.default_rng(5)
     texts = [None if n == 7 else " ".join(f"a{i}" for i in range(n)) for n in rng.integers(0, 8, 300)]
@@ -109,7 +102,7 @@ def test_rows_keep_their_own_slots() -> None:
     assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
 
 
-def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
+def flags(text, slots):
     """By the definition, character by character: a word that a span touches or stands next to is in it."""
     sound = slots is not None and all(s["end"] <= len(text) for s in slots)
     inside = {place for s in slots or () for place in range(s["start"], s["end"])}
@@ -120,9 +113,9 @@ def flags(text: str, slots: list[dict[str, int]] | None) -> list[bool]:
     return found
 
 
-def test_what_has_no_positions_is_refused() -> None:
+def test_what_has_no_positions_is_refused():
     """Texts, also as JSON, do not say where a slot stands; no message quotes them."""
-    columns: list[Any] = [
+    columns = [
         [["Paris"]], [[{"text": "Paris", "kind": "city"}]], ['["Paris"]'], ['[{"start": 3, "end": 8}]'], [5],
         [[{"start": 1.0, "end": 2.0}]], [[{"start": "1", "end": "2"}]], [[{"start": 1}]], [[[0, 3]]],
         [{"start": 1, "end": 2}],
@@ -167,12 +160,12 @@ JOINED = JoinedWords.of(pa.array(WORDS))
         ("a\u16a0 \u16a0b c", [(4, 5)], "a\u16a0|*\u16a0b|c"),  # the letter in their place
     ],
 )
-def test_what_stands_outside_of_slots_is_cut_without_them(text: str, spans: Spans, expected: str) -> None:
+def test_what_stands_outside_of_slots_is_cut_without_them(text, spans, expected):
     """Rejects "new york" for one token with a slot on "york": with another city "new" would pass."""
     assert cut(text, spans, JOINED) == expected.split("|")
 
 
-def test_the_letter_in_place_of_slots_is_in_no_joined_word() -> None:
+def test_the_letter_in_place_of_slots_is_in_no_joined_word():
     runes = "".join(map(chr, range(0x16A0, 0x16EB)))
     word = f"{runes[0]}-{runes[2:]}"
     tokenizer = JoinedWords.of(pa.array([word, "a_b"]))
@@ -184,7 +177,7 @@ def test_the_letter_in_place_of_slots_is_in_no_joined_word() -> None:
         unused_letter(full)
 
 
-def test_equal_content_means_equal_tokens() -> None:
+def test_equal_content_means_equal_tokens():
     """Rejects equal noise for other words: a second release with other slots would share it, word by word."""
     values, contents = pa.array(["in new york now"]), {}
     merged = [[(3, 11)], [(3, 6), (6, 11)], [(7, 11), (3, 8)]]
@@ -198,7 +191,7 @@ def test_equal_content_means_equal_tokens() -> None:
     assert len(contents[(15).to_bytes(8, "little")]) == 2
 
 
-def test_texts_that_were_cut_otherwise_have_noise_of_their_own() -> None:
+def test_texts_that_were_cut_otherwise_have_noise_of_their_own():
     """Those whose words the lookup form may decide; all others, emoji too, keep what they had before."""
     same = [
         "", "plain", "caf\u00e9\n", "I \u2764\ufe0f it", "1\ufe0f\u20e3", "\U0001f469\u200d\U0001f692!",
@@ -217,7 +210,7 @@ def test_texts_that_were_cut_otherwise_have_noise_of_their_own() -> None:
     assert [b"form" in lists.row_content(row)[0] for row in range(3)] == [False, True, True]
 
 
-def test_a_script_without_spaces_is_cut_at_the_borders_of_slots() -> None:
+def test_a_script_without_spaces_is_cut_at_the_borders_of_slots():
     """Rejects a cut that the hidden letters have a say in; to the plain tokenizer a run is one word."""
     icu, text = Segmentation.of("icu"), "我喜欢吃香蕉苹果iPhone"
     assert cut(text, [(1, 3)], icu)[:3] == ["我", "*喜欢", "吃"]

@@ -1,14 +1,11 @@
 """Tokens of a text: plain ones, the joined words of a vocabulary, words of scripts without spaces."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import sys
 import unicodedata
 from itertools import combinations
 from types import SimpleNamespace
-from typing import Any
 
 import icu4py
 import pyarrow as pa
@@ -52,7 +49,7 @@ LIKELY = st.text(
 )
 
 
-def visible(text: str) -> str:
+def visible(text):
     """A text without its invisible characters; in scripts without spaces one of no width stays."""
     return tokens._LEFT_OUT.sub("", text)
 
@@ -116,7 +113,7 @@ def visible(text: str) -> str:
         (ICU, "... \U0001f600", ""),
     ],
 )  # fmt: skip
-def test_tokens_of_a_text(tokenizer: Any, text: str, expected: str) -> None:
+def test_tokens_of_a_text(tokenizer, text, expected):
     assert tokenizer(text) == expected.split("|") * bool(expected)
 
 
@@ -127,7 +124,7 @@ TOKENIZERS = [PLAIN, ICU, *(JoinedWords.of(pa.array(BORDERS), base) for base in 
 @given(LIKELY)
 @example("n't's'd")
 @example("\u02bc\u0301a")
-def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
+def test_tokens_are_pieces_of_the_text_in_its_order(text):
     """Rejects letters that are lost or come twice, positions in another encoding, and punctuation."""
     letter = regex.compile(r"[\p{L}\p{N}]")
     for tokenizer in TOKENIZERS:
@@ -146,7 +143,7 @@ def test_tokens_are_pieces_of_the_text_in_its_order(text: str) -> None:
 
 
 @given(LIKELY)
-def test_invisible_characters_and_the_fast_pattern_change_no_token(text: str) -> None:
+def test_invisible_characters_and_the_fast_pattern_change_no_token(text):
     seen = INVISIBLE.sub("", text)
     assert all_visible(seen) and visible(seen) == seen
     if not regex.search(rf"[{tokens.UNSPACED_LETTERS}]", text):
@@ -158,13 +155,13 @@ def test_invisible_characters_and_the_fast_pattern_change_no_token(text: str) ->
     assert tokens._PLAIN_TOKEN.findall(seen) == tokens._TOKEN.findall(seen) == tokenize(seen)
 
 
-def test_the_invisible_characters_are_those_of_unicode() -> None:
+def test_the_invisible_characters_are_those_of_unicode():
     """A fixed list, so that no two machines cut a text in two ways."""
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     assert [c for c in every if not all_visible(c)] == INVISIBLE.findall("".join(every))
 
 
-def test_a_long_run_of_invisible_characters_is_searched_once() -> None:
+def test_a_long_run_of_invisible_characters_is_searched_once():
     """Rejects a search for each of them that goes on to the end of the run: it would take hours."""
     for text in ("\u200b" * 10**5, "\u0e01" + "\u200b\u200d" * 10**5, "\u2060a\u200b\u0e01" * 10**4):
         assert len(tokenize(text)) <= 2 * 10**4
@@ -186,7 +183,7 @@ def test_a_long_run_of_invisible_characters_is_searched_once() -> None:
         ("ﬁ", "ﬁ", "ﬁ"),  # no compatibility folding: words that look alike may be different words
     ],
 )
-def test_the_lookup_form_of_a_word(word: str, kept: str, lower: str) -> None:
+def test_the_lookup_form_of_a_word(word, kept, lower):
     """Rejects lower case that leaves decomposed letters behind."""
     assert lookup_forms(word) == (kept, lower) == (lookup_form(kept), lookup_form(lower))
 
@@ -201,7 +198,7 @@ def test_the_lookup_form_of_a_word(word: str, kept: str, lower: str) -> None:
 )
 @example("i\u0307\u0307")
 @example("\u0301\u034f\u0e38\u200ba")
-def test_lookup_forms_are_settled(text: str) -> None:
+def test_lookup_forms_are_settled(text):
     """Rejects steps in an order in which the form of a form is another, so that two sides differ."""
     form, lower = lookup_forms(text)
     for each in (form, lower):
@@ -210,10 +207,7 @@ def test_lookup_forms_are_settled(text: str) -> None:
     assert lookup_forms(lower)[0] == lower
 
 
-# Joined words
-
-
-def test_a_vocabulary_without_joined_words_is_split_as_before() -> None:
+def test_a_vocabulary_without_joined_words_is_split_as_before():
     """Such a tokenizer costs nothing; what looks joined and can stand in no text is none."""
     words = [
         "it", "'s", "n't", "o'clock", "été", ",", "...", "--", ".com", "c++", "a--b", "e\u0301-x", "mr.",
@@ -227,7 +221,7 @@ class AsPlain:
 
     identity = ""
 
-    def __call__(self, text: str) -> list[str]:
+    def __call__(self, text):
         return tokenize(text)
 
 
@@ -236,7 +230,7 @@ class AsPlain:
 )
 @example(["a-b", "a-b-a", "a-b.", "A-b-1.", "a-b'b", "u.s.", "a.-b", "a-b\n", "é-b", "a-b-b-é"])
 @example(["a-b-a", "a-b"])
-def test_what_is_clearly_joined_is_what_any_word_goes_through(words: list[str]) -> None:
+def test_what_is_clearly_joined_is_what_any_word_goes_through(words):
     """Rejects a full stop that counts as a token, a shorter word in a longer one's place, a line's end."""
     vocabulary = pa.array(words, pa.string())
     fast, slow = JoinedWords.of(vocabulary), JoinedWords.of(vocabulary, AsPlain())
@@ -246,7 +240,7 @@ def test_what_is_clearly_joined_is_what_any_word_goes_through(words: list[str]) 
     assert (fast.words, fast.longest, fast.stopped) == (slow.words, slow.longest, slow.stopped)
 
 
-def oracle(text: str, words: list[str]) -> list[str]:
+def oracle(text, words):
     """The rule, slowly: all runs of tokens, the longest words first, then the leftmost."""
     text, tokens = straight(text), tokenize(text)
     spans = list(token_spans(text, tokens))
@@ -254,11 +248,11 @@ def oracle(text: str, words: list[str]) -> list[str]:
     others = {word.lower() for word in words}
     usable = {w for w in words if len(tokenize(w)) > 1 or (w[-1] == "." and w[:-1].lower() not in others)}
 
-    def known(form: str) -> bool:
+    def known(form):
         forms = (form, re.sub(r"\s+", " ", form), re.sub(r"\s+", "_", form))
         return any(each in usable for form in forms for each in lookup_forms(form))
 
-    joined: dict[int, tuple[int, str]] = {}
+    joined = {}
     runs = combinations(range(len(tokens) + 1), 2)
     for first, after in sorted(runs, key=lambda run: (run[0] - run[1], run[0])):
         start, end = spans[first][0], spans[after - 1][1]
@@ -286,18 +280,15 @@ HOSTILE = st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14)
 @example("Σς-a")
 @example("a.b.")
 @example("a b a b a. b.")
-def test_the_rule_is_what_is_written_down(text: str) -> None:
+def test_the_rule_is_what_is_written_down(text):
     if all_visible(text):
         assert JoinedWords.of(pa.array(VOCABULARY))(text) == oracle(text, VOCABULARY)
 
 
-# Scripts without spaces
-
-
-def test_the_share_of_letters_without_spaces() -> None:
+def test_the_share_of_letters_without_spaces():
     """Rejects bytes for letters, and Cyrillic or Korean, whose words have spaces, for such scripts."""
     vowel_signs = ["我喜欢吃苹果\u3002", "東京へ", "カタカナ", "ฉันรัก", "ພາສາ", "ភាសា", "မြန်"]
-    shares: list[tuple[list[Any], float]] = [
+    shares = [
         ([], 0.0), ([None, "", "12 !? \U0001f600"], 0.0),
         (["plain words", "caf\u00e9", "при", "한국어"], 0.0), (vowel_signs, 1.0),
         (["ab 我喜", None, "..."], 0.5), (["abc", "\U00020bb7"], 0.25),
@@ -309,10 +300,10 @@ def test_the_share_of_letters_without_spaces() -> None:
 class Other(PlainTokenizer):
     """Another tokenizer."""
 
-    identity = "other 1"  # type: ignore[misc]
+    identity = "other 1"
 
 
-def test_tokenizers_are_policies_with_noise_of_their_own() -> None:
+def test_tokenizers_are_policies_with_noise_of_their_own():
     """Rejects noise that two segmentations of a text would share, or two versions of one."""
     assert IcuWords() == ICU == pickle.loads(pickle.dumps(ICU)) and hash(ICU) == hash(IcuWords())
     assert (str(ICU), ICU.identity) == ("icu", f"icu {icu4py.icu_version}")
@@ -334,9 +325,7 @@ def test_tokenizers_are_policies_with_noise_of_their_own() -> None:
     ],
     ids=["none", "another"],
 )  # fmt: skip
-def test_a_worker_without_the_icu_of_the_driver_is_refused(
-    installed: object, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_without_the_icu_of_the_driver_is_refused(installed, message, monkeypatch):
     """Rejects hosts that cut one text in two ways: a task that is tried again would release other words."""
     sent = pickle.dumps(ICU)
     monkeypatch.setattr(segmentation, "_icu_breaker", segmentation._icu_breaker.__wrapped__)

@@ -22,7 +22,7 @@ def words(paths):
     [
         pytest.param(lambda: lines("dptext_spark"), 23_870, id="lines of the package"),
         pytest.param(lambda: lines("tests"), 23_600, id="lines of tests"),
-        pytest.param(lambda: lines("scripts"), 4_640, id="lines of scripts"),
+        pytest.param(lambda: lines("scripts"), 4_710, id="lines of scripts"),
         pytest.param(
             lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 33_400, id="words of documents"
         ),

@@ -71,7 +71,7 @@ class Case:
     @property
     def draws(self):
         """How often each word is released; a truncation hides much of a wrong epsilon."""
-        return 30_000 if getattr(self.mechanism, "truncate", None) else 20_000
+        return 45_000 if getattr(self.mechanism, "truncate", None) else 20_000
 
 
 def case(spec, world, *mutants, planted=(), epsilon):

@@ -12,6 +12,7 @@ from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import Table, check_places
+from dptext_spark.text.identifiers import MARKS
 from tests.helpers.tables import RING_WORDS, hashes, names, refused, rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -50,6 +51,7 @@ def test_the_counters_are_those_of_the_rows(ring, tmp_path):
     text = (tmp_path / "out.private" / "report.json").read_text()
     assert "Stop words are released" in text
     same = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0, "dropped": 1}
+    same["marks"] = dict.fromkeys(MARKS, 0)
     same["out_of_vocabulary"] = {"policy": "drop", "tokens": 1}
     assert json.loads(text)["columns"] == {
         "text": {**same, "tokens": 6, "unchanged": 4, "unprotected": 1, "blank": 0},
@@ -88,7 +90,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
     about_noise = {"mechanism": "laplace", "epsilon": 10.0, "key": "file"}
     others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None, "row-budget": None}
-    others["epsilon-from-private-rows"] = False
+    others |= {"epsilon-from-private-rows": False, "numbers": "mask"}
     assert public["options"] == about_words | about_noise | others
     private_words = ("phone", "secret plan", "private place", "key_file", "mergeSchema")
     assert [word for word in private_words if word in text] == []

@@ -283,7 +283,7 @@ def test_wrong_policies_are_found_out(world, protect, modules, name, wrong, monk
         monkeypatch.setattr(module, name, wrong)
     joining.cache_clear()
     with pytest.raises(AssertionError, match="TextPolicy"):
-        check(world, protect, "words", 300, Phase.generate)
+        check(world, protect, "words", 2000, Phase.generate)
     joining.cache_clear()
 
 

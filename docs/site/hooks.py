@@ -29,11 +29,11 @@ def target(path: str, link: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """A file as a page; a folder as one page of all its files."""
+    """A file as a page; a folder as one page of its files."""
     place = ROOT / path
     if path.endswith(".md"):
         return place.read_text(encoding="utf-8")
-    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    files = sorted(filter(Path.is_file, place.iterdir())) if place.is_dir() else [place]
     parts = [f"## {f.name}\n\n````{f.suffix[1:]}\n{f.read_text(encoding='utf-8')}````\n" for f in files]
     return "\n".join([f"# {path}\n", *parts])
 

@@ -7,6 +7,7 @@ codes stands half its squared length in two digits, so that one product of integ
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from dptext_spark.embedding.bundle import PARTS, Embedding, Part
+from dptext_spark.embedding.bundle import PARTS, Embedding, Part, map_array
 from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32
 from dptext_spark.sealing import file_sha256
@@ -63,11 +64,7 @@ class CodedWords:
         shape, starts = (len(vectors), columns(n)), range(0, len(vectors), TILE)
         peaks = [np.abs(turned(vectors[start : start + TILE])).max(axis=1) for start in starts]
         order = np.argsort(np.concatenate(peaks), kind="stable").astype(np.int32)
-        codes = (
-            np.empty(shape, dtype=np.uint8)
-            if file is None
-            else np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
-        )
+        codes = np.empty(shape, dtype=np.uint8) if file is None else _mapped(file, shape)
         tiles, halves = np.zeros((4, len(starts))), np.empty(len(vectors))
         blocks = [slice(start, start + TILE) for start in starts]
         for tile, block in enumerate(blocks):
@@ -84,6 +81,15 @@ class CodedWords:
         codes[:, n], codes[:, n + 1 :] = low, high[:, None]
         tiles[3] = [high[block].max() for block in blocks]
         return cls(codes=codes, words=order, tiles=tiles, unit=unit, zero=zero)
+
+
+def _mapped(file: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """Make a file that is written by its map; a full disk is an error here, and ends the process later."""
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
 
 
 @cache
@@ -108,7 +114,7 @@ def columns(dimension: int) -> int:
 def kept_codes(embedding: Embedding, name: str, coding: Callable[..., CodedWords]) -> CodedWords | None:
     """Map the codes that lie with a bundle; where there are none make them, once on a machine.
 
-    Where the folder cannot be written to, a process has its own; None if they are large.
+    Where the folder cannot be written to, a process has :func:`own_codes`.
     """
     part, folder = embedding.part(name), embedding.path / PARTS
     if part is None:
@@ -117,13 +123,16 @@ def kept_codes(embedding: Embedding, name: str, coding: Callable[..., CodedWords
             with FileLock(folder / "codes.lock"):
                 part = embedding.part(name) or _made(embedding, name, coding)
     if part is None:
-        rows, dimension = embedding.vectors.shape
-        return coding() if rows * columns(dimension) <= _PRIVATE else None
-    arrays = {
-        entry: np.load(part.path(embedding.path, f"{entry}.npy"), mmap_mode="r").view(np.ndarray)
-        for entry in _ARRAYS
-    }
+        return own_codes(embedding.vectors.shape, coding)
+    paths = {entry: part.path(embedding.path, f"{entry}.npy") for entry in _ARRAYS}
+    arrays: dict[str, Any] = {entry: map_array(path).view(np.ndarray) for entry, path in paths.items()}
     return CodedWords(**arrays, **part.values)
+
+
+def own_codes(shape: tuple[int, ...], coding: Callable[..., CodedWords]) -> CodedWords | None:
+    """Make codes of words (V, n) for this process alone; None where they would be large."""
+    rows, dimension = shape
+    return coding() if rows * columns(dimension) <= _PRIVATE else None
 
 
 def _made(embedding: Embedding, name: str, coding: Callable[..., CodedWords]) -> Part | None:

@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.codes import DIGIT, LAYOUT, TILE, CodedWords, columns, kept_codes, turned
+from dptext_spark.embedding.codes import (
+    DIGIT,
+    LAYOUT,
+    TILE,
+    CodedWords,
+    columns,
+    kept_codes,
+    own_codes,
+    turned,
+)
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.geometry import Floats, Floats32, Ints
 
@@ -280,5 +289,5 @@ def coarse_words(vectors: Floats32, embedding: Embedding | None = None) -> Coars
     if not bits:
         return None
     code, name = partial(CodedWords.of, vectors, bits), f"codes-{LAYOUT}-{len(vectors)}-{bits}"
-    coded = code() if embedding is None else kept_codes(embedding, name, code)
+    coded = own_codes(vectors.shape, code) if embedding is None else kept_codes(embedding, name, code)
     return None if coded is None else CoarseWords(coded=coded, vectors=vectors)

@@ -1,6 +1,7 @@
 """The coarse pass in 8 bits: the same words as without it, on hard vectors, by any kernel, or not at all."""
 
 import dataclasses
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -308,5 +309,19 @@ def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(fresh, tmp_path)
     assert coded is not None and np.array_equal(coded.codes, coding().codes)
     fresh.setattr("dptext_spark.embedding.codes._PRIVATE", 100)
     assert kept_codes(bundle, "codes-900-8", coding) is None
+    images = ExactSearch(release_words=900).of_images(vectors, half_norms(vectors))
+    for search in (ExactSearch.over(bundle).of_words(bundle), images):
+        assert isinstance(search, EuclideanNearest) and search.coarse is None
+
+
+def test_a_full_disk_is_no_crash(fresh, tmp_path):
+    """Rejects a map of a file that has no room, whose writer ends by a signal."""
+    bundle = worlds.build(tmp_path, near_ties(900, 6))
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fresh.setattr("os.posix_fallocate", full)
     search = ExactSearch.over(bundle).of_words(bundle)
-    assert isinstance(search, EuclideanNearest) and search.coarse is None
+    assert isinstance(search, EuclideanNearest) and search.coarse is not None
+    assert [path.name for path in (bundle.path / PARTS).iterdir()] == ["codes.lock"]

@@ -25,11 +25,9 @@ def hidden_progress(hidden: bool = True) -> Iterator[None]:
         _HIDDEN.reset(token)
 
 
-def progress_bar(iterable: Iterable[Any] | None = None, *, anywhere: bool = False, **shape: Any) -> tqdm[Any]:
-    """Make a bar of tqdm, of this ``shape``; without a terminal it shows nothing, unless ``anywhere``."""
-    # tqdm takes None for "only on a terminal".
-    hidden = True if _HIDDEN.get() else False if anywhere else None
-    return tqdm(iterable, disable=hidden, **shape)
+def progress_bar(iterable: Iterable[Any] | None = None, **shape: Any) -> tqdm[Any]:
+    """Make a bar of tqdm, of this ``shape``; without a terminal it shows nothing."""
+    return tqdm(iterable, disable=_HIDDEN.get() or None, **shape)  # None: only on a terminal
 
 
 @contextmanager

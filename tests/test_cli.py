@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
 from dptext_spark import __version__, interrupts
-from dptext_spark.bars import progress_bar
+from dptext_spark.bars import stage
 from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
@@ -308,8 +308,8 @@ def finished(monkeypatch):
     given = {}
 
     def run(options):
-        with progress_bar([1], anywhere=True, desc="a bar") as bar:
-            list(bar)
+        with stage("a bar"):
+            pass
         given.clear()
         given.update(WANTED.get())
         return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')

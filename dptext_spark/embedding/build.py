@@ -66,12 +66,11 @@ def build_embedding(
     format: str = "auto",
     vocabulary: Path | str | None = None,
     overwrite: bool = False,
-    progress: bool = False,
 ) -> Embedding:
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source, limit, strict, word_prefix, format, vocabulary, progress: As :func:`open_source` has them.
+        source, limit, strict, word_prefix, format, vocabulary: As :func:`open_source` has them.
         output: Folder to write; its parent must exist.
         left_out: Takes what was left out of the source; a warning says it where there is no such list.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
@@ -97,7 +96,7 @@ def build_embedding(
     release, denied = _read_lists(release_words, never_output)
     rows = open_source(
         source, format=format, vocabulary=vocabulary, limit=limit, strict=strict, word_prefix=word_prefix,
-        judge=partial(space.faults, normalize=normalize), progress=progress, dtype=space.arrays["vectors"][0],
+        judge=partial(space.faults, normalize=normalize), dtype=space.arrays["vectors"][0],
     )  # fmt: skip
     with _complete_or_absent(output, overwrite) as folder:
         words: list[str] = []

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
@@ -55,6 +56,7 @@ _NUMBER = re.compile(
 )
 # In the order in which they are judged; bytes that are not UTF-8 are surrogates by then. Controls are C0, C1
 # and the two Unicode separators that break lines.
+_bar: Final = partial(progress_bar, unit="B", unit_scale=True, desc="embedding")
 _WORD_FAULTS: Final = [
     (re.compile("[\ud800-\udfff]"), "the word is not valid UTF-8", "UTF-8"),
     (re.compile(r"\A\Z"), "the word is empty or blank", "words of at least one letter or sign"),
@@ -97,7 +99,6 @@ def open_source(
     strict: bool = False,
     word_prefix: str | None = None,
     judge: Judge = lambda _: iter(()),
-    progress: bool = False,
     dtype: DTypeLike = np.float32,
 ) -> Source:
     """Open an embedding source for one pass over its rows.
@@ -125,9 +126,8 @@ def open_source(
     reader = READERS[[*fitting, _TextSource.format][0] if format == "auto" else format]
     words = None if vocabulary is None else Path(vocabulary)
     return reader(
-        source, words, limit=limit, strict=strict, word_prefix=word_prefix, judge=judge, progress=progress,
-        dtype=np.dtype(dtype),
-    )  # fmt: skip
+        source, words, limit=limit, strict=strict, word_prefix=word_prefix, judge=judge, dtype=np.dtype(dtype)
+    )
 
 
 def formats() -> list[str]:
@@ -174,13 +174,13 @@ class Source(ABC):
 
     def __init__(
         self, path: Path, vocabulary: Path | None, *, limit: int | None, strict: bool,
-        word_prefix: str | None, judge: Judge, progress: bool, dtype: np.dtype[Any],
+        word_prefix: str | None, judge: Judge, dtype: np.dtype[Any],
     ) -> None:  # fmt: skip
         if vocabulary is not None:
             what = "A vocabulary file was given for a source that holds its own words"
             allowed, got = "a vocabulary only with an .npy source", f"format {self.format}"
             raise BundleError(what, allowed=allowed, got=got, do="Leave the vocabulary out")
-        self._path, self._limit, self._progress, self._dtype = _existing(path), limit, progress, dtype
+        self._path, self._limit, self._dtype = _existing(path), limit, dtype
         self._strict, self._prefix, self._judge = strict, word_prefix, judge
         self.left_out: dict[str, LeftOut] = {}
         self._digest = hashlib.sha256()
@@ -292,13 +292,10 @@ class Source(ABC):
             raise self._fault(0, "the header is wrong", allowed=allowed, got=got)
         return rows, dimension
 
-    def _bar(self, size: int) -> Any:
-        return progress_bar(anywhere=self._progress, total=size, unit="B", unit_scale=True, desc="embedding")
-
     @contextmanager
     def _opened(self) -> Iterator[tuple[io.BufferedReader, Callable[[], object]]]:
         """Open the file, decompressed; the call moves a bar on to the place in it."""
-        with self._path.open("rb", buffering=0) as stored, self._bar(self._path.stat().st_size) as bar:
+        with self._path.open("rb", buffering=0) as stored, _bar(total=self._path.stat().st_size) as bar:
             yield _decompressed(stored), lambda: bar.update(stored.tell() - bar.n)
 
 
@@ -497,7 +494,7 @@ class _ArraySource(Source):
         with self._path.open("rb") as file:
             self._digest.update(file.read(matrix.offset))
         wanted, step = min(rows, self._limit or rows), self._block_rows(matrix.shape[1])
-        with self._bar(matrix.nbytes) as bar:
+        with _bar(total=matrix.nbytes) as bar:
             for start in range(0, wanted, step):
                 block = np.ascontiguousarray(matrix[start : min(start + step, wanted)])
                 self._digest.update(block.tobytes())

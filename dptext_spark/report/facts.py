@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.mechanisms.noisy import NoiseMechanism
 from dptext_spark.release import Release
-from dptext_spark.search.coarse import products_of
 from dptext_spark.text.identifiers import MARKS
 
 FORMAT_VERSION: Final = 1
@@ -185,7 +185,9 @@ def release_facts(release: Release, guarantee: Guarantee, recall: Facts | None =
     if recall is not None:
         table["remarks"] = [recall["said"], *table.get("remarks", ())]
     epsilons, words = release.row_epsilons, release.search.release_words
-    products = products_of(release.embedding) if isinstance(release.mechanism, NoiseMechanism) else None
+    embedding, mechanism, products = release.embedding, release.mechanism, None
+    if isinstance(mechanism, NoiseMechanism) and isinstance(embedding.space, EuclideanSpace):
+        products = release.search.products(mechanism.uniforms_per_token(embedding.dimension) - 2)
     if products is not None:
         said = f"Nearest words on this machine: by {products}, then in double precision."
         table["private_remarks"] = [*table.get("private_remarks", ()), said]
@@ -193,7 +195,7 @@ def release_facts(release: Release, guarantee: Guarantee, recall: Facts | None =
         "guarantee": guarantee.to_json(),
         **({} if epsilons is None else {"row_budget": row_budget(epsilons, guarantee)}),
         **table_facts(about=release.policy.describe(), **table),
-        "embedding": {**embedding_json(release.embedding), "release_words": words},
+        "embedding": {**embedding_json(embedding), "release_words": words},
         "search": release.search.label,
         **({} if products is None else {"products": products}),
         **({} if recall is None else {"recall": {n: v for n, v in recall.items() if n != "said"}}),

@@ -26,7 +26,6 @@ from dptext_spark.embedding.codes import (
     own_codes,
     turned,
 )
-from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.geometry import Floats, Floats32, Ints
 
 Integers: TypeAlias = NDArray[np.int32]
@@ -135,12 +134,12 @@ def _tried(words: NDArray[np.uint8], points: NDArray[np.int8]) -> Integers:
     return scores
 
 
-def products_of(embedding: Embedding) -> str | None:
-    """Say what a search among a bundle's words multiplies with on this machine; None where all is small."""
-    if not isinstance(embedding.space, EuclideanSpace) or embedding.vectors.size < _FEW:
+def products_of(words: int, dimension: int) -> str | None:
+    """Say what a search among so many words multiplies with on this machine; None where all is small."""
+    if words * dimension < _FEW:
         return None
-    bits = trusted_bits(columns(embedding.dimension))
-    return f"codes of {bits} bits" if bits else "single precision"
+    bits = trusted_bits(columns(dimension))
+    return f"codes of {bits} bits where there is room for them" if bits else "single precision"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

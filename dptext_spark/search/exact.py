@@ -19,7 +19,7 @@ from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
 from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
-from dptext_spark.search.coarse import CoarseWords, coarse_words
+from dptext_spark.search.coarse import CoarseWords, coarse_words, products_of
 from dptext_spark.search.nearest import NearestWords, Search
 
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
@@ -281,6 +281,9 @@ class ExactSearch(Search):
     """Looks at every word: the nearest one, exact to double precision."""
 
     name: ClassVar[str] = "exact"
+
+    def products(self, dimension: int) -> str | None:
+        return products_of(self.release_words, dimension)
 
     def of_words(self, embedding: Embedding) -> NearestWords:
         match embedding.space:

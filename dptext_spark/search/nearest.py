@@ -65,6 +65,10 @@ class Search(ABC):
         """Estimate the operations that a search takes for a point of so many coordinates."""
         return 2.0 * self.release_words * columns
 
+    def products(self, dimension: int) -> str | None:
+        """Say what scores of vectors of this dimension are computed with first, where machines differ."""
+        return None
+
     @staticmethod
     def named(spec: str) -> tuple[type[Search], dict[str, Any]]:
         """Read a search as options name it, ``exact`` or ``ivf:probes=12``: its class and parameters."""

@@ -57,11 +57,11 @@ _PATTERNS: Final = {
 }
 TYPES: Final = tuple(_PATTERNS)[:-1]
 NUMBER: Final = "number"
-SPAN: Final = "mask"
-"""What a column of spans marks, in place of a pattern."""
+SPAN: Final = "mask"  # what a column of spans marks, in place of a pattern
 MARKS: Final = (*TYPES, NUMBER, SPAN)
 
-VERSION: Final = hashlib.sha256(repr(_PATTERNS).encode()).hexdigest()[:12]
+_REVISION: Final = ""  # another one whenever `find`, a check below or what it is tried on changes
+VERSION: Final = hashlib.sha256(f"{_PATTERNS}{_REVISION}".encode()).hexdigest()[:12]
 """Of the patterns: another one may give a row other words, so it is in the noise's context."""
 _COMPILED: Final = {
     name: regex.compile(rf"(?<!{_W})(?:{pattern})(?!{_W})", regex.V1) for name, pattern in _PATTERNS.items()
@@ -260,7 +260,7 @@ class Identifiable(Identifiers):
 
 
 NUMBERS: Final = {
-    "mask": "Numbers with more than two figures in a row become [NUMBER], in the same way.",
+    "mask": "Numbers of more than two figures become [NUMBER]: places are visible, with no bound to a word.",
     "words": "Numbers that the vocabulary has are words: noise in the embedding space means little for them.",
 }
 """What runs of more than two figures become: the scope of each choice."""

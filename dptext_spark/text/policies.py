@@ -232,8 +232,7 @@ MASKED_SPANS: Final = (
 
 def _spans(spans: pa.Array | None, values: pa.Array, column: str) -> Spans:
     if spans is None:
-        do = f"Give the values of column {column}"
-        raise InputError("The policy needs the spans of each row", got="none", do=do)
+        raise InputError("The policy needs the spans of each row", do=f"Give the values of column {column}")
     return read_spans(spans, values, column)
 
 

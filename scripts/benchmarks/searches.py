@@ -69,7 +69,7 @@ def main(given: Given) -> dict[str, Any]:
         f"HNSW32 takes the least efSearch with that recall on {FEW} of the points, or the best one.",
         "The largest table is made: words of GloVe 840B, each many times, moved by half the distance of near "
         "words.",
-        f"Codes: {products_of(flat)}. Single precision is what searches without them do.",
+        f"Products: {products_of(flat.releasable, flat.dimension)}; single precision without codes.",
         "Whole kernels: noise, search, nearest word; recall by rank is that of the perturbed words.",
     ]
     return {"title": "Searches for the nearest word", "rows": rows, "notes": notes}

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from dptext_spark import Laplace, Release, RowBudget, TextPolicy
+from dptext_spark import Exponential, Laplace, Release, RowBudget, TextPolicy
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report import facts
 from dptext_spark.report.facts import Report, describe, describe_counts, release_facts, token_counts
 from dptext_spark.sanitizer import TokenCounts
+from dptext_spark.search import coarse
+from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.text.identifiers import MARKS
 from tests.helpers.worlds import among
 
@@ -34,6 +36,22 @@ def report_of(line, policy=None, **changes):
     columns = {"naïve text": token_counts(COUNTS, str(release.policy.oov))}
     whole = {**found, "rows": 1234, "columns": columns}
     return Report(facts=whole, text=describe(whole))
+
+
+@pytest.mark.parametrize(("bits", "said"), [(8, "codes of 8 bits"), (0, "single precision")])
+def test_the_private_report_says_what_the_search_multiplies_with(line, bits, said, monkeypatch):
+    """Rejects the line in the public report, and that of a search or mechanism without such products."""
+    monkeypatch.setattr(coarse, "trusted_bits", lambda width: bits)
+    for few in (5, 4):  # coordinates; the four words have one each
+        monkeypatch.setattr(coarse, "_FEW", few)
+        report = report_of(line)
+        assert (f"on this machine: by {said}" in str(report.facts["private_scope"])) == (few == 4)
+        assert "on this machine" not in report.to_publish(()) and "products" not in report.to_publish(())
+    lists = IvfSearch(release_words=4, lists=1, probes=1)
+    for mechanism, search in ((MECHANISM, lists), (Exponential(epsilon=2.0), among(4))):
+        given = {"release": Release(bundle=line, mechanism=mechanism, search=search), "row_id": ""}
+        found = release_facts(guarantee=MECHANISM.guarantee(line), options={}, kept=[], sanitized=[], **given)
+        assert "products" not in found
 
 
 def test_the_json_is_complete(line):

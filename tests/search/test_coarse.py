@@ -117,14 +117,6 @@ def test_points_too_far_and_words_too_many_go_to_single_precision():
     assert differing(alike, alike[:8].astype(np.float64)) == 0
 
 
-def test_words_are_turned_without_a_change_of_length():
-    """Rejects axes that are not orthogonal; turned twice, vectors are themselves."""
-    for n in SIZES:
-        vectors = np.random.default_rng(n).standard_normal((5, n))
-        np.testing.assert_allclose(turned(turned(vectors)), vectors, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(np.linalg.norm(turned(vectors), axis=1), np.linalg.norm(vectors, axis=1))
-
-
 def opposed(n=200):
     """A point whose codes are exact, and words whose rests are as long as they can be and along it."""
     # The first word is the nearest by a hair; by its codes the second one leads it by nearly the whole bound.

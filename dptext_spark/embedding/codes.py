@@ -1,8 +1,9 @@
 """Words as 8-bit codes, which a coarse search multiplies several times as fast as single precision.
 
-A word y = s c + r, along other axes, has codes c, a scale s that its tile shares, and a rest r. Behind its
-codes stands half its squared length in two digits, so that one product of integers gives a score. See
-"Coarse scores" in docs/mathematics.md.
+A point q scores a word by q·y - h: y is its vector and h half the squared length, or both are its Lorentz
+coordinates. y = s c + r, along other axes, has codes c, a scale s that its tile shares, and a rest r. Behind
+its codes stands h in two digits, so that one product of integers gives a score. See "Coarse scores" in
+docs/mathematics.md.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from filelock import FileLock
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import PARTS, Embedding, Part, map_array
 from dptext_spark.errors import BundleError
-from dptext_spark.geometry import Floats, Floats32
+from dptext_spark.geometry import Floats
 from dptext_spark.sealing import file_sha256
 
 LAYOUT: Final = 1
@@ -32,7 +33,10 @@ TILE: Final = 512
 """Words of a tile: with as many points its scores, 1 MiB, stay in the cache."""
 
 DIGIT: Final = 32
-"""Base of the two digits of half a squared length."""
+"""Base of the two digits of h."""
+
+Form: TypeAlias = Callable[[NDArray[Any]], tuple[Floats, Floats]]
+"""Gives y (b, n) and h (b,) of words (b, n) as a bundle has them."""
 
 # Bytes of codes that a process may have for itself, where they cannot lie with the bundle.
 _PRIVATE: Final = 1 << 25
@@ -47,7 +51,7 @@ class CodedWords:
         codes: uint8 (V, K): n codes, the low digit, and the high digit in all columns that are left.
         words: int32 (V,), the word's id of each line.
         tiles: float64 (4, T), of each tile: its scale, its longest rest and word, and its highest digit.
-        unit: What half squared lengths are counted in, over the tile's scale.
+        unit: What h is counted in, over the tile's scale.
         zero: The code of 0, in the middle of the others.
     """
 
@@ -58,26 +62,30 @@ class CodedWords:
     zero: int
 
     @classmethod
-    def of(cls, vectors: Floats32, bits: int, file: Path | None = None) -> Self:
+    def of(
+        cls, vectors: NDArray[Any], bits: int, file: Path | None = None, *, form: Form | None = None
+    ) -> Self:
         """Code words (V, n), in tiles of like largest coordinates; in a file, or in memory."""
+        form = form or euclidean
         n, zero = vectors.shape[1], 1 << (bits - 1)
         shape, starts = (len(vectors), columns(n)), range(0, len(vectors), TILE)
-        peaks = [np.abs(turned(vectors[start : start + TILE])).max(axis=1) for start in starts]
+        peaks = [np.abs(turned(form(vectors[start : start + TILE])[0])).max(axis=1) for start in starts]
         order = np.argsort(np.concatenate(peaks), kind="stable").astype(np.int32)
         codes = np.empty(shape, dtype=np.uint8) if file is None else _mapped(file, shape)
-        tiles, halves = np.zeros((4, len(starts))), np.empty(len(vectors))
+        tiles, over = np.zeros((4, len(starts))), np.empty(len(vectors))
         blocks = [slice(start, start + TILE) for start in starts]
         for tile, block in enumerate(blocks):
-            exact = turned(vectors[order[block]])
+            words, heights = form(vectors[order[block]])
+            exact = turned(words)
             scale = float(np.abs(exact).max()) / (zero - 1) or 1.0
             whole = np.rint(exact / scale)
             codes[block, :n] = whole + zero
             squares, rests = np.square(exact).sum(axis=1), np.square(exact - scale * whole).sum(axis=1)
-            halves[block] = squares / (2.0 * scale)
+            over[block] = heights / scale
             tiles[:3, tile] = scale, np.sqrt(rests.max()), np.sqrt(squares.max())
         most = (2 * zero - 1) * DIGIT + DIGIT - 1
-        unit = float(halves.max()) / most or 1.0
-        high, low = np.divmod(np.minimum(np.rint(halves / unit), most), DIGIT)
+        unit = float(over.max()) / most or 1.0
+        high, low = np.divmod(np.minimum(np.rint(over / unit), most), DIGIT)
         codes[:, n], codes[:, n + 1 :] = low, high[:, None]
         tiles[3] = [high[block].max() for block in blocks]
         return cls(codes=codes, words=order, tiles=tiles, unit=unit, zero=zero)
@@ -92,6 +100,12 @@ def _mapped(file: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
     return array
 
 
+def euclidean(vectors: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Give vectors (b, n) and half their squared lengths (b,)."""
+    wide: Floats = vectors.astype(np.float64)
+    return wide, 0.5 * np.square(wide).sum(axis=1)
+
+
 @cache
 def _axes(dimension: int) -> Floats:
     """Give the type-IV cosine transform, an orthogonal matrix (n, n): it spreads each coordinate over all."""
@@ -100,9 +114,9 @@ def _axes(dimension: int) -> Floats:
     return axes
 
 
-def turned(vectors: NDArray[Any]) -> Floats:
+def turned(vectors: Floats) -> Floats:
     """Turn vectors (t, n) to axes along which no coordinate is much larger than all others."""
-    coordinates: Floats = vectors.astype(np.float64) @ _axes(vectors.shape[1])
+    coordinates: Floats = vectors @ _axes(vectors.shape[1])
     return coordinates
 
 

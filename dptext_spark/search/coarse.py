@@ -21,12 +21,14 @@ from dptext_spark.embedding.codes import (
     LAYOUT,
     TILE,
     CodedWords,
+    Form,
     columns,
+    euclidean,
     kept_codes,
     own_codes,
     turned,
 )
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Ints
 
 Integers: TypeAlias = NDArray[np.int32]
 Product: TypeAlias = Callable[[Any, int], None]
@@ -40,10 +42,13 @@ MOST: Final = 200
 
 _GROUP: Final = 32  # words of which only the best score is looked at first
 _LEAST: Final = np.iinfo(np.int32).min
-# A relative error far above all roundings in double precision and far below that of codes.
-_STRAY: Final = 2.0**-36
+# A relative error above all roundings in double precision, and above what a point of the ball may stray from
+# where it is said to be, and far below that of codes.
+_STRAY: Final = 2.0**-26
 _FAR: Final = 1e100
-_FEW: Final = 1 << 19  # coordinates of all words, of which single precision is as fast
+# Coordinates of all words, and of one, up to which single precision is as fast.
+_FEW: Final = 1 << 19
+_NARROW: Final = 15
 _SIZES: Final = (1, 2, 3, 5, 8, 13, 16, 31, 48, 65, POINTS)
 
 
@@ -134,9 +139,13 @@ def _tried(words: NDArray[np.uint8], points: NDArray[np.int8]) -> Integers:
     return scores
 
 
+def _pays(words: int, dimension: int) -> bool:
+    return words * dimension > _FEW and dimension > _NARROW
+
+
 def products_of(words: int, dimension: int) -> str | None:
     """Say what a search among so many words multiplies with on this machine; None where all is small."""
-    if words * dimension < _FEW:
+    if not _pays(words, dimension):
         return None
     bits = trusted_bits(columns(dimension))
     return f"codes of {bits} bits where there is room for them" if bits else "single precision"
@@ -186,13 +195,15 @@ class CoarseWords:
     """Words that are looked at by their codes first."""
 
     coded: CodedWords
-    vectors: Floats32  # (V, n), by word id
+    vectors: NDArray[Any]  # (V, n), by word id
+    form: Form = euclidean
 
     @cached_property
     def bounds(self) -> Floats:
         """Factors (T, 5) of :attr:`CoarsePoints.strays`."""
         scales, rests, longest, high = self.coded.tiles
-        factors = np.stack([rests, longest, np.square(longest), high * scales, scales], axis=1)
+        heights = (high + 1.0) * DIGIT * self.coded.unit * scales
+        factors = np.stack([rests, longest, 2.0 * heights, high * scales, scales], axis=1)
         factors /= scales[:, None]
         return factors
 
@@ -266,9 +277,9 @@ class CoarseWords:
             np.maximum.at(top, rows, left)
             leaders = np.flatnonzero(left == top[rows])
             left[leaders] = -np.inf
-            owners, vectors = rows[leaders], self.vectors[words[leaders]].astype(np.float64)
-            terms = (points[owners] - 0.5 * vectors) * vectors
-            exact = terms.sum(axis=1) - _STRAY * np.abs(terms).sum(axis=1)
+            owners, (vectors, heights) = rows[leaders], self.form(self.vectors[words[leaders]])
+            terms = points[owners] * vectors
+            exact = terms.sum(axis=1) - heights - _STRAY * (np.abs(terms).sum(axis=1) + heights)
             np.minimum.at(floor, owners, exact / scales[owners])
         return floor
 
@@ -279,14 +290,16 @@ def _limits(best: Floats, scales: Any, offsets: Floats) -> Integers:
     return limits.astype(np.int32)
 
 
-def coarse_words(vectors: Floats32, embedding: Embedding | None = None) -> CoarseWords | None:
+def coarse_words(
+    vectors: NDArray[Any], embedding: Embedding | None = None, form: Form = euclidean
+) -> CoarseWords | None:
     """Get ready to look at words (V, n) by codes, which lie with the bundle if they are its words.
 
     None where that does not pay, or where no product can be trusted.
     """
-    bits = trusted_bits(columns(vectors.shape[1])) if vectors.size >= _FEW else 0
+    bits = trusted_bits(columns(vectors.shape[1])) if _pays(*vectors.shape) else 0
     if not bits:
         return None
-    code, name = partial(CodedWords.of, vectors, bits), f"codes-{LAYOUT}-{len(vectors)}-{bits}"
+    code, name = partial(CodedWords.of, vectors, bits, form=form), f"codes-{LAYOUT}-{len(vectors)}-{bits}"
     coded = own_codes(vectors.shape, code) if embedding is None else kept_codes(embedding, name, code)
-    return None if coded is None else CoarseWords(coded=coded, vectors=vectors)
+    return None if coded is None else CoarseWords(coded=coded, vectors=vectors, form=form)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
-from dptext_spark.geometry.ball import rims
+from dptext_spark.geometry.ball import lorentz, rims
 from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
 from dptext_spark.search.coarse import CoarseWords, coarse_words, products_of
 from dptext_spark.search.nearest import NearestWords, Search
@@ -112,6 +113,8 @@ class _ExactNearest(NearestWords):
     """Scan in single precision, then settle in double precision; the geometry is the subclass's."""
 
     point_block: ClassVar[int] = POINT_BLOCK
+    vectors: NDArray[Any]  # (V, n)
+    coarse: CoarseWords | None = None  # looked at first, where there is one
 
     def __call__(self, points: Floats) -> Ints:
         nearest = np.empty(len(points), dtype=np.int64)
@@ -150,9 +153,16 @@ class _ExactNearest(NearestWords):
         """Bring points into the form in which the other methods want them."""
         return points
 
-    @abstractmethod
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
+        dimension, found = self.vectors.shape[1], None
+        if self.coarse is not None:
+            found = self.coarse.candidates(points[:, -dimension:], k)
+        return self.scan(points).candidates(k) if found is None else found
+
+    @abstractmethod
+    def scan(self, points: Floats) -> Scan:
+        """Score all words in single precision."""
 
     @abstractmethod
     def _scores(self, points: Floats, words: Ints) -> Floats:
@@ -178,6 +188,11 @@ class EuclideanWords(_ExactNearest):
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
         return score_slack(queries.shape[1] + 4, lengths, longest_of(self.half_norms))
 
+    def scan(self, points: Floats) -> Scan:
+        queries = points.astype(np.float32)
+        slack = self.slack(queries)
+        return Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
+
     def _scores(self, points: Floats, words: Ints) -> Floats:
         vectors = self.vectors[words].astype(np.float64)
         scores: Floats = -((points - 0.5 * vectors) * vectors).sum(axis=1)
@@ -195,15 +210,7 @@ class EuclideanWords(_ExactNearest):
 class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
 
-    coarse: CoarseWords | None = None  # looked at first, where there is one
-
-    def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
-        if self.coarse is not None and (found := self.coarse.candidates(points, k)) is not None:
-            return found
-        queries = points.astype(np.float32)
-        slack = self.slack(queries)
-        scan = Scan(queries=queries, matrix=self.vectors, offsets=self.half_norms, slack=slack)
-        return scan.candidates(k)
+    coarse: CoarseWords | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +227,7 @@ class HyperbolicNearest(_ExactNearest):
     vectors: Floats  # (V, n), C order, points of the ball; used in place, never copied
     space: Floats32
     time: Floats32
+    coarse: CoarseWords | None = None
 
     def _located(self, points: Floats) -> Floats:
         """Correct w where its length is not what q0 says; the bound of the scan counts on it."""
@@ -231,9 +239,6 @@ class HyperbolicNearest(_ExactNearest):
             points = points.copy()
             points[strays, 1:] *= (told[strays] / np.maximum(lengths[strays], _STRAY))[:, None]
         return points
-
-    def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
-        return self.scan(points).candidates(k)
 
     def scan(self, points: Floats) -> Scan:
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
@@ -291,7 +296,10 @@ class ExactSearch(Search):
                 return self._of(vectors, half_norms, embedding)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
-                return HyperbolicNearest(vectors=points[released], space=space[released], time=time[released])
+                own, coarse = points[released], coarse_words(np.asarray(points[released]), embedding, lorentz)
+                return HyperbolicNearest(
+                    vectors=own, space=space[released], time=time[released], coarse=coarse
+                )
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:

@@ -42,10 +42,11 @@ def report_of(line, policy=None, **changes):
 def test_the_private_report_says_what_the_search_multiplies_with(line, bits, said, monkeypatch):
     """Rejects the line in the public report, and that of a search or mechanism without such products."""
     monkeypatch.setattr(coarse, "trusted_bits", lambda width: bits)
-    for few in (5, 4):  # coordinates; the four words have one each
+    monkeypatch.setattr(coarse, "_NARROW", 0)
+    for few in (4, 3):  # coordinates; the four words have one each
         monkeypatch.setattr(coarse, "_FEW", few)
         report = report_of(line)
-        assert (f"on this machine: by {said}" in str(report.facts["private_scope"])) == (few == 4)
+        assert (f"on this machine: by {said}" in str(report.facts["private_scope"])) == (few == 3)
         assert "on this machine" not in report.to_publish(()) and "products" not in report.to_publish(())
     lists = IvfSearch(release_words=4, lists=1, probes=1)
     for mechanism, search in ((MECHANISM, lists), (Exponential(epsilon=2.0), among(4))):

@@ -11,12 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.embedding.bundle import PARTS, Embedding
-from dptext_spark.embedding.codes import CodedWords, kept_codes, turned
+from dptext_spark.embedding.codes import CodedWords, euclidean, kept_codes, turned
+from dptext_spark.geometry.ball import lorentz
 from dptext_spark.search import coarse
 from dptext_spark.search.coarse import CoarseWords, Kernel, trusted_bits
 from dptext_spark.search.exact import EuclideanNearest, ExactSearch
 from tests.helpers import worlds
-from tests.helpers.nearest import faults, half_norms, hard_points, near_ties, two
+from tests.helpers.nearest import (
+    CURVED,
+    ball_words,
+    faults,
+    half_norms,
+    hard_ball_points,
+    hard_points,
+    inside,
+    near_ties,
+    two,
+)
 
 SIZES = (1, 2, 3, 7, 50, 300, 1024)
 
@@ -92,6 +103,31 @@ def test_hard_vectors_have_the_words_that_they_have_without(kind, n):
     assert differing(vectors, points) == 0
     if n <= 50 and kind is near_ties:
         assert faults(coarse_search(vectors), vectors, points) == 0
+
+
+def around_the_origin(count, n):
+    """Words of nearly one radius, as trained ones are, and a root."""
+    rng = np.random.default_rng(n)
+    words = inside(rng.standard_normal((count, n)), rng.uniform(0.3, 0.5, count))
+    words[0] = 0.0
+    return words
+
+
+@pytest.mark.parametrize("n", [2, 16, 100])
+@pytest.mark.parametrize("kind", [around_the_origin, ball_words], ids=lambda kind: kind.__name__)
+def test_words_of_the_ball_have_their_own_form(kind, n):
+    """Rejects scores of the Euclidean distance, and points whose w is not as long as q0 says."""
+    words = kind(900, n)
+    search, points = CURVED.search(words), hard_ball_points(words, 70)
+    points = np.concatenate([points, points * np.append(1.0, np.full(n, 1 - 2.0**-31))])
+    wrong = []
+    for form in (lorentz, euclidean):
+        coarse = CoarseWords(coded=CodedWords.of(words, 8, form=form), vectors=words, form=form)
+        own = dataclasses.replace(search, coarse=coarse)
+        assert kind is ball_words or coarse.candidates(search._located(points)[:, 1:], 2) is not None
+        same = (own(points) == search(points)) & (two(own)(points) == two(search)(points)).all(axis=1)
+        wrong.append(int((~same).sum()))
+    assert wrong[0] == 0 and (kind is ball_words or wrong[1] > 0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -219,7 +255,7 @@ def careless(wrong):
 @pytest.fixture
 def fresh(monkeypatch):
     """Kernels are tried anew, and few words have codes, too."""
-    monkeypatch.setattr(coarse, "_FEW", 0)
+    monkeypatch.setattr(coarse, "_pays", lambda words, dimension: True)
     trusted_bits.cache_clear()
     yield monkeypatch
     trusted_bits.cache_clear()

@@ -58,7 +58,6 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         if facts["violations"]:
             would = "VIOLATION"
             violations += [f"VIOLATION in {world}: {violation}." for violation in facts["violations"]]
-            violations.append(f"  Repeat it: {facts['command']}")
         losses = f"{facts['nats']:.3g}", f"{facts['claim']:.3g}"
         rows.append((world, f"{facts['runs']:,}", " ".join(facts["pair"]), *losses, would))
     yield from table(rows, numbers=False)

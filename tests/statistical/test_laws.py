@@ -181,7 +181,7 @@ def _noise_first(real, self, words, uniforms):
     return self.image.projection.times(self.vectors[words] + noise)
 
 
-CONSTANT = "mechanisms.projected:stretch_constant"
+CONSTANT = "mechanisms.projected:vocabulary_stretch"
 DELTAS = {
     "the paper's Delta": Wrong(CONSTANT, lambda real: lambda *given: 1.9),
     "Delta 5 % too large": Wrong(CONSTANT, lambda real: lambda *given: 1.05 * real(*given)),

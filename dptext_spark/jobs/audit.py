@@ -14,7 +14,7 @@ from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.report.facts import Report
 from dptext_spark.report.text import table
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 RUNS: Final = 40_000
 # What a bundle shows hardly grows with its runs.
 BUNDLE_RUNS: Final = 4_000

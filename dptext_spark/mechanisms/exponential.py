@@ -299,7 +299,10 @@ def _count(values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys
 
 @dataclass(kw_only=True)
 class ListCache(Lists):
-    """Lists by word, in bounded memory: it begins anew when it is full. A start of -1: no list."""
+    """Lists by word, in bounded memory; a start of -1 says that a word has none.
+
+    When it is full it stays as it is: frequent words came first.
+    """
 
     end: int = 0  # of the memory that is taken
     lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
@@ -317,13 +320,10 @@ class ListCache(Lists):
         )
 
     def add(self, words: Ints, lists: Lists) -> None:
-        """Keep the lists of words (k,), one after the other, if they fit at all."""
-        size, capacity = len(lists.shares), len(self.shares)
-        if size > capacity:
+        """Keep the lists of words (k,), one after the other, if there is room for them."""
+        size = len(lists.shares)
+        if self.end + size > len(self.shares):
             return
-        if self.end + size > capacity:
-            self.starts[:] = -1
-            self.end = 0
         self.shares[self.end : self.end + size] = lists.shares
         self.skips[self.end : self.end + size] = lists.skips
         self.starts[words] = self.end + lists.starts

@@ -175,32 +175,29 @@ def test_bounds_of_distances_accept_what_distances_accept(metric):
 def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):
     """Counted by all distances: rejects radii that forget how many words there are, or the truncation."""
     # Where nothing else pays all words are listed; without a listed word nothing bounds rejections.
-    words, lengths, released = np.arange(0, len(demo_bundle.words), 97), [], demo_bundle.releasable
-    for epsilon in (4.0, 30.0):
+    words, released = np.arange(0, len(demo_bundle.words), 97), demo_bundle.releasable
+    for epsilon, least, most in ((4.0, 50, 0.2 * released), (30.0, 1, 50)):
         choice = bound(demo_bundle, epsilon=epsilon)
         radii, sizes = choice.reach(words)
         lists, chances = choice.lists(words, radii), choice.probabilities(words)
         nearest = choice.near.to_rows(words, np.arange(released)).min(axis=1)
         farther = chances.max(axis=1) * np.exp(-epsilon / 2 * (radii - nearest))
         assert ((released - lists.lengths) * farther).mean() < 20.0
-        assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0
-        lengths.append(lists.lengths.mean())
-        for truncate in (radii.min() / 2, radii.max() * 2):
-            assert (bound(demo_bundle, epsilon=epsilon, truncate=truncate).reach(words)[0] <= truncate).all()
-    assert lengths[1] < 50 < lengths[0] < 0.2 * released
-    few = np.arange(len(plane.words))
-    assert (bound(plane, epsilon=1.0).reach(few)[0] == np.inf).all()
+        assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0 and least < lists.lengths.mean() < most
+        short = bound(demo_bundle, epsilon=epsilon, truncate=radii.min() / 2)
+        assert (short.reach(words)[0] <= short.truncate).all()
+    assert (bound(plane, epsilon=1.0).reach(np.arange(6))[0] == np.inf).all()
     lists = bound(plane, epsilon=2.0, release=3).lists(np.array([5, 0]), np.array([1e-9, 1e-9]))
     assert lists.lengths.tolist() == [3, 1] and lists.radii.tolist() == [np.inf, 1e-9]
 
 
-def test_caches_keep_what_is_used_and_their_bound(small):
+def test_caches_keep_their_bound_and_what_came_first(small):
     """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
     choice, uniforms = bound(small, epsilon=3.0, listed=0.0, size=12 * 200 * 10), np.full((1, UNIFORMS), 0.5)
-    for count, word in enumerate(range(10, 45)):
+    for word in range(5, 30):
         choice(np.array([word]), uniforms)
-        assert np.flatnonzero(choice.cache.starts >= 0).tolist() == [*range(word - count % 10, word + 1)]
-        assert choice.cache.end == 200 * (count % 10 + 1) <= len(choice.cache.shares)
+        assert np.flatnonzero(choice.cache.starts >= 0).tolist() == [*range(5, min(word + 1, 15))]
+    assert choice.cache.end == 200 * 10 == len(choice.cache.shares)
     first = choice.at(2.0)
     assert choice.at(2.0) is first and len(first.cache.shares) <= CACHE_BYTES // EPSILONS // 12
     for step in range(EPSILONS):
@@ -218,7 +215,7 @@ def test_only_the_input_reaches_an_output(world, parameters, monkeypatch):
     uniforms[::5, :-SEED_UNIFORMS] = MOST  # far words, none of them accepted
     expected = bound(world, **given)(words, uniforms.copy())
     assert len(np.unique(expected)) > 10
-    # Nothing fits; a cache that begins anew at each step; everything fits, cold and then warm.
+    # Nothing fits; one list or nine; everything fits, cold and then warm.
     ways = ((0, 7, 1), (entry, 1, 2), (9 * entry, 7, 1), (1 << 20, 1, 1), (1 << 20, 200, 2))
     for size, batch, threads in ways:
         choice = bound(world, size=size, **given)
@@ -240,17 +237,13 @@ def test_extremes(world, epsilon, truncate):
     """Rejects NaN, overflow, and a word outside the release vocabulary where uniforms are at their ends."""
     inputs = np.repeat(np.arange(len(world.words)), 4)
     corners = np.array([[*corner * FIRST_ROUNDS, *[0.5] * SEED_UNIFORMS] for corner in CORNERS])
-    for release, listed in ((2, LISTED), (2, SHORT), (world.releasable, SHORT), (world.releasable, LISTED)):
+    for release, listed in ((2, SHORT), (world.releasable, SHORT), (world.releasable, LISTED)):
         with np.errstate(all="raise"):
             choice = bound(world, epsilon=epsilon, truncate=truncate, release=release, listed=listed)
             drawn = choice(inputs, np.tile(corners, (len(world.words), 1)))
             probabilities = choice.probabilities(inputs[::4])
         assert drawn.min() >= 0 and drawn.max() < release
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
         np.testing.assert_allclose(listed_probabilities(choice, inputs[::4]), probabilities, atol=1e-9)
-    if epsilon == 1e9 and truncate != 1e-12:
-        released = inputs < release
-        np.testing.assert_array_equal(drawn[released], inputs[released])
 
 
 @pytest.mark.parametrize(("truncate", "listed"), [(2.0, LISTED), (1e9, 0.0)])

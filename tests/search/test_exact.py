@@ -43,7 +43,7 @@ def random_ball(count, n):
         *((CURVED, kind, *shape) for kind in (random_ball, ball_words) for shape in ((2, 2), (20, 100))),
         (CURVED, ball_words, WORD_BLOCK + 1, 3),
     ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
+    ids=lambda value: getattr(value, "__name__", None),
 )
 def test_the_nearest_words_and_their_distances_are_exact(geometry, words_of, count, n):
     """Rejects every shortcut of the next test, and lost block borders; distances to 10^-13."""

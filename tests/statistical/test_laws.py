@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from numpy.lib.stride_tricks import sliding_window_view
 from scipy import stats
 
 from dptext_spark.geometry.projection import gaussian_projection
@@ -122,11 +121,12 @@ def lengths(module):
     }
 
 
-def each_coordinate(module):
-    change = "Laplace in each coordinate", lambda real: lambda u: normalised(stats.laplace.ppf(u))
-    return {change[0]: (f"dptext_spark.{module}:uniform_directions", change[1])}
-
-
+COORDINATES = {
+    "Laplace in each coordinate": (
+        f"{MECHANISMS}.noisy:uniform_directions",
+        lambda real: lambda u: normalised(stats.laplace.ppf(u)),
+    )
+}
 EIGENVALUES = f"{MECHANISMS}.euclidean:Laplace._eigenvalues"
 MIXTURES = {
     "trace of Sigma 15 % too large": (EIGENVALUES, lambda real: lambda self, v: real(self, 1.15 * v)),
@@ -163,22 +163,16 @@ def radii(kind):
     """Wrong laws of the radius in the ball, and wrong ways to move it to the word."""
     quantile, moved = f"{MECHANISMS}.hyperbolic:{kind}.quantile", f"{MECHANISMS}.hyperbolic:translated"
     return {
-        "epsilon 10 % too large": (
-            quantile,
-            lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n),
-        ),
-        "Klein radius taken for Poincaré's": (
-            quantile,
-            lambda real: lambda self, n: lambda u: 2 * real(self, n)(u),
-        ),
-        "one dimension too few": (quantile, lambda real: lambda self, n: real(self, n - 1)),
-        "not moved to the word": (moved, lambda real: lambda words, *rest: real(0 * words, *rest)),
+        CLOSE: (quantile, lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n)),
+        DIMENSION: (quantile, lambda real: lambda self, n: real(self, n - 1)),
+        "Klein radius": (quantile, lambda real: lambda self, n: lambda u: 2 * real(self, n)(u)),
+        ORIGIN: (moved, lambda real: lambda words, *rest: real(0 * words, *rest)),
         "Euclidean sum, clipped": (moved, _clipped),
     }
 
 
-BALL, ICDM = radii("Hyperbolic"), radii("HyperbolicIcdm")
 DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"
+BALL, ICDM = radii("Hyperbolic"), radii("HyperbolicIcdm")
 LENGTHS, IMAGES = lengths("mechanisms.euclidean"), lengths("geometry.projection")
 ONE_KEY = {
     "one key for all rows": (
@@ -188,7 +182,7 @@ ONE_KEY = {
 }
 
 NOISE = {
-    "laplace": case("laplace", "small", LENGTHS, each_coordinate("mechanisms.noisy"), UNIFORMS, epsilon=8.0),
+    "laplace": case("laplace", "small", LENGTHS, COORDINATES, UNIFORMS, epsilon=8.0),
     "laplace-300": case("laplace", "large", some(LENGTHS, "Gamma shape n - 1"), epsilon=8.0),
     "mahalanobis": case("mahalanobis:lambda=0.25", "small", MIXTURES, epsilon=8.0),
     "mahalanobis-1": case("mahalanobis:lambda=1", "small", epsilon=8.0),
@@ -251,7 +245,6 @@ def noise_of(configured, world):
 
 
 CALL = f"{MECHANISMS}.noisy:NoisyNearest.__call__"
-COIN = f"{MECHANISMS}.noisy:vickrey_probability"
 CHOICE = f"{MECHANISMS}.exponential:ExponentialChoice"
 
 
@@ -278,20 +271,16 @@ def of_uniforms(part, change):
     return drawing(part, draw)
 
 
-def from_before(part, place):
-    """Every second token has one uniform of the token before."""
-    return of_uniforms(part, lambda _, u: np.copyto(u[1::2, place], u[: len(u) // 2 * 2 : 2, place]))
+def _from_before(_, uniforms):
+    """Every second token has the first uniform of the token before."""
+    np.copyto(uniforms[1::2, 0], uniforms[: len(uniforms) // 2 * 2 : 2, 0])
 
 
 CHOICES = {
     "redrawn where unchanged": drawing(CALL, _redrawn),
-    "a length shared with the token before": from_before(CALL, 0),
+    "a length shared with the token before": of_uniforms(CALL, _from_before),
 }
-VICKREY = {
-    "drops the true word": drawing(CALL, _never_itself),
-    "ratio upside down": (COIN, lambda real: lambda t, distances: real(t, distances[:, ::-1])),
-    "coin and length share a uniform": of_uniforms(CALL, lambda _, u: np.copyto(u[:, -1], u[:, 0])),
-}
+NEVER_ITSELF = {"drops the true word": drawing(CALL, _never_itself)}
 
 
 def bound(**changes):
@@ -315,38 +304,28 @@ def _later(words, uniforms):
     uniforms[np.flatnonzero(words == 6)[::6], :-SEED_UNIFORMS] = MOST
 
 
-def _overlapping(_, uniforms):
-    windows = sliding_window_view(uniforms, 3, axis=1)[:, :16]
-    np.copyto(uniforms[:, :48], windows.reshape(-1, 48))
-
-
 SHORT, DRAW = bound(listed=10.0), f"{CHOICE}.__call__"
 LATER, NO_MORE = of_uniforms(DRAW, _later), (f"{MECHANISMS}.exponential:_MORE", lambda real: 0)
-# The least that shows that lists are short, and leave words to propose that are not all alike.
 ACCEPTS = {
     "accepts all": (
         f"{CHOICE}.round",
         lambda real: lambda *given: real(*given[:-1], np.where([False, False, True], 1e-300, given[-1])),
     )
 }
-ROUNDS = {
-    "overlapping rounds": of_uniforms(DRAW, _overlapping),
-    "candidates": (f"{CHOICE}.lists", _listed_alone),
-}
-BOUND = {"epsilon 5 % too large": bound(epsilon=1.05 * 1.5), "not truncated": bound(truncate=np.inf)}
-FAR_SHARED = {"a far word shared with the token before": from_before(DRAW, 1)}
+CANDIDATES = {"candidate lists": (f"{CHOICE}.lists", _listed_alone)}
+LARGE = {"epsilon 5 % too large": bound(epsilon=1.05 * 1.5)}
 T, WHOLE, TRUNCATED, ROUND = "select=vickrey,t=0.3", "exponential", "exponential:truncate", "ball of eight"
 
 OUTPUTS = {
     "laplace": case("laplace", "plane", some(LENGTHS, "epsilon 5 % too large"), CHOICES, epsilon=2.0),
-    "laplace-vickrey": case(f"laplace:{T}", "plane", VICKREY, epsilon=2.0),
+    "laplace-vickrey": case(f"laplace:{T}", "plane", NEVER_ITSELF, epsilon=2.0),
     "mahalanobis-vickrey": case(f"mahalanobis:lambda=0.7,{T}", "plane", epsilon=2.0),
     "projection-vickrey": case(f"projection:dimension=2,{T}", "space", DELTA, epsilon=2.5),
     "hyperbolic": case("hyperbolic", "disc", some(BALL, CLOSE, ORIGIN), epsilon=1.7),
-    "icdm-vickrey": case(f"hyperbolic-icdm:{T}", "disc", some(VICKREY, "ratio upside down"), epsilon=1.2),
-    "truncated": case(f"{TRUNCATED}=1.2", "eight", BOUND, epsilon=1.5),
-    "all far": case(f"{TRUNCATED}=0.5", "eight", FAR_SHARED, epsilon=1.5),
-    "short lists": case(WHOLE, "eight", ROUNDS, ACCEPTS, planted=(SHORT,), epsilon=1.5),
+    "icdm-vickrey": case(f"hyperbolic-icdm:{T}", "disc", epsilon=1.2),
+    "truncated": case(f"{TRUNCATED}=1.2", "eight", LARGE, epsilon=1.5),
+    "all far": case(f"{TRUNCATED}=0.5", "eight", epsilon=1.5),
+    "short lists": case(WHOLE, "eight", CANDIDATES, ACCEPTS, planted=(SHORT,), epsilon=1.5),
     "short lists, truncated": case(f"{TRUNCATED}=2.6", "eight", ACCEPTS, planted=(SHORT,), epsilon=1.5),
     "later rounds": case(WHOLE, "eight", planted=(SHORT, LATER), epsilon=1.5),
     "in the ball": case(f"{TRUNCATED}=1.2", ROUND, epsilon=1.5),

@@ -98,7 +98,7 @@ class Laplace(NoiseMechanism):
     def metric(self, embedding: Embedding) -> EuclideanMetric:
         self.check(embedding)
         if self.mixing == 0.0:
-            return EuclideanMetric(vectors=embedding.vectors)
+            return self.space(embedding, EuclideanSpace).metric()
         return EuclideanMetric(
             vectors=embedding.vectors,
             map=self._power(embedding, -0.5),
@@ -135,7 +135,7 @@ class Laplace(NoiseMechanism):
     def _eigenvalues(self, values: Floats) -> Floats:
         """Those of A (n,), by those of Sigma."""
         # 1 - mixing first: where it is 0, small eigenvalues keep their digits.
-        return self.mixing * np.maximum(values, 0.0) + (1.0 - self.mixing)
+        return self.mixing * values + (1.0 - self.mixing)
 
     def _power(self, embedding: Embedding, exponent: float) -> Floats:
         """A power of A, by the eigendecomposition of Sigma."""
@@ -162,4 +162,4 @@ class Mahalanobis(Laplace):
 
     @property
     def mixing(self) -> float:
-        return self.lambda_ + 0.0  # -0.0 is 0.0, also where the law is written down
+        return self.lambda_

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
-import scipy
 from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
@@ -49,11 +48,7 @@ class ProjectedVectors(ProjectionParameters):
 
     def rows(self, dimension: int) -> int:
         """Give the length of released vectors, which must suit input vectors of length ``dimension``."""
-        least, stretch = least_dimension(dimension, self.beta, self.delta), (1.0 + self.beta) ** 2
-        # Where vectors are short the paper's dimension can be too small: |Phi z| > (1 + beta) |z| must have
-        # a chance of delta at most for any z, and m |Phi z|² / |z|² is chi-square of m degrees of freedom.
-        while least <= dimension and scipy.special.gammaincc(least / 2, least * stretch / 2) > self.delta:
-            least += 1
+        least = least_dimension(dimension, self.beta, self.delta)
         wanted = self.dimension or min(least, dimension)
         low = least if self.sensitivity == "paper" else 1
         # More numbers than the input has would add noise and nothing else.

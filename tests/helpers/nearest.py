@@ -48,8 +48,8 @@ def half_norms(vectors: np.ndarray) -> np.ndarray:
     return halves.astype(np.float32)
 
 
-def search_of(vectors: np.ndarray, kind: type[EuclideanNearest] = EuclideanNearest) -> EuclideanNearest:
-    return kind(vectors=vectors, half_norms=half_norms(vectors))
+def search_of(vectors: np.ndarray) -> EuclideanNearest:
+    return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors))
 
 
 def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:
@@ -98,9 +98,9 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
 # The ball
 
 
-def ball_search(points: np.ndarray, kind: type[HyperbolicNearest] = HyperbolicNearest) -> HyperbolicNearest:
+def ball_search(points: np.ndarray) -> HyperbolicNearest:
     space, time = lorentz(points)
-    return kind(vectors=points, space=space.astype(np.float32), time=time.astype(np.float32))
+    return HyperbolicNearest(vectors=points, space=space.astype(np.float32), time=time.astype(np.float32))
 
 
 def inside(directions: np.ndarray, gaps: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import math
 import pickle
 import re
 import shutil
+from itertools import product
 
 import numpy as np
 import pytest
@@ -47,15 +48,14 @@ def test_the_constant_is_computed_once_and_again_where_it_is_damaged(tmp_path, m
         assert found(bundles[0]) == constant and file.read_bytes() == whole
     configured, bundle = Projection(epsilon=2.0, dimension=4), Embedding.open(bundles[0].path)
     configured.prepare(bundle)
-    expected = configured.bind(bundle, among(50)).image.scale
     monkeypatch.setattr(projected, "vocabulary_constant", None)
-    assert found(bundles[0]) == constant
+    assert found(bundle) == constant
     with pytest.raises(TypeError):
-        found(bundles[0], seed=1)
+        found(bundle, seed=1)
     shutil.rmtree(bundle.path / "parts")
     sent = Embedding.open(bundle.path).adopt(pickle.loads(pickle.dumps(bundle.parts)))
     for there in (sent, pickle.loads(pickle.dumps(bundle))):
-        assert configured.bind(there, among(50)).image.scale == expected
+        assert configured.bind(there, among(50)).image.scale == constant / 2.0
 
 
 def test_more_dimensions_than_the_embedding_has_are_refused(plane):
@@ -119,9 +119,9 @@ def test_the_dimension_is_the_papers_and_never_above_the_inputs(length, paramete
 
 def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta():
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
-    for beta, delta in ((0.3, 1e-3), (0.99, 1e-3), (0.99, 1e-30)):
-        least = ProjectedVectors(epsilon=1.0, beta=beta, delta=delta).rows(3000)
-        assert least < 3000 and stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
+    for n, beta, delta in product((2, 20, 300, 3000), (0.3, 0.9, 0.999), (0.5, 1e-3, 1e-30, 1e-300)):
+        least = ProjectedVectors(epsilon=1.0, beta=beta, delta=delta).rows(n)
+        assert least == n or stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
 
 
 @pytest.mark.parametrize("sensitivity", ["spectral", "paper"])

@@ -159,20 +159,15 @@ def _clipped(real):
     return translated
 
 
-def radii(kind):
-    """Wrong laws of the radius in the ball, and wrong ways to move it to the word."""
-    quantile, moved = f"{MECHANISMS}.hyperbolic:{kind}.quantile", f"{MECHANISMS}.hyperbolic:translated"
-    return {
-        CLOSE: (quantile, lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n)),
-        DIMENSION: (quantile, lambda real: lambda self, n: real(self, n - 1)),
-        "Klein radius": (quantile, lambda real: lambda self, n: lambda u: 2 * real(self, n)(u)),
-        ORIGIN: (moved, lambda real: lambda words, *rest: real(0 * words, *rest)),
-        "Euclidean sum, clipped": (moved, _clipped),
-    }
-
-
+QUANTILE, MOVED = f"{MECHANISMS}.hyperbolic:Hyperbolic.quantile", f"{MECHANISMS}.hyperbolic:translated"
 DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"
-BALL, ICDM = radii("Hyperbolic"), radii("HyperbolicIcdm")
+BALL = {
+    CLOSE: (QUANTILE, lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n)),
+    DIMENSION: (QUANTILE, lambda real: lambda self, n: real(self, n - 1)),
+    "Klein radius": (QUANTILE, lambda real: lambda self, n: lambda u: 2 * real(self, n)(u)),
+    ORIGIN: (MOVED, lambda real: lambda words, *rest: real(0 * words, *rest)),
+    "Euclidean sum, clipped": (MOVED, _clipped),
+}
 LENGTHS, IMAGES = lengths("mechanisms.euclidean"), lengths("geometry.projection")
 ONE_KEY = {
     "one key for all rows": (
@@ -191,8 +186,8 @@ NOISE = {
     "vectors-paper": Case(ProjectedVectors(epsilon=10.0, sensitivity="paper"), "large", {}, ()),
     "hyperbolic-2": case("hyperbolic", "ball-2", BALL, epsilon=4.0),
     "hyperbolic-50": case("hyperbolic", "ball-50", some(BALL, DIMENSION, CLOSE), epsilon=100.0),
-    "icdm-2": case("hyperbolic-icdm", "ball-2", some(ICDM, ORIGIN), epsilon=4.0),
-    "icdm-50": case("hyperbolic-icdm", "ball-50", some(ICDM, DIMENSION, CLOSE), epsilon=100.0),
+    "icdm-2": case("hyperbolic-icdm", "ball-2", some(BALL, ORIGIN), epsilon=4.0),
+    "icdm-50": case("hyperbolic-icdm", "ball-50", epsilon=100.0),
     "icdm-50-little": case("hyperbolic-icdm", "ball-50", epsilon=0.2),
 }
 

@@ -44,7 +44,7 @@ from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.faults import faults, parsed
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
-from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorParameters
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.identifiers import Identifiers, Surrogates
@@ -139,14 +139,12 @@ def read_budget(spec: str) -> tuple[float, frozenset[Permission]]:
     raise ConfigError("Option --budget has a wrong value", allowed=forms, got=repr(spec))
 
 
-def check_mechanism(spec: str, releases: Iterable[str] = ("words",)) -> str:
+def check_mechanism(spec: str) -> str:
     """Give the spec of a mechanism in its one form; a ValueError where it is wrong."""
     try:
         found = mechanism(spec, epsilon=1.0)
     except ConfigError as error:
         raise ValueError(str(error)) from None
-    if found.releases not in releases:
-        raise ValueError(f"Mechanism {found.name} releases {found.releases}, no words. Take dptext vectors.")
     return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
 
 
@@ -171,11 +169,7 @@ WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) els
 TOKENIZER: Final = partial(
     WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
 )
-MECHANISM: Final = partial(
-    NOISE,
-    alias="mechanism",
-    takes=lambda: sorted(n for n, kind in MECHANISMS.items() if kind.releases == "words"),
-)
+MECHANISM: Final = partial(NOISE, alias="mechanism", takes=lambda: sorted(MECHANISMS))
 EMBEDDING: Final = "bundle that dptext embedding made"
 RELEASE_WORDS: Final = "output only the first N releasable words"
 NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
@@ -717,17 +711,11 @@ class AuditOptions(MechanismOptions):
 
     command = "audit"
     usage = "--embedding glove-50d --mechanism laplace --epsilon 10"
-    first = "embedding world pair runs confidence noise-seed"
+    first = "embedding world runs confidence noise-seed"
     on_spark = False
 
-    spec: Annotated[str, AfterValidator(partial(check_mechanism, releases=("words", "vectors")))] = MECHANISM(
-        "what is audited, as mahalanobis:lambda=0.5", takes=lambda: sorted(MECHANISMS)
-    )
     embedding: LocalPath | None = MEASURE(f"of world bundle: {EMBEDDING}", None)
     world: tuple[WorldName, ...] = MEASURE("line, star, clusters or bundle; repeatable; default: all", ())
-    pair: tuple[Annotated[str, "WORD:WORD"], ...] = MEASURE(
-        "words to compare; repeatable; default: neighbours", ()
-    )
     runs: int | None = MEASURE("outputs of each word; default: 40000, of world bundle 4000", None, ge=100)
     confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
     noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
@@ -831,7 +819,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             yield ConfigError(what, do=do)
 
 
-class VectorsOptions(VectorParameters, TableOptions):
+class VectorsOptions(ProjectedVectors, TableOptions):
     """Release vectors by projection and noise.
 
     A text is released as the average of its words' vectors.
@@ -840,7 +828,7 @@ class VectorsOptions(VectorParameters, TableOptions):
     command = "vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
     first = "vector text embedding id keep key-file name dry-run"
-    published = TableOptions.published | {"vector", *VectorParameters.model_fields}
+    published = TableOptions.published | {"vector", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
     text: Columns = TABLE("string column: each text the average of its words; repeatable", ())
@@ -856,7 +844,7 @@ class VectorsOptions(VectorParameters, TableOptions):
     @property
     def mechanism(self) -> ProjectedVectors:
         """How vectors are projected and noised, without the rest of the options."""
-        return ProjectedVectors(**{name: getattr(self, name) for name in VectorParameters.model_fields})
+        return ProjectedVectors(**{name: getattr(self, name) for name in ProjectedVectors.model_fields})
 
     @property
     def projection_path(self) -> str:

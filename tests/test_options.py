@@ -81,7 +81,6 @@ WRONG = {
         ),
         ({"mechanism": "laplace:select=vickrey"}, "select=vickrey and t go together: give both or neither"),
         ({"mechanism": "laplace:select=best"}, "select .*nearest or vickrey. Got: 'best'"),
-        ({"mechanism": "vectors"}, "Mechanism vectors releases vectors, no words"),
         *(({"search": each}, f"{SEARCHES}'{each}'") for each in ("ivv", "exact:probes=1", "ivf:recall=x")),
         *(({"search": f"ivf:{each}"}, SEARCHES) for each in ("probes=0", "probes=1.5", "recall=1.5")),
         ({"search": "ivf:probes=3,recall=0.9"}, "--search"),

@@ -83,7 +83,7 @@ def test_what_is_long_is_one_line_without_a_key(small):
     for made, parts in (
         (small, [f"Embedding('bundle': {facts})"]),
         (laplace.guarantee(small), [claim, " for a typical nearest word)"]),
-        (paper.guarantee(small), ["Guarantee(projected vectors, epsilon 2: factor exp(2.07758 x "]),
+        (paper.of_length(50).guarantee(), ["Guarantee(projected vectors, epsilon 2: factor exp(2.07758 x "]),
         (release, ["Laplace(epsilon=2.0)", "oov mask, protect all"]),
     ):
         shown = repr(made)

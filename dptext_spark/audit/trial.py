@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,32 +13,28 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.mechanisms.projected import nearest_images
-from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.text.tokens import lookup_form
-from dptext_spark.vector_sanitizer import VectorSanitizer
 
 _ANGLES: Final = np.arange(8) * np.pi / 4.0
 # Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
 # small, so a leak of the input shows at once. Where a law is normalized, a crowd against one word loses all
 # that is claimed, not half of it.
-_LAYOUTS: Final[dict[str, NDArray[np.float64]]] = {
+_LAYOUTS: Final[dict[str, Floats]] = {
     "line": np.arange(-3.5, 4.0)[:, None],
     "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
     "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
@@ -53,9 +48,9 @@ class World:
     name: str  # as option ``--world`` has it
     embedding: Embedding
     guarantee: Guarantee
-    words: NDArray[np.int64]  # (k,), rows of the words that are perturbed
-    pairs: NDArray[np.int64]  # (p, 2), places in ``words``: the first is favoured over the second
-    claims: NDArray[np.float64]  # (p,), the most nats by which it may be
+    words: Ints  # (k,), rows of the words that are perturbed
+    pairs: Ints  # (p, 2), places in ``words``: the first is favoured over the second
+    claims: Floats  # (p,), the most nats by which it may be
 
     def word(self, place: int) -> str:
         """Give the word at a place of ``words``."""
@@ -68,20 +63,16 @@ def row_of(embedding: Embedding, word: str) -> int:
 
 
 def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
-    """Build the worlds of an audit, in the geometries that the mechanism has, the bundle's last."""
-    mechanism, bundle = options.mechanism, []
-    if BUNDLE_WORLD in options.worlds:
-        # First what may be refused.
-        embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
-        mechanism.check(embedding)
-        pairs = [_named_pair(embedding, pair) for pair in options.pair] or _neighbours(embedding, mechanism)
-        bundle.append(_world(BUNDLE_WORLD, embedding, mechanism, pairs))
-    for space, name in product(mechanism.spaces, options.worlds):
-        if name in _LAYOUTS:
+    """Build the worlds of an audit, the small ones in each geometry that the mechanism has."""
+    mechanism = options.mechanism
+    for name in options.worlds:
+        if name == BUNDLE_WORLD:
+            embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
+            yield _world(name, embedding, mechanism, _neighbours(embedding, mechanism))
+            continue
+        for space in mechanism.spaces:
             embedding = _small_world(name, space, mechanism, folder)
-            pairs = [] if bundle else [_named_pair(embedding, pair) for pair in options.pair]
-            yield _world(name, embedding, mechanism, pairs or [*combinations(range(len(_LAYOUTS[name])), 2)])
-    yield from bundle
+            yield _world(name, embedding, mechanism, [*combinations(range(len(_LAYOUTS[name])), 2)])
 
 
 def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]) -> World:
@@ -148,31 +139,14 @@ def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, i
     # Both must be words that looking up the words of a table can find.
     usable = [pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)]
     if not usable:
-        raise ConfigError("This bundle's words cannot be paired by themselves", do="Name pairs with --pair")
+        raise ConfigError("This bundle's words cannot be paired", do="Name small worlds, with --world")
     return usable
 
-
-def _named_pair(embedding: Embedding, pair: str) -> tuple[int, int]:
-    """Read a pair WORD:WORD; words may have colons themselves."""
-    for cut in (place for place, letter in enumerate(pair) if letter == ":"):
-        rows = row_of(embedding, pair[:cut]), row_of(embedding, pair[cut + 1 :])
-        if min(rows) >= 0 and rows[0] != rows[1]:
-            return rows
-    raise ConfigError(
-        "Option --pair does not name two words that can be compared",
-        allowed=f"WORD:WORD, two different words of the {len(embedding.words):,} of this vocabulary",
-        got=pair,
-    )
-
-
-COLUMN: Final = "tokens"
-"""The column that is sanitized."""
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
 """Epsilon is multiplied by these to see what would have been caught."""
 
 _TOLERANCE: Final = 1e-9  # nats by which rounding may move a loss
-_NAME: Final = "audit"
 _ROW_WORDS: Final = 200
 _SHOWN_OUTPUTS: Final = 10
 _CHOICE_LEVEL: Final = 1e-6  # fixed, so that the events do not depend on the number of pairs
@@ -182,7 +156,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
     """Search a world for a violation of its claims, which may be found with ``alpha`` where there is none.
 
     Half of the ``runs`` choose events. The facts are of the pair that breaks its claim by most, or else comes
-    nearest to it, with the smallest factor of epsilon ``caught`` and the ``command`` that repeats it.
+    nearest to it, with the smallest factor of epsilon ``caught``.
     """
     search, half = options.search_over(world.embedding), runs // 2
     seed = f"dptext audit {options.noise_seed}".encode()  # public: nothing private is perturbed under it
@@ -220,27 +194,14 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
         violations.append(f"{strays[-1]:,} outputs of an unknown word are not {PLACEHOLDER}")
     caught = None
     for factor in () if violations else FACTORS:
-        wrong = options.mechanism.model_copy(update={"epsilon": options.mechanism.epsilon * factor})
-        if not (draw(wrong)[0] > world.claims + _TOLERANCE).any():
+        wrong = draw(options.mechanism.at(options.mechanism.epsilon * factor))[0]
+        if not (wrong > world.claims + _TOLERANCE).any():
             break
         caught = factor
-    given = {
-        **({"embedding": options.embedding} if world.name == BUNDLE_WORLD else {}),
-        **options.mechanism.to_json(),
-        **({} if options.search == ExactSearch.name else {"search": options.search}),
-        "world": world.name,
-        "pair": f"{one}:{other}",
-        "runs": runs,
-        "noise-seed": options.noise_seed,
-        "confidence": options.confidence,
-    }
-    parts = ((f"--{name}", str(value)) for name, value in given.items() if value is not None)
-    command = shlex.join(["dptext", "audit", *(part for pair in parts for part in pair)])
     return {
         "world": world.name,
         "geometry": world.embedding.space.geometry,
         "dimension": world.embedding.dimension,
-        "words": len(world.embedding.words),
         "pairs": len(world.pairs),
         "runs": runs,
         "pair": [one, other],
@@ -252,45 +213,27 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
         "strays": int(strays.sum()),
         "violations": violations,
         "caught": caught,
-        "command": command,
     }
 
 
 def sampled(
-    embedding: Embedding,
-    mechanism: Mechanism,
-    words: NDArray[np.int64],
-    runs: int,
-    key: NoiseKey,
-    search: Search,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    embedding: Embedding, mechanism: Mechanism, words: Ints, runs: int, key: NoiseKey, search: Search
+) -> tuple[Ints, Ints]:
     """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
 
     Gives counts of each word's outputs (k, release_words) and of forbidden outputs (k + 1,): of each word,
     words outside the release vocabulary; last, of the unknown word, anything but the placeholder.
     """
-    if isinstance(mechanism, ProjectedVectors):
-        # Each vector is a row of its own; its output is the word of the nearest image.
-        noise = mechanism.release_noise(key, salt=_NAME, embedding=embedding, search=search)
-        sanitizer = VectorSanitizer(mechanism=mechanism.of_length(embedding.dimension), noise=noise)
-        places = np.repeat(np.arange(len(words)), runs)
-        ids = pa.array([f"{word}-{run}" for word in words for run in range(runs)])
-        vectors = pa.array(list(embedding.vectors[words[places]].astype(np.float64)), pa.list_(pa.float64()))
-        points = sanitizer.sanitize(vectors, ids, column=COLUMN).values.flatten().to_numpy()
-        nearest = nearest_images(embedding, sanitizer.mechanism.projection, search)
-        outputs = embedding.words.take(pa.array(nearest(points.reshape(len(ids), -1))))
-    else:
-        unknown = "unheardof"
-        while row_of(embedding, unknown) >= 0:
-            unknown += "x"
-        texts = [*embedding.words.take(pa.array(words)).to_pylist(), unknown]
-        sizes = [min(_ROW_WORDS, runs - start) for start in range(0, runs, _ROW_WORDS)]
-        # An id names the word itself, so that a pair that is audited alone has the same noise.
-        ids = pa.array([f"{word}-{row}" for word in (*words, -1) for row in range(len(sizes))])
-        lists = pa.array([[text] * size for text in texts for size in sizes], pa.list_(pa.string()))
-        release = Release(bundle=embedding, mechanism=mechanism, search=search, name=_NAME)
-        outputs = Sanitizer.open(release, key).sanitize(lists, ids, column=COLUMN).values.flatten()
-        places = np.repeat(np.arange(len(texts)), runs)
+    unknown = "unheardof"
+    while row_of(embedding, unknown) >= 0:
+        unknown += "x"
+    texts = [*embedding.words.take(pa.array(words)).to_pylist(), unknown]
+    sizes = [min(_ROW_WORDS, runs - start) for start in range(0, runs, _ROW_WORDS)]
+    ids = pa.array([f"{word}-{row}" for word in (*words, -1) for row in range(len(sizes))])
+    lists = pa.array([[text] * size for text in texts for size in sizes], pa.list_(pa.string()))
+    release = Release(bundle=embedding, mechanism=mechanism, search=search, name="audit")
+    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column="tokens").values.flatten()
+    places = np.repeat(np.arange(len(texts)), runs)
     rows = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable]).fill_null(-1).to_numpy()
     masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
     found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
@@ -299,13 +242,8 @@ def sampled(
 
 
 def sampled_losses(
-    pairs: NDArray[np.int64],
-    chosen: NDArray[np.int64],
-    tested: NDArray[np.int64],
-    runs: int,
-    level: float,
-    delta: float,
-) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.int64]]:
+    pairs: Ints, chosen: Ints, tested: Ints, runs: int, level: float, delta: float
+) -> tuple[Floats, list[Ints], Ints]:
     """Bound losses of pairs (p, 2) by two samples' counts (k, V), of which the first chooses events.
 
     Gives lower bounds (p,) in nats, the words of each pair's event, and how many outputs are in it, (p, 2).
@@ -320,9 +258,7 @@ def sampled_losses(
     return loss_bound(hits[:, 0], hits[:, 1], runs, level, delta), events, hits
 
 
-def loss_bound(
-    hits: NDArray[np.int64], others: NDArray[np.int64], runs: int, level: float, delta: float
-) -> NDArray[np.float64]:
+def loss_bound(hits: Ints, others: Ints, runs: int, level: float, delta: float) -> Floats:
     """Bound ln((p - delta) / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
     gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
     return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))

@@ -21,7 +21,6 @@ from dptext_spark.geometry.ball import translated
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
-from dptext_spark.mechanisms.mechanism import KnownLaw
 from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
@@ -176,7 +175,7 @@ def estimator(
     on_rays = isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest)
     if on_rays or isinstance(bound[0], HyperbolicNoise):
         best = "shared-ray"  # an approximate search is part of what is measured
-    elif isinstance(bound[0], KnownLaw):
+    elif hasattr(bound[0], "probabilities"):
         best = "exact"
     serving = list(dict.fromkeys(("auto", "plain", best)))
     if name not in serving:

@@ -178,9 +178,6 @@ def evaluate(
     embedding = Embedding.of(embedding)
     if not mechanisms:
         raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
-    wrong = [m.name for m in map(Mechanism.of, mechanisms) if m.releases != "words"]
-    if wrong:
-        raise ConfigError("Settings do not release words", got=", ".join(wrong))
     if versions < 1 or candidates < max(TOP) or not 0 <= seed < 2**63:
         raise ConfigError(
             "The number of versions, the number of candidates or the seed is impossible",

@@ -42,12 +42,6 @@ def least_dimension(dimension: int, beta: float, delta: float) -> int:
     return math.ceil((math.sqrt(math.log2(dimension)) + math.sqrt(-math.log(delta))) ** 2 / beta**2)
 
 
-def distortion_probability(rows: int, columns: int, beta: float) -> float:
-    """Give the delta for which :func:`least_dimension` asks for so many rows; 1 where there is none."""
-    excess = beta * math.sqrt(rows) - math.sqrt(math.log2(columns))
-    return math.exp(-(max(excess, 0.0) ** 2))
-
-
 def gaussian_projection(seed: int, rows: int, columns: int) -> Floats:
     """Draw the projection of a seed from ``columns`` to ``rows`` dimensions: float64 (m, n), N(0, 1 / m).
 

@@ -14,7 +14,7 @@ from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.report.facts import Report
 from dptext_spark.report.text import table
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 RUNS: Final = 40_000
 # What a bundle shows hardly grows with its runs.
 BUNDLE_RUNS: Final = 4_000
@@ -58,7 +58,6 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         if facts["violations"]:
             would = "VIOLATION"
             violations += [f"VIOLATION in {world}: {violation}." for violation in facts["violations"]]
-            violations.append(f"  Repeat it: {facts['command']}")
         losses = f"{facts['nats']:.3g}", f"{facts['claim']:.3g}"
         rows.append((world, f"{facts['runs']:,}", " ".join(facts["pair"]), *losses, would))
     yield from table(rows, numbers=False)

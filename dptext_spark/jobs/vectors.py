@@ -128,7 +128,7 @@ def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
             got=f"geometry {embedding.space.geometry}",
             do="Take another bundle",
         )
-    options.mechanism.check(embedding)
+    options.mechanism.rows(embedding.dimension)
     return embedding
 
 

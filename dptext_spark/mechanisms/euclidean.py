@@ -44,14 +44,21 @@ class EuclideanNoise(AdditiveNoise):
         return directions if self.root is None else self.root.times(directions)
 
 
-class EllipticalLaplace(NoiseMechanism):
+class Laplace(NoiseMechanism):
     """Noise of density proportional to exp(-epsilon |A^(-1/2) z|), A = mixing Sigma + (1 - mixing) I.
 
-    Sigma is the embedding's sample covariance scaled to trace n (Xu 2020, section 4.2).
+    By itself it is spherical, mixing 0. Sigma is the embedding's sample covariance scaled to trace n (Xu
+    2020, section 4.2).
+
+    Source: Fernandes et al. 2019; Feyisetan et al. 2020, Algorithm 1 and Theorem 1.
     """
 
+    name: ClassVar[str] = "laplace"
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
-    source: ClassVar[str]  # of the proof
+    # Of the proof.
+    source: ClassVar[str] = (
+        "Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing"
+    )
 
     @property
     def mixing(self) -> float:
@@ -91,7 +98,7 @@ class EllipticalLaplace(NoiseMechanism):
     def metric(self, embedding: Embedding) -> EuclideanMetric:
         self.check(embedding)
         if self.mixing == 0.0:
-            return EuclideanMetric(vectors=embedding.vectors)
+            return self.space(embedding, EuclideanSpace).metric()
         return EuclideanMetric(
             vectors=embedding.vectors,
             map=self._power(embedding, -0.5),
@@ -128,29 +135,16 @@ class EllipticalLaplace(NoiseMechanism):
     def _eigenvalues(self, values: Floats) -> Floats:
         """Those of A (n,), by those of Sigma."""
         # 1 - mixing first: where it is 0, small eigenvalues keep their digits.
-        return self.mixing * np.maximum(values, 0.0) + (1.0 - self.mixing)
+        return self.mixing * values + (1.0 - self.mixing)
 
     def _power(self, embedding: Embedding, exponent: float) -> Floats:
         """A power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
         axes = space.covariance_vectors
-        scales = self._eigenvalues(space.covariance_values) ** exponent
-        return (axes * scales) @ axes.T
+        return (axes * self._eigenvalues(space.covariance_values) ** exponent) @ axes.T
 
 
-class Laplace(EllipticalLaplace):
-    """Multivariate Laplace noise, density proportional to exp(-epsilon |z|).
-
-    Source: Fernandes et al. 2019; Feyisetan et al. 2020, Algorithm 1 and Theorem 1.
-    """
-
-    name: ClassVar[str] = "laplace"
-    source: ClassVar[str] = (
-        "Feyisetan et al. 2020, section 2.4, by the triangle inequality and post-processing"
-    )
-
-
-class Mahalanobis(EllipticalLaplace):
+class Mahalanobis(Laplace):
     """Elliptical Laplace noise in the regularized Mahalanobis norm; lambda 0 is ``laplace``.
 
     Source: Xu et al. 2020, Algorithms 1 and 2, Theorem 1 and Lemma 2.
@@ -168,5 +162,4 @@ class Mahalanobis(EllipticalLaplace):
 
     @property
     def mixing(self) -> float:
-        """The paper's lambda."""
-        return self.lambda_ + 0.0  # -0.0 is 0.0, also where the law is written down
+        return self.lambda_

@@ -10,7 +10,7 @@ weight in a round, and in the output, whatever is listed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
@@ -141,12 +141,19 @@ class NearByDifferences:
 
     def __call__(self, words: Ints, radii: Floats) -> list[tuple[Ints, Floats]]:
         """List for distinct words (k,) the released words nearer than radii (k,), ascending, and how far."""
-        lists = []
-        for word, radius in zip(words, radii, strict=True):
-            distances = self.to_rows(word[None], np.arange(self.release_words))[0]
-            near = np.flatnonzero(distances < radius)
-            lists.append((near, distances[near]))
+        lists, every = [], np.arange(self.release_words)
+        for word, radius, rows in zip(words, radii, self._candidates(words, radii), strict=True):
+            if radius == np.inf:
+                lists.append((every, self.to_rows(word[None], every)[0]))
+            else:
+                distances = self.between(np.full(len(rows), word), rows)
+                near = distances < radius
+                lists.append((rows[near], distances[near]))
         return lists
+
+    def _candidates(self, words: Ints, radii: Floats) -> Sequence[Ints]:
+        """Give for each word the rows, ascending, that may be nearer than its radius where it is finite."""
+        return [np.arange(self.release_words)] * len(words)
 
     def to_rows(self, words: Ints, rows: Ints) -> Floats:
         """Distances of words (k,) to rows (r,), float64 (k, r)."""
@@ -173,21 +180,8 @@ class NearByScreening(NearByDifferences):
     metric: EuclideanMetric  # without a map
     half_norms: Floats32  # (release_words,), half the squared length of each released row
 
-    def __call__(self, words: Ints, radii: Floats) -> list[tuple[Ints, Floats]]:
-        part = np.flatnonzero(radii < np.inf)
-        lists, rows = self._candidates(words[part], radii[part])
-        distances = self.between(words[part][lists], rows)
-        near = np.flatnonzero(distances < radii[part][lists])
-        starts = np.searchsorted(lists[near], np.arange(1, len(part)))
-        short = iter(zip(np.split(rows[near], starts), np.split(distances[near], starts), strict=True))
-        every = np.arange(self.release_words)
-        return [
-            next(short) if radius < np.inf else (every, self.to_rows(word[None], every)[0])
-            for word, radius in zip(words, radii, strict=True)
-        ]
-
-    def _candidates(self, words: Ints, radii: Floats) -> tuple[Ints, Ints]:
-        """Pairs that may be near, in order: places among the words, and rows of released words.
+    def _candidates(self, words: Ints, radii: Floats) -> Sequence[Ints]:
+        """Screen the released words.
 
         A word y at distance d has the score q·y - |y|²/2 = (|q|² - d²)/2, computed within gamma_(n + 4)
         (|q| + longest)² of that: words below (|q|² - r²)/2 less this bound are farther than r. More than half
@@ -200,22 +194,22 @@ class NearByScreening(NearByDifferences):
         squares = np.square(queries, dtype=np.float64).sum(axis=1)
         slack = gamma(terms) * np.square(np.sqrt(squares) + longest_of(self.half_norms))
         slack += terms * float(np.finfo(np.float32).tiny)
-        floor = ((squares - np.square(radii)) / 2 - slack).astype(np.float32)
+        finite = np.where(radii < np.inf, radii, 0.0)
+        floor = ((squares - np.square(finite)) / 2 - slack).astype(np.float32)
         floor = np.nextafter(floor, np.float32(-np.inf))
-        places, rows = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        places, rows = [], []
         for start in range(0, self.release_words, WORD_BLOCK):
             half_norms = self.half_norms[start : start + WORD_BLOCK]
             scores = queries @ self.metric.vectors[start : start + len(half_norms)].T
             scores -= half_norms
             # Not "scores >= floor": what overflows to NaN is no far word.
             hot = np.flatnonzero(~(scores.max(axis=1) < floor))
-            if not len(hot):
-                continue
             place, row = np.divmod(np.flatnonzero(~(scores[hot] < floor[hot, None])), len(half_norms))
             places.append(hot[place])
             rows.append(row + start)
         order = np.argsort(joined := np.concatenate(places), kind="stable")
-        return joined[order], np.concatenate(rows)[order]
+        ends = np.cumsum(np.bincount(joined, minlength=len(words)))
+        return np.split(np.concatenate(rows)[order], ends[:-1])
 
     def bounds(self, words: Ints, rows: Ints) -> tuple[Floats, Floats]:
         """Bound distances by differences in single precision, at a third of the time.
@@ -305,18 +299,17 @@ def _count(values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys
 
 @dataclass(kw_only=True)
 class ListCache(Lists):
-    """Lists by word, in bounded memory; when it is full, the least used ones go until half of it is free.
+    """Lists by word, in bounded memory; a start of -1 says that a word has none.
 
-    A start of -1 says that a word has no list.
+    When it is full it stays as it is: frequent words came first.
     """
 
-    uses: Ints  # (V,), how often each word was asked for, halved whenever lists are dropped
     end: int = 0  # of the memory that is taken
     lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
 
     @classmethod
     def empty(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> ListCache:
-        """Make a cache of ``size`` bytes, besides 32 bytes a word, that takes memory as it fills."""
+        """Make a cache of ``size`` bytes, besides 24 bytes a word, that takes memory as it fills."""
         capacity = min(size // 12, words * release_words)
         return cls(
             shares=np.zeros(capacity),
@@ -324,38 +317,19 @@ class ListCache(Lists):
             starts=np.full(words, -1),
             lengths=np.zeros(words, dtype=np.int64),
             radii=np.zeros(words),
-            uses=np.zeros(words, dtype=np.int64),
         )
 
     def add(self, words: Ints, lists: Lists) -> None:
-        """Keep the lists of words (k,), one after the other, if they fit at all."""
-        size, capacity = len(lists.shares), len(self.shares)
-        if size > capacity:
+        """Keep the lists of words (k,), one after the other, if there is room for them."""
+        size = len(lists.shares)
+        if self.end + size > len(self.shares):
             return
-        if self.end + size > capacity:
-            self._drop(min(capacity // 2, capacity - size))
         self.shares[self.end : self.end + size] = lists.shares
         self.skips[self.end : self.end + size] = lists.skips
         self.starts[words] = self.end + lists.starts
         self.lengths[words] = lists.lengths
         self.radii[words] = lists.radii
         self.end += size
-
-    def _drop(self, room: int) -> None:
-        """Drop the least used lists, until the others fit into ``room``, and close the gaps."""
-        held = np.flatnonzero(self.starts >= 0)
-        held = held[np.argsort(-self.uses[held], kind="stable")]
-        left = held[np.cumsum(self.lengths[held]) <= room]
-        left = left[np.argsort(self.starts[left], kind="stable")]
-        places = self.starts[left].tolist()
-        self.starts[held] = -1
-        self.end = 0
-        for word, place, length in zip(left.tolist(), places, self.lengths[left].tolist(), strict=True):
-            for values in (self.shares, self.skips):
-                values[self.end : self.end + length] = values[place : place + length]
-            self.starts[word] = self.end
-            self.end += length
-        self.uses >>= 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +355,6 @@ class ExponentialChoice:
                 drawn[own] = self.at(epsilon)(words[own], uniforms[own])
             return drawn
         with self.cache.lock:
-            np.add.at(self.cache.uses, words, 1)
             known = self.cache.starts[words] >= 0
             drawn[known] = self._draw(self.cache, words[known], words[known], uniforms[known])
             new = np.flatnonzero(~known)
@@ -390,13 +363,12 @@ class ExponentialChoice:
                 radii, sizes = self.reach(distinct[start : start + _WORDS])
                 # In groups whose lists fit bounded memory.
                 borders = np.flatnonzero(np.diff(np.cumsum(sizes) // _CELLS)) + 1
-                for group in np.split(np.arange(len(radii)), borders):
-                    first, own_words = start + group[0], distinct[start + group]
-                    lists = self.lists(own_words, radii[group])
-                    self.cache.add(own_words, lists)
-                    chosen = np.flatnonzero((places >= first) & (places < first + len(group)))
+                for group in np.split(start + np.arange(len(radii)), borders):
+                    lists = self.lists(distinct[group], radii[group - start])
+                    self.cache.add(distinct[group], lists)
+                    chosen = np.flatnonzero((places >= group[0]) & (places <= group[-1]))
                     own = new[chosen]
-                    drawn[own] = self._draw(lists, places[chosen] - first, words[own], uniforms[own])
+                    drawn[own] = self._draw(lists, places[chosen] - group[0], words[own], uniforms[own])
                     del lists  # before the next are made
         return drawn
 

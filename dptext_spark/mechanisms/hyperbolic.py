@@ -7,11 +7,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Never
 
 import numpy as np
 
 from dptext_spark.accounting.laws import LebesgueLaw, VolumeLaw
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
@@ -58,6 +59,12 @@ class BallNoise(NoiseMechanism):
         median = float(self.quantile(embedding.dimension)(np.array([0.5]))[0])
         error = translation_error(float(space.lorentz_time.max()))
         return bits_left(error / min(median, 1.0), embedding.dimension)
+
+    def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> Never:
+        raise ConfigError(
+            f"Mechanism {self.name} cannot keep to a row budget: long rows need a smaller loss than it has",
+            do="Take a mechanism that has every epsilon, such as exponential",
+        )
 
     def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:
         self.check(embedding)

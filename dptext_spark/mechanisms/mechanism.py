@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Never, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Final, Never, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
 
-from dptext_spark.accounting.laws import LossLaw
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
@@ -60,14 +58,6 @@ class Perturbation(Protocol):
         """
 
 
-@runtime_checkable
-class KnownLaw(Protocol):
-    """A bound mechanism that can compute its probabilities."""
-
-    def probabilities(self, words: Ints) -> Floats:
-        """Probabilities (k, release_words) of the outputs of words (k,)."""
-
-
 class Parameters(BaseModel):
     """What a user chooses about noise."""
 
@@ -81,13 +71,10 @@ class Parameters(BaseModel):
 class Mechanism(Parameters, ABC):
     """A configured mechanism, free of data: small, picklable, comparable.
 
-    Parameters are given by name, as in ``Laplace(epsilon=8)``: a bare number would not say what it counts.
-    All that are missing, unknown, out of range or without a name are one ConfigError.
+    Parameters are given by name, as in ``Laplace(epsilon=8)``. All that are wrong are one ConfigError.
     """
 
     name: ClassVar[str]  # as options have it
-    title: ClassVar[str]  # as guarantees have it; the name unless it says otherwise
-    releases: ClassVar[Literal["words", "vectors"]] = "words"
     spaces: ClassVar[tuple[type[Space], ...]]  # the geometries of embeddings that it works on
     # Noise mechanisms look for released words after the noise; elsewhere their number shapes the law itself.
     release_words_shape_law: ClassVar[bool] = False
@@ -97,25 +84,20 @@ class Mechanism(Parameters, ABC):
         super().__pydantic_init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             MECHANISMS[cls.name] = cls
-            cls.title = cls.__dict__.get("title", cls.name)
 
-    def __init__(self, *unnamed: Never, **parameters: Any) -> None:
-        owner, fields = type(self).__name__, type(self).model_fields
-        check_names(owner, fields, unnamed)
-        names = {field.alias or name: name for name, field in fields.items()}
-        self._validate(parameters, owner, names, f"is unknown. Allowed: {', '.join(fields)}")
-
-    def _validate(self, parameters: dict[str, Any], owner: str, names: dict[str, str], unknown: str) -> None:
-        """Take the parameters, whose options' names have other ``names`` in messages."""
-
-        def called(error: ErrorDetails) -> str:
-            name = str(next(iter(error["loc"]), ""))
-            return f"Parameter {names.get(name, name)} of {owner}"
-
+    def __init__(self, /, *unnamed: Never, **parameters: Any) -> None:
+        fields = type(self).model_fields
+        check_names(type(self).__name__, fields, unnamed)
         try:
             super().__init__(**parameters)
         except ValidationError as error:
-            found = faults(error, called, unknown=unknown, known=names.values())
+            owner, known = f"mechanism {self.name}", [field.alias or name for name, field in fields.items()]
+            found = faults(
+                error,
+                lambda each: f"Parameter {next(iter(each['loc']), '')} of {owner}",
+                unknown=f"is unknown. Allowed: {', '.join(known)}",
+                known=known,
+            )
             if len(found) == 1:
                 raise ConfigError(found[0].rstrip(".")) from None
             raise ConfigError(f"Parameters of {owner} are wrong", faults=found) from None
@@ -193,7 +175,7 @@ class Mechanism(Parameters, ABC):
         """Say how many uniforms one token takes."""
 
     def operations(self, embedding: Embedding, search: Search) -> float:
-        """Estimate what one word takes, in operations of a matrix product: work is cut into tasks by it."""
+        """Estimate what one word takes, in operations of a matrix product."""
         uniforms = self.uniforms_per_token(embedding.dimension)
         return search.operations(uniforms) + _DRAWING * uniforms
 
@@ -203,21 +185,7 @@ class Mechanism(Parameters, ABC):
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
         """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own."""
-
-        def law(epsilon: float) -> LossLaw:
-            there = self.at(epsilon)
-            try:
-                there.check(embedding)
-            except ConfigError as error:
-                raise ConfigError(
-                    f"Mechanism {self.name} cannot keep to a row budget: long rows need a small epsilon",
-                    allowed=error.allowed,
-                    got=error.got,
-                    do="Take a mechanism that has every epsilon, such as exponential",
-                ) from None
-            return there.claim(embedding).law
-
-        return RowEpsilons.of(budget, law, self.epsilon)
+        return RowEpsilons.of(budget, lambda epsilon: self.at(epsilon).claim(embedding).law, self.epsilon)
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
@@ -244,7 +212,7 @@ class Mechanism(Parameters, ABC):
         if search is not None and not (search.convex_cells or self.release_words_shape_law):
             claim = replace(claim, delta_num=None)
         return Guarantee(
-            mechanism=self.title,
+            mechanism=self.name,
             configured_epsilon=self.epsilon,
             metric=metric.description,
             distances=distances or TypicalDistances.measure(metric),
@@ -284,20 +252,16 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
     if name not in MECHANISMS:
         names, what = sorted(MECHANISMS), "The mechanism is unknown"
         raise ConfigError(what, allowed=", ".join(names), got=repr(spec), do=nearest([name], names))
-    kind, listed = MECHANISMS[name], {}
-    for option, field in ((field.alias or key, field) for key, field in kind.model_fields.items()):
-        notes = filter(None, (range_of(field), "must be given" if field.is_required() else ""))
-        listed[option] = f"{option} ({', '.join(notes)})".removesuffix(" ()")
-    del listed["epsilon"]
-    configured = kind.__new__(kind)
+    kind = MECHANISMS[name]
     try:
         chosen = parsed(spec)[1]
         if "epsilon" in chosen:
             raise ConfigError("Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec))
-        configured._validate(
-            {**chosen, **parameters}, f"mechanism {name}", {option: option for option in listed}, "is unknown"
-        )
+        return kind(**{**chosen, **parameters})
     except ConfigError as error:
-        error.do = f"Parameters of {name}: {', '.join(listed.values())}"
+        listed = []
+        for key, field in kind.model_fields.items():
+            notes = filter(None, (range_of(field), "must be given" if field.is_required() else ""))
+            listed.append(f"{field.alias or key} ({', '.join(notes)})".removesuffix(" ()"))
+        error.do = f"Parameters of {name}: {', '.join(listed[1:])}"  # epsilon is the first
         raise
-    return configured

@@ -17,7 +17,6 @@ from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
-    distortion_probability,
     gaussian_projection,
     least_dimension,
     spectral_constant,
@@ -27,7 +26,7 @@ from dptext_spark.geometry.rounding import longest_of
 from dptext_spark.guarantee import Claim, rounded_up
 from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
-from dptext_spark.search.nearest import NearestWords, Search
+from dptext_spark.search.nearest import Search
 
 _BLOCK: Final = 4096
 
@@ -47,19 +46,6 @@ class ProjectedNoise(AdditiveNoise):
 
     def lengths(self, uniforms: Floats) -> Floats:
         return self.image.lengths(uniforms)
-
-
-def nearest_images(embedding: Embedding, projection: RandomProjection, search: Search) -> NearestWords:
-    """Project the released words, block by block, and search among their images."""
-    vectors = embedding.vectors[: search.release_words]
-    images = np.empty((len(vectors), len(projection.matrix)), dtype=np.float32)
-    half_norms = np.empty(len(vectors), dtype=np.float32)
-    with np.errstate(under="ignore"):
-        for start in range(0, len(vectors), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            images[block] = projection.times(vectors[block].astype(np.float64))
-            half_norms[block] = np.square(images[block], dtype=np.float64).sum(axis=1) / 2.0
-    return search.of_images(images, half_norms)
 
 
 class ProjectionParameters(Parameters):
@@ -88,21 +74,16 @@ class ProjectionParameters(Parameters):
         return RandomProjection(gaussian_projection(self.seed, self.rows(dimension), dimension))
 
 
-def stretch_constant(
-    embedding: Embedding, projection: RandomProjection, sensitivity: Literal["vocabulary", "spectral"]
-) -> float:
-    """Give the largest stretch of differences of a bundle's words, or of all vectors, computed once.
+def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> float:
+    """Give the largest stretch of differences of a bundle's words, computed once.
 
     It is an optional part of the bundle, named by the matrix: workers find it there, and later runs do where
     the bundle's folder can be written to.
     """
-    matrix = projection.matrix.astype("<f8").tobytes()
-    name = f"projection-{sensitivity}-{hashlib.sha256(matrix).hexdigest()[:32]}"
+    matrix = hashlib.sha256(projection.matrix.astype("<f8").tobytes()).hexdigest()
+    name = f"projection-vocabulary-{matrix[:32]}"
     if (part := embedding.part(name)) is None:
-        if sensitivity == "spectral":
-            constant = spectral_constant(projection.matrix)
-        else:
-            constant = vocabulary_constant(embedding.vectors, projection)
+        constant = vocabulary_constant(embedding.vectors, projection)
         embedding.keep(part := Part(name, embedding.fingerprint, {"constant": constant}))
     return float(part.values["constant"])
 
@@ -131,11 +112,10 @@ class Projection(ProjectionParameters, NoiseMechanism):
         super().check(embedding)
         rows, columns = self.rows(embedding.dimension), embedding.dimension
         if rows > columns:
-            asked = "dimension" if self.dimension else f"beta {self.beta:g}, delta {self.delta:g}"
             raise ConfigError(
                 f"Mechanism {self.name} cannot project to more dimensions than the embedding has",
                 allowed=f"1 to {columns} dimensions",
-                got=f"{rows} by {asked}",
+                got=str(rows),
                 do=f"Give dimension, {columns} at most, or take a mechanism without a projection",
             )
 
@@ -147,16 +127,26 @@ class Projection(ProjectionParameters, NoiseMechanism):
         """Give Delta, by which the noise is scaled, for a bundle that :meth:`check` has passed."""
         if self.sensitivity == "paper":
             return 1.0 + self.beta
-        return stretch_constant(embedding, self.projection(embedding.dimension), self.sensitivity)
+        projection = self.projection(embedding.dimension)
+        if self.sensitivity == "spectral":
+            return spectral_constant(projection.matrix)
+        return vocabulary_stretch(embedding, projection)
 
     def bind(self, embedding: Embedding, search: Search) -> ProjectedNoise:
         self.check(embedding)
-        image = self._noise(embedding)
+        image, vectors = self._noise(embedding), embedding.vectors[: search.release_words]
+        images = np.empty((len(vectors), self.rows(embedding.dimension)), dtype=np.float32)
+        half_norms = np.empty(len(vectors), dtype=np.float32)
+        with np.errstate(under="ignore"):
+            for start in range(0, len(vectors), _BLOCK):
+                block = slice(start, start + _BLOCK)
+                images[block] = image.projection.times(vectors[block].astype(np.float64))
+                half_norms[block] = np.square(images[block], dtype=np.float64).sum(axis=1) / 2.0
         return ProjectedNoise(
             vectors=embedding.vectors,
             epsilon=self.epsilon,
             image=image,
-            search=nearest_images(embedding, image.projection, search),
+            search=search.of_images(images, half_norms),
             vickrey=self.t,
         )
 
@@ -166,39 +156,22 @@ class Projection(ProjectionParameters, NoiseMechanism):
     def claim(self, embedding: Embedding) -> Claim:
         space, columns = self.space(embedding, EuclideanSpace), embedding.dimension
         rows, epsilon = self.rows(columns), self.epsilon
-        claim, reason = {
-            "paper": ("Proposition 5", "which is 1 + beta"),
-            "vocabulary": (
-                "Claim 3, with the largest stretch of all pairs of words",
-                "the most by which it stretches the difference of two words, found among all pairs",
-            ),
-            "spectral": (
-                "Claim 3, with the largest singular value of the matrix",
-                "the most by which it stretches any difference of vectors",
-            ),
+        source = {
+            "paper": "Proposition 5",
+            "vocabulary": "Claim 3, with the largest stretch of all pairs of words",
+            "spectral": "Claim 3, with the largest singular value of the matrix",
         }[self.sensitivity]
         remarks = [
             f"Vectors of {columns} dimensions are projected to {rows} by the public matrix of seed "
-            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g}, {reason}."
+            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g} ({self.sensitivity})."
         ]
         if self.sensitivity == "paper":
-            # What the noise achieves with the matrix at hand, by the exact stretch of the vocabulary.
-            stretch = stretch_constant(embedding, self.projection(columns), "vocabulary")
-            pure = self.epsilon * stretch / (1.0 + self.beta)
-            epsilon, wanted = max(epsilon, pure), self.dimension
-            delta = distortion_probability(wanted, columns, self.beta) if wanted else self.delta
-            outcome = (
-                "the paper's bound does not hold: two words are stretched "
-                f"{rounded_up(pure / self.epsilon * (1.0 + self.beta), 4)} times, so that epsilon "
-                f"{rounded_up(pure, 4)} is proven."
-                if pure > self.epsilon
-                else f"epsilon {rounded_up(pure, 4)} holds: for epsilon {self.epsilon:g} the noise is "
-                f"{self.epsilon / pure - 1.0:.0%} larger than sensitivity vocabulary would make it."
-            )
+            stretch = vocabulary_stretch(embedding, self.projection(columns))
+            epsilon = max(epsilon, pure := epsilon * stretch / (1.0 + self.beta))
             remarks.append(
-                f"The paper states epsilon {self.epsilon:g} up to a probability of {delta:.2g} over the draw "
-                "of the matrix, while it is not yet known. It is public, and with the matrix at hand "
-                f"{outcome}"
+                f"The paper states epsilon {self.epsilon:g} up to a probability over the draw of the matrix, "
+                "while it is not yet known. It is public, and stretches the difference of two words "
+                f"{rounded_up(stretch, 4)} times at most: epsilon {rounded_up(pure, 4)} holds."
             )
         return Claim(
             epsilon=epsilon,
@@ -207,6 +180,6 @@ class Projection(ProjectionParameters, NoiseMechanism):
             delta_num=self.delta_num(embedding, rows),
             noise_bits=self._noise(embedding).bits(longest_of(space.half_norms)),
             euclidean_epsilon=epsilon,
-            source=f"Feyisetan and Kasiviswanathan 2021, {claim}",
+            source=f"Feyisetan and Kasiviswanathan 2021, {source}",
             remarks=tuple(remarks),
         )

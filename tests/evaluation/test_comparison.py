@@ -13,7 +13,6 @@ from dptext_spark.evaluation.comparison import Target, evaluate
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import MEASURES, Risk
 from dptext_spark.mechanisms import Exponential, Laplace
-from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers.made_texts import sentences
 
 ROWS = 150
@@ -136,7 +135,6 @@ def test_the_same_seed_gives_the_same_numbers(small):
         (["w1"], {"candidates": 4}, "5 candidates or more"),
         (["w1"], {"seed": -1}, "impossible"),
         (["w1"], {"runs": 0}, "impossible"),
-        (["w1"], {"mechanisms": [ProjectedVectors(epsilon=1.0)]}, "do not release words"),
         (["strange"], {}, "no word of these rows is perturbed"),
         ([1], {}, "cannot be sanitized"),
         (["w1", "w2"], {}, "other rows"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,8 +48,8 @@ def half_norms(vectors: np.ndarray) -> np.ndarray:
     return halves.astype(np.float32)
 
 
-def search_of(vectors: np.ndarray, kind: type[EuclideanNearest] = EuclideanNearest) -> EuclideanNearest:
-    return kind(vectors=vectors, half_norms=half_norms(vectors))
+def search_of(vectors: np.ndarray) -> EuclideanNearest:
+    return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors))
 
 
 def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:
@@ -62,20 +61,16 @@ def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:
 def faults(search: Answers, vectors: np.ndarray, points: np.ndarray) -> int:
     """Count the points whose answers are not the nearest words, or not the first of equal vectors.
 
-    Extended precision proposes the nearest words and rational numbers decide; only what double precision
-    cannot tell apart, a billionth of the errors of single precision, may be mixed up.
+    Extended precision decides; only what double precision cannot tell apart, a billionth of the errors of
+    single precision, may be mixed up.
     """
     wide = vectors.astype(np.longdouble)
-    longest = float(np.sqrt(np.square(wide).sum(axis=1).max()))
-    count = 0
+    longest, count = float(np.sqrt(np.square(wide).sum(axis=1).max())), 0
     for point, answer in zip(points, search(points).reshape(len(points), -1), strict=True):
         rounding = (len(point) + 4) * 2.0**-53 * longest * (np.linalg.norm(point) + longest)
         scores = ((point.astype(np.longdouble) - wide / 2) * wide).sum(axis=1)
-        rows = np.flatnonzero(scores >= np.sort(scores)[-len(answer)] - rounding)
-        best = sorted((exact_score(point, vectors[row]) for row in rows), reverse=True)[: len(answer)]
-        found = [exact_score(point, vectors[row]) for row in answer]
-        wrong = any(b - f > Fraction(float(2.0 * rounding)) for b, f in zip(best, found, strict=True))
-        count += wrong or passes_over_a_twin(vectors, answer)
+        wrong = np.sort(scores)[: -len(answer) - 1 : -1] - scores[answer] > 2 * rounding
+        count += bool(wrong.any()) or passes_over_a_twin(vectors, answer)
     return count
 
 
@@ -103,9 +98,9 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
 # The ball
 
 
-def ball_search(points: np.ndarray, kind: type[HyperbolicNearest] = HyperbolicNearest) -> HyperbolicNearest:
+def ball_search(points: np.ndarray) -> HyperbolicNearest:
     space, time = lorentz(points)
-    return kind(vectors=points, space=space.astype(np.float32), time=time.astype(np.float32))
+    return HyperbolicNearest(vectors=points, space=space.astype(np.float32), time=time.astype(np.float32))
 
 
 def inside(directions: np.ndarray, gaps: np.ndarray) -> np.ndarray:
@@ -190,31 +185,24 @@ def ball_faults(search: Answers, words: np.ndarray, points: np.ndarray) -> int:
     return count
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
+class Geometry(NamedTuple):
     """Its search, hard points of some words, and what counts wrong answers and gives exact distances."""
 
-    name: str
     search: Callable[..., Any]
     points: Callable[[np.ndarray, int], np.ndarray]
     faults: Callable[[Answers, np.ndarray, np.ndarray], int]
     distances: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a point to words (k, n)
 
-    def __str__(self) -> str:
-        return self.name
-
 
 FLAT = Geometry(
-    name="flat",
-    search=search_of,
-    points=hard_points,
-    faults=faults,
-    distances=lambda point, words: np.sqrt(np.square(point.astype(np.longdouble) - words).sum(axis=1)),
+    search_of,
+    hard_points,
+    faults,
+    lambda point, words: np.sqrt(np.square(point.astype(np.longdouble) - words).sum(axis=1)),
 )
 CURVED = Geometry(
-    name="ball",
-    search=ball_search,
-    points=hard_ball_points,
-    faults=ball_faults,
-    distances=lambda point, words: np.array([float(exact_distance(point, word)) for word in words]),
+    ball_search,
+    hard_ball_points,
+    ball_faults,
+    lambda point, words: np.array([float(exact_distance(point, word)) for word in words]),
 )

@@ -40,7 +40,7 @@ from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Mechanism, mechanism
-from dptext_spark.mechanisms.vectors import VectorParameters
+from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
@@ -206,7 +206,7 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
     numbers = pa.array([None, *rng.standard_normal((ROWS - 1, 300)).tolist()], pa.list_(pa.float32()))
     ids = rows["id"].combine_chunks()
 
-    def release(parameters: VectorParameters, values: pa.Array, embedding: Embedding | None = None) -> str:
+    def release(parameters: ProjectedVectors, values: pa.Array, embedding: Embedding | None = None) -> str:
         length = 300 if embedding is None else embedding.dimension
         noise = ReleaseNoise.of(
             KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
@@ -215,12 +215,12 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
         sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, embedding=embedding)
         return hashed(sanitizer.sanitize(values, ids, column="vector").values)
 
-    paper = VectorParameters(epsilon=30.0, sensitivity="paper", beta=0.9, seed=2)
+    paper = ProjectedVectors(epsilon=30.0, sensitivity="paper", beta=0.9, seed=2)
     return {
-        "vectors": release(VectorParameters(epsilon=30.0), numbers),
+        "vectors": release(ProjectedVectors(epsilon=30.0), numbers),
         "vectors paper": release(paper, numbers),
         "vectors of texts": release(
-            VectorParameters(epsilon=30.0), rows["text"].combine_chunks(), embedding=glove
+            ProjectedVectors(epsilon=30.0), rows["text"].combine_chunks(), embedding=glove
         ),
     }
 

@@ -10,14 +10,19 @@ from pydantic import ValidationError
 from scipy import special
 from scipy.spatial import distance
 
-from dptext_spark import mechanisms
 from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, SphericalLaplace, VolumeLaw
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import rounded_up
-from dptext_spark.mechanisms import MECHANISMS, Hyperbolic, HyperbolicIcdm, Mahalanobis, mechanism
-from dptext_spark.mechanisms.projected import ProjectionParameters
+from dptext_spark.mechanisms import (
+    LEAST_EPSILON,
+    MECHANISMS,
+    Hyperbolic,
+    HyperbolicIcdm,
+    Mahalanobis,
+    mechanism,
+)
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 from tests.helpers.worlds import among
@@ -27,16 +32,12 @@ T = "select=vickrey,t=0.4"
 PARAMETERS = f"""
 exponential exponential:truncate=0.5 hyperbolic hyperbolic:{T} hyperbolic-icdm hyperbolic-icdm:{T}
 laplace laplace:{T} mahalanobis:lambda=0 mahalanobis:lambda=0.3 mahalanobis:lambda=1
-mahalanobis:lambda=0.3,{T} vectors:dimension=20 vectors:sensitivity=paper,seed=3 projection:dimension=20
-projection:dimension=20,{T} projection:dimension=20,sensitivity=paper
-projection:dimension=20,sensitivity=paper,beta=0.6,seed=3
+mahalanobis:lambda=0.3,{T} projection:dimension=20 projection:dimension=20,{T}
+projection:dimension=20,sensitivity=spectral projection:dimension=20,sensitivity=paper,beta=0.6,seed=3
 """.split()
 """Every mechanism with parameters that the contract is checked with."""
-# The smallest epsilon that a mechanism takes on these worlds, where that is not the one all take.
-LEAST = {"hyperbolic": 1 + 1e-9}
 # Other values, to see that the law names a parameter.
-CHANGED = {"lambda": 0.77, "truncate": 0.77, "beta": 0.77, "seed": 77, "dimension": 21}
-CHANGED["sensitivity"] = "spectral"
+CHANGED = {"beta": 0.77, "seed": 77, "dimension": 21, "sensitivity": "vocabulary"}
 contract = pytest.mark.parametrize("spec", PARAMETERS)
 
 
@@ -93,7 +94,7 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(spec
     given = configured.model_dump(by_alias=True, exclude_unset=True)
     is_choice = given.pop("select", None) and given.pop("t")
     for name in given:
-        assert type(configured)(**{**given, name: CHANGED.get(name, 2.6)}).law(50) != law
+        assert type(configured)(**{**given, name: CHANGED.get(name, 0.71)}).law(50) != law
     if is_choice:
         for other in ({}, {"select": "vickrey", "t": 0.9}):
             chosen = type(configured)(**given, **other)
@@ -104,13 +105,10 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(spec
     inputs = np.arange(200) % len(world.words)
     outputs = [twin.bind(world, among(20))(inputs, uniforms_for(twin, world, 200)) for twin in twins]
     assert twins and all((output == outputs[0]).all() for output in outputs)
-    noises = [
-        configured.release_noise(worlds.KEY, salt="", embedding=world, search=among(words))
-        for words in (20, 15, 10)
-    ]
-    shaped = configured.release_words_shape_law
-    assert shaped == (configured.name == "exponential")
-    assert [noises[2] == other for other in noises[:2]] == [not shaped] * 2
+    few, many = (
+        configured.release_noise(worlds.KEY, salt="", embedding=world, search=among(n)) for n in (10, 20)
+    )
+    assert (few != many) == (configured.name == "exponential") == configured.release_words_shape_law
 
 
 @contract
@@ -130,7 +128,7 @@ def test_the_least_and_the_most_noise(spec, world):
     inputs, search = np.tile(np.arange(world.releasable), 3), ExactSearch.over(world)
     outputs = quiet.bind(world, search)(inputs, uniforms_for(quiet, world, len(inputs)))
     np.testing.assert_array_equal(outputs, inputs)
-    loud = mechanism(spec, epsilon=LEAST.get(quiet.name, mechanisms.LEAST_EPSILON))
+    loud = mechanism(spec, epsilon=1 + 1e-9 if quiet.name == "hyperbolic" else LEAST_EPSILON)
     uniforms = uniforms_for(loud, world, 400)
     uniforms[:2] = [[2.0**-53], [1 - 2.0**-53]]
     uniforms[2::2, 0], uniforms[3::2, 0] = 2.0**-53, 1 - 2.0**-53
@@ -146,7 +144,7 @@ def test_each_word_at_its_own_epsilon(spec, world):
     bound, rng, values = configured.bind(world, search), np.random.default_rng(8), (9.0, 4.0, 2.5)
     words, which = rng.integers(0, len(world.words), 900), rng.integers(0, 3, 900)
     uniforms = rng.uniform(1e-12, 1.0, (900, configured.uniforms_per_token(world.dimension)))
-    if spec.startswith(("hyperbolic", "vectors")):
+    if spec.startswith("hyperbolic"):
         with pytest.raises(ConfigError, match="one epsilon for all words"):
             bound(words, uniforms, np.array(values)[which])
         return
@@ -161,6 +159,7 @@ LAWS = {
     "hyperbolic": lambda n, epsilon, _: VolumeLaw(dimension=n, epsilon=epsilon),
     "hyperbolic-icdm": lambda n, epsilon, _: LebesgueLaw(dimension=n, epsilon=epsilon - n),
     "exponential": lambda _, epsilon, truncate: BoundedRange(epsilon=epsilon, truncation=truncate),
+    "projection": lambda n, epsilon, _: SphericalLaplace(dimension=20, epsilon=epsilon),
 }
 """Of losses, by dimension, proven epsilon and truncation; Laplace's in all other mechanisms."""
 
@@ -170,25 +169,20 @@ def test_guarantees_are_complete(spec, world):
     """Rejects a guarantee of real numbers alone, and one that forgets the choice between two words."""
     # And the paper's epsilon for its noise in the ball, which costs more, and losses of another dimension.
     configured = mechanism(spec, epsilon=2.5)
-    guarantee, title = configured.guarantee(world), configured.title
-    assert (guarantee.mechanism, guarantee.configured_epsilon, guarantee.delta) == (title, 2.5, 0.0)
+    guarantee, truncate = configured.guarantee(world), getattr(configured, "truncate", None)
+    assert (guarantee.mechanism, guarantee.configured_epsilon) == (configured.name, 2.5)
+    assert guarantee.delta == 0.0 and guarantee.fingerprint == world.fingerprint
     assert guarantee.epsilon >= 2.5  # a proof may give less than was asked for, never more
-    assert guarantee.fingerprint == world.fingerprint
-    n, truncate = world.dimension, getattr(configured, "truncate", None)
-    n = configured.rows(n) if isinstance(configured, ProjectionParameters) else n
     law = LAWS.get(configured.name, lambda n, e, _: SphericalLaplace(dimension=n, epsilon=e))
-    assert guarantee.law == law(n, guarantee.epsilon, truncate)
-    for far in (0.0, 0.3, 1.0, 7.0):
+    assert guarantee.law == law(world.dimension, guarantee.epsilon, truncate)
+    for far in (0.0, 0.3, 7.0):
         counted = min(far, truncate or math.inf)
         assert guarantee.loss(far) == pytest.approx(guarantee.epsilon * counted, rel=1e-15)
         assert guarantee.law.bound(far) == pytest.approx(guarantee.loss(far), rel=1e-12)
     assert 0.0 < guarantee.delta_num < 1e-8 and 10 <= guarantee.noise_bits <= 52
-    stored, described = json.loads(json.dumps(guarantee.to_json(), allow_nan=False)), guarantee.describe()
-    found = [stored[name] for name in ("delta_num", "noise_bits", "words")]
-    assert found == [guarantee.delta_num, guarantee.noise_bits, described]
-    bound = f"exp({rounded_up(guarantee.epsilon, 6)} x distance)"
+    described, bound = guarantee.describe(), f"exp({rounded_up(guarantee.epsilon, 6)} x distance)"
     arithmetic = f"delta_num = {rounded_up(guarantee.delta_num)} of", f"at least {guarantee.noise_bits} bits"
-    for part in (title, "epsilon 2.5", bound, guarantee.metric, *arithmetic, *guarantee.assumptions):
+    for part in (configured.name, "epsilon 2.5", bound, guarantee.metric, *arithmetic):
         assert part in described
     assert ("epsilon + 2" in described) == (configured.name == "hyperbolic-icdm")
     if T in spec:
@@ -210,7 +204,6 @@ def test_mahalanobis_counts_in_its_own_norm(plane, small, weight):
         stated = guarantee.distances
         between = distance.squareform(distance.pdist(np.linalg.solve(root, points.T).T))
         ordered = np.sort(between, axis=1)[:: -(-len(points) // 256)]
-        assert stated is not None and stated.sample == len(ordered)
         medians = np.median(ordered[:, np.minimum([1, 10, 100], len(points) - 1)], axis=0)
         assert [stated.nearest, stated.tenth, stated.hundredth] == pytest.approx(medians, rel=1e-9)
         assert between.max() <= stated.largest * (1 + 1e-12) <= 2 * between.max()
@@ -222,17 +215,17 @@ def test_a_singular_covariance_cannot_be_the_whole_noise(flat):
     for refused in (lambda: whole.bind(flat, among(2)), lambda: whole.guarantee(flat)):
         with pytest.raises(ConfigError, match=r"without noise.*Lower lambda"):
             refused()
-    assert Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).bind(flat, among(2)).root is not None
+    Mahalanobis(epsilon=1.0, **{"lambda": 0.5}).bind(flat, among(2))
 
 
-@pytest.mark.parametrize(("epsilon", "dimensions"), [(1.0, 1), (1e-3, 1), (3.2, 4), (4.0, 4), (48.999, 49)])
+@pytest.mark.parametrize(("epsilon", "dimensions"), [(1e-3, 1), (3.2, 4), (4.0, 4)])
 def test_a_small_epsilon_is_refused_in_the_ball(tmp_path, epsilon, dimensions):
     """With the dimension that would do."""
     points = np.vstack([np.eye(dimensions + 1), -np.eye(dimensions + 1)]) / 2
     too_many = worlds.build(tmp_path, points, geometry="poincare")
     message = rf"epsilon {epsilon!r}\. .*at most {dimensions} dimensions, or hyperbolic-icdm, which takes any"
     for refused in (Hyperbolic.bind, lambda m, e, _: m.metric(e), lambda m, e, _: m.prepare(e)):
-        with pytest.raises(ConfigError, match=message.replace("+", r"\+")):
+        with pytest.raises(ConfigError, match=message):
             refused(Hyperbolic(epsilon=epsilon), too_many, 2)
     HyperbolicIcdm(epsilon=epsilon).bind(too_many, among(2))
     (tmp_path / "fits").mkdir()
@@ -249,31 +242,20 @@ def test_the_row_epsilons_of_a_mechanism(small, ball):
         for words in (1, 3, 50):
             at = configured.at(epsilons.epsilon(words))
             assert 0.8 * 5.0 < words * at.guarantee(small).loss(2.0) <= 5.0
-    budget = RowBudget(loss=5.0, within=1.0)
-    for kind, message in (
-        (Hyperbolic, r"hyperbolic cannot keep to a row budget.*epsilon above 1.*exponential"),
-        (HyperbolicIcdm, r"at any epsilon a word loses more.*exponential"),
-    ):
-        with pytest.raises(ConfigError, match=message):
+    for kind in (Hyperbolic, HyperbolicIcdm):
+        with pytest.raises(ConfigError, match=f"{kind.name} cannot keep to a row budget.*exponential"):
             kind(epsilon=9.0).row_epsilons(budget, ball)
-    assert mechanism("exponential", epsilon=9.0).row_epsilons(budget, ball).epsilon(5) == 1.0
-
-
-@pytest.fixture(scope="module")
-def thin(tmp_path_factory):
-    """600 words in 300 dimensions, whose covariance has one eigenvalue of 10^-9."""
-    n, rng = 300, np.random.default_rng(3)
-    points = rng.standard_normal((2 * n, n))
-    points = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0] * math.sqrt(2 * n)
-    points[:, 0] *= math.sqrt(1.05e-9)
-    axes = np.linalg.qr(rng.standard_normal((n, n)))[0]
-    return worlds.build(tmp_path_factory.mktemp("thin"), (points @ axes).astype(np.float32))
+    assert mechanism("exponential", epsilon=9.0).row_epsilons(budget, ball).epsilon(5) == 0.5
 
 
 @pytest.mark.parametrize(("weight", "epsilon"), [(0.0, 10.0), (0.5, 1e9), (1.0, 10.0)])
-def test_noise_keeps_the_bits_that_are_stated(thin, weight, epsilon):
+def test_noise_keeps_the_bits_that_are_stated(tmp_path, weight, epsilon):
     """Rejects "at least 30" where an eigenvalue is 10^-9, and where noise is short."""
-    n, words, space = 300, np.arange(400), thin.space
+    n, words, rng = 300, np.arange(400), np.random.default_rng(3)
+    points = rng.standard_normal((2 * n, n))
+    points = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0] * math.sqrt(2 * n)
+    points[:, 0] *= math.sqrt(1.05e-9)
+    thin = worlds.build(tmp_path, (points @ np.linalg.qr(rng.standard_normal((n, n)))[0]).astype(np.float32))
     configured = Mahalanobis(epsilon=epsilon, **{"lambda": weight})
     uniforms = np.random.default_rng(3).random((400, n + 1))
     uniforms[:, 0] = 0.5
@@ -281,8 +263,8 @@ def test_noise_keeps_the_bits_that_are_stated(thin, weight, epsilon):
     # The same noise in the axes of the covariance, over its deviations there, in extended precision.
     normals = special.ndtri(uniforms[:, 1:]).astype(np.longdouble)
     normals /= np.sqrt(np.square(normals).sum(axis=1))[:, None]
-    basis = np.asarray(space.covariance_vectors).astype(np.longdouble) if weight else np.eye(n)
-    values = np.asarray(space.covariance_values).astype(np.longdouble)
+    basis = np.asarray(thin.space.covariance_vectors).astype(np.longdouble) if weight else np.eye(n)
+    values = np.asarray(thin.space.covariance_values).astype(np.longdouble)
     deviations = np.sqrt(weight * values + (1 - np.longdouble(weight)))
     length = np.longdouble(special.gammaincinv(n, 0.5)) / np.longdouble(epsilon)
     noise = (points.astype(np.longdouble) - thin.vectors[words].astype(np.longdouble)) @ basis / deviations

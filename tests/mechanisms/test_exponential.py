@@ -56,17 +56,15 @@ def listed_probabilities(choice, words):
     """Output probabilities (k, release_words) by the shares and the acceptance of one round."""
     lists, released = choice.lists(words, choice.reach(words)[0]), choice.near.release_words
     result = np.empty((len(words), released))
-    for word, row, start, length, radius in zip(
-        words, result, lists.starts, lists.lengths, lists.radii, strict=True
-    ):
-        part = slice(start, start + length)
-        left = 1.0 - lists.shares[part][-1] if length else 1.0
-        row[:] = left / max(released - length, 1)
+    for place, (word, row, radius) in enumerate(zip(words, result, lists.radii, strict=True)):
+        part = slice(lists.starts[place], lists.starts[place] + lists.lengths[place])
+        left = 1.0 - lists.shares[part].max(initial=0.0)
+        row[:] = left / max(released - lists.lengths[place], 1)
         if radius < choice.truncate:
             distances = choice.near.between(np.full(released, word), np.arange(released))
             excess = np.maximum(np.minimum(distances, choice.truncate) - radius, 0.0)
             row *= np.exp(-choice.epsilon / 2 * excess)
-        row[np.arange(length) + lists.skips[part]] = np.diff(lists.shares[part], prepend=0.0)
+        row[np.arange(lists.lengths[place]) + lists.skips[part]] = np.diff(lists.shares[part], prepend=0.0)
         row /= row.sum()
     return result
 
@@ -177,38 +175,29 @@ def test_bounds_of_distances_accept_what_distances_accept(metric):
 def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):
     """Counted by all distances: rejects radii that forget how many words there are, or the truncation."""
     # Where nothing else pays all words are listed; without a listed word nothing bounds rejections.
-    words, lengths, released = np.arange(0, len(demo_bundle.words), 97), [], demo_bundle.releasable
-    for epsilon in (4.0, 30.0):
+    words, released = np.arange(0, len(demo_bundle.words), 97), demo_bundle.releasable
+    for epsilon, least, most in ((4.0, 50, 0.2 * released), (30.0, 1, 50)):
         choice = bound(demo_bundle, epsilon=epsilon)
         radii, sizes = choice.reach(words)
         lists, chances = choice.lists(words, radii), choice.probabilities(words)
         nearest = choice.near.to_rows(words, np.arange(released)).min(axis=1)
         farther = chances.max(axis=1) * np.exp(-epsilon / 2 * (radii - nearest))
-        rejections = (released - lists.lengths) * farther
-        assert (radii < np.inf).all() and np.median(rejections) < 10.0 and rejections.mean() < 20.0
-        assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0
-        lengths.append(lists.lengths.mean())
-        for truncate in (radii.min() / 2, radii.max() * 2):
-            assert (bound(demo_bundle, epsilon=epsilon, truncate=truncate).reach(words)[0] <= truncate).all()
-    assert lengths[1] < 50 < lengths[0] < 0.2 * released
-    few = np.arange(len(plane.words))
-    assert (bound(plane, epsilon=1.0).reach(few)[0] == np.inf).all()
-    assert (bound(plane, epsilon=1.0, listed=SHORT).reach(few)[0] < np.inf).all()
+        assert ((released - lists.lengths) * farther).mean() < 20.0
+        assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0 and least < lists.lengths.mean() < most
+        short = bound(demo_bundle, epsilon=epsilon, truncate=radii.min() / 2)
+        assert (short.reach(words)[0] <= short.truncate).all()
+    assert (bound(plane, epsilon=1.0).reach(np.arange(6))[0] == np.inf).all()
     lists = bound(plane, epsilon=2.0, release=3).lists(np.array([5, 0]), np.array([1e-9, 1e-9]))
     assert lists.lengths.tolist() == [3, 1] and lists.radii.tolist() == [np.inf, 1e-9]
 
 
-def test_caches_keep_what_is_used_and_their_bound(small):
+def test_caches_keep_their_bound_and_what_came_first(small):
     """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
     choice, uniforms = bound(small, epsilon=3.0, listed=0.0, size=12 * 200 * 10), np.full((1, UNIFORMS), 0.5)
-    for word in range(10, 300):
+    for word in range(5, 30):
         choice(np.array([word]), uniforms)
-        choice(np.array([3]), uniforms)  # a frequent word
-        held = np.flatnonzero(choice.cache.starts >= 0)
-        assert 3 in held and word in held and len(held) <= 10
-        assert choice.cache.end == 200 * len(held) <= len(choice.cache.shares)
-    again = choice.lists(np.array([3]), choice.reach(np.array([3]))[0])
-    np.testing.assert_array_equal(choice.cache.shares[choice.cache.starts[3] :][:200], again.shares)
+        assert np.flatnonzero(choice.cache.starts >= 0).tolist() == [*range(5, min(word + 1, 15))]
+    assert choice.cache.end == 200 * 10 == len(choice.cache.shares)
     first = choice.at(2.0)
     assert choice.at(2.0) is first and len(first.cache.shares) <= CACHE_BYTES // EPSILONS // 12
     for step in range(EPSILONS):
@@ -226,7 +215,7 @@ def test_only_the_input_reaches_an_output(world, parameters, monkeypatch):
     uniforms[::5, :-SEED_UNIFORMS] = MOST  # far words, none of them accepted
     expected = bound(world, **given)(words, uniforms.copy())
     assert len(np.unique(expected)) > 10
-    # Nothing fits; evictions at each step; everything fits, cold and then warm.
+    # Nothing fits; one list or nine; everything fits, cold and then warm.
     ways = ((0, 7, 1), (entry, 1, 2), (9 * entry, 7, 1), (1 << 20, 1, 1), (1 << 20, 200, 2))
     for size, batch, threads in ways:
         choice = bound(world, size=size, **given)
@@ -248,29 +237,25 @@ def test_extremes(world, epsilon, truncate):
     """Rejects NaN, overflow, and a word outside the release vocabulary where uniforms are at their ends."""
     inputs = np.repeat(np.arange(len(world.words)), 4)
     corners = np.array([[*corner * FIRST_ROUNDS, *[0.5] * SEED_UNIFORMS] for corner in CORNERS])
-    for release, listed in ((2, LISTED), (2, SHORT), (world.releasable, SHORT), (world.releasable, LISTED)):
+    for release, listed in ((2, SHORT), (world.releasable, SHORT), (world.releasable, LISTED)):
         with np.errstate(all="raise"):
             choice = bound(world, epsilon=epsilon, truncate=truncate, release=release, listed=listed)
             drawn = choice(inputs, np.tile(corners, (len(world.words), 1)))
             probabilities = choice.probabilities(inputs[::4])
         assert drawn.min() >= 0 and drawn.max() < release
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
         np.testing.assert_allclose(listed_probabilities(choice, inputs[::4]), probabilities, atol=1e-9)
-    if epsilon == 1e9 and truncate != 1e-12:
-        released = inputs < release
-        np.testing.assert_array_equal(drawn[released], inputs[released])
 
 
 @pytest.mark.parametrize(("truncate", "listed"), [(2.0, LISTED), (1e9, 0.0)])
 def test_large_vocabularies_take_bounded_memory(truncate, listed):
-    """Rejects (distinct x V) arrays: of 60 words x 400,000 each would take 183 MiB."""
-    vectors = np.random.default_rng(9).standard_normal((400_000, 6)).astype(np.float32)
-    near = screening(EuclideanMetric(vectors=vectors), 400_000)
-    cache = ListCache.empty(words=400_000, release_words=400_000, size=1 << 10)
+    """Rejects (distinct x V) arrays: of 60 words x 200,000 each would take 92 MiB."""
+    vectors = np.random.default_rng(9).standard_normal((200_000, 6)).astype(np.float32)
+    near = screening(EuclideanMetric(vectors=vectors), 200_000)
+    cache = ListCache.empty(words=200_000, release_words=200_000, size=1 << 10)
     # At no price all words are listed.
     choice = ExponentialChoice(near=near, epsilon=4.0, truncate=truncate, cache=cache, listed=listed)
     tracemalloc.start()
     choice(np.arange(60), np.full((60, UNIFORMS), 0.4))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 140 << 20, f"{peak / 2**20:.0f} MiB"
+    assert peak < 70 << 20, f"{peak / 2**20:.0f} MiB"

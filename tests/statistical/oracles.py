@@ -3,7 +3,6 @@
 Nothing here comes from the package.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -56,23 +55,11 @@ def delta(atoms, t):
     return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """Quantiles of lengths (rows, tokens), directions (rows, tokens, n) and their cosines with some way."""
-
-    quantiles: np.ndarray
-    directions: np.ndarray
-    along: np.ndarray
-
-
 def seen(quantiles, noise, rows, along=None):
+    """Quantiles of lengths (rows, tokens), directions (rows, tokens, n) and their cosines with some way."""
     unit = noise / np.linalg.norm(noise, axis=1, keepdims=True)
     along = unit.sum(axis=1) / np.sqrt(unit.shape[1]) if along is None else (unit * along).sum(axis=1)
-    return Seen(
-        quantiles=quantiles.reshape(rows, -1),
-        directions=unit.reshape(rows, -1, unit.shape[1]),
-        along=along.reshape(rows, -1),
-    )
+    return quantiles.reshape(rows, -1), unit.reshape(rows, -1, unit.shape[1]), along.reshape(rows, -1)
 
 
 def seen_in_space(noise, rows, scale):
@@ -107,22 +94,22 @@ def scores(uniforms):
     return stats.norm.ppf(np.clip(uniforms, 1e-12, 1 - 1e-12))
 
 
-def noise_p_values(noise):
+def noise_p_values(quantiles, unit, along):
     """P-values, each for all tests of its kind together (Bonferroni)."""
     # Kolmogorov-Smirnov of lengths, of all words and of each of four that take turns; of cosines of
     # directions with some ways; of cosines of next tokens and next rows. Correlations of normal scores of
     # lengths and directions. Two of 20,000 coordinates agree in 50 bits with probability 10^-6.
-    unit, n = noise.directions, noise.directions.shape[2]
+    n = unit.shape[2]
     cosine = stats.beta((n - 1) / 2, (n - 1) / 2)  # of (1 + u·v) / 2, u a uniform direction
-    own = [cosine.cdf((1 + c) / 2) for c in (unit[..., 0], unit[..., -1], noise.along)]
+    own = [cosine.cdf((1 + c) / 2) for c in (unit[..., 0], unit[..., -1], along)]
     next_to = [(unit[:, ::2], unit[:, 1::2]), (unit[::2], unit[1::2])]
     between = [cosine.cdf((1 + np.einsum("rtn,rtn->rt", *pair)) / 2) for pair in next_to]
-    radii = scores(noise.quantiles)
+    radii = scores(quantiles)
     pairs = [(radii, scores(side)) for c in own for side in (c, np.abs(2 * c - 1))]
     for each in (radii, scores(own[0])):
         pairs += [(each[:, ::2], each[:, 1::2]), (each[::2], each[1::2])]
     found = {
-        "length": [uniform(noise.quantiles), *(uniform(noise.quantiles[:, word::4]) for word in range(4))],
+        "length": [uniform(quantiles), *(uniform(quantiles[:, word::4]) for word in range(4))],
         "direction": [uniform(c) for c in own],
         "neighbours": [uniform(c) for c in between],
         "independence": [stats.pearsonr(one.ravel(), other.ravel()).pvalue for one, other in pairs],
@@ -185,39 +172,10 @@ def ball_outputs(points, name, epsilon, t):
     return np.array(rows)
 
 
-def normalised(weights):
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
 def exponential_law(gaps, epsilon, truncate):
     """P[M(x) = y] by distances (x, y)."""
-    return normalised(np.exp(-epsilon * np.minimum(gaps, truncate) / 2))
-
-
-def _nearest_only(gaps, epsilon, truncate):
-    kept = gaps < gaps.max(axis=1, keepdims=True)
-    return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
-
-
-def _far_left_out(gaps, epsilon, truncate):
-    near = gaps < truncate
-    kept = near | ~near.any(axis=1, keepdims=True)
-    return normalised(np.where(kept, exponential_law(gaps, epsilon, truncate), 0.0))
-
-
-def _far_as_one(gaps, epsilon, truncate):
-    far = gaps >= truncate
-    weights = exponential_law(gaps, epsilon, truncate)
-    return normalised(weights / np.where(far, far.sum(axis=1, keepdims=True), 1))
-
-
-WRONG_LAWS = {
-    "epsilon 5 % too large": lambda gaps, epsilon, truncate: exponential_law(gaps, 1.05 * epsilon, truncate),
-    "candidate lists": _nearest_only,
-    "far words left out": _far_left_out,
-    "far words as one": _far_as_one,
-    "not truncated": lambda gaps, epsilon, truncate: exponential_law(gaps, epsilon, np.inf),
-}
+    weights = np.exp(-epsilon * np.minimum(gaps, truncate) / 2)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def output_p_values(outputs, probabilities):

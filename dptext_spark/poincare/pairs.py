@@ -28,12 +28,6 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
     try:
         if not path.rstrip("/").lower().removesuffix(".gz").endswith((".tsv", ".txt")):
             table = spark.read.parquet(path)
-            if missing := [name for name in _ENDS if name not in table.columns]:
-                raise InputError(
-                    f"The pairs {path} lack columns",
-                    allowed="columns hyponym, hypernym and, if there is one, count",
-                    got=f"no {' and no '.join(missing)}",
-                )
             count = F.col("count").cast("bigint") if "count" in table.columns else count
             return table.select(*_ENDS, count.alias("count"))
         lines = spark.read.text(path)
@@ -56,7 +50,7 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
 
 def unreadable_pairs(path: str) -> InputError:
     """Make the error of an input that cannot be read."""
-    allowed = "Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz"
+    allowed = "Parquet with hyponym and hypernym, or tab-separated text named .tsv, .txt or either with .gz"
     return InputError(f"The pairs {path} cannot be read", allowed=allowed)
 
 

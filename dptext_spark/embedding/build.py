@@ -71,8 +71,9 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source, limit, strict, word_prefix, vocabulary: As :class:`readers.Source` has them.
-        format: One of :func:`readers.formats`.
+        source: GloVe, word2vec or fastText text or word2vec binary, also in gzip, bzip2, xz or a zip of one
+            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder with it and ``vocab.txt``.
+        limit, strict, word_prefix, vocabulary, format: See :class:`readers.Source`, :func:`readers.formats`.
         output: Folder to write; its parent must exist.
         left_out: Takes what was left out of the source; a warning says it where there is no such list.
         matches: Takes how the two lists match the words.
@@ -89,12 +90,11 @@ def build_embedding(
             written then and an existing bundle stays as it is.
     """
     source, output = Path(source), Path(output)
-    if geometry not in SPACES:
-        raise BundleError("The geometry is unknown", allowed=", ".join(SPACES), got=geometry)
-    space = SPACES[geometry]
-    if normalize not in space.normalizations:
-        what = f"Vectors of geometry {geometry} cannot be normalized in this way"
-        raise BundleError(what, allowed=", ".join(space.normalizations), got=normalize)
+    space = SPACES.get(geometry)
+    if space is None or normalize not in space.normalizations:
+        allowed = "; ".join(f"{name}, {' or '.join(each.normalizations)}" for name, each in SPACES.items())
+        what, got = "There is no such geometry and normalization", f"{geometry}, {normalize}"
+        raise BundleError(what, allowed=allowed, got=got)
     check_output(output, overwrite)
     release, denied = _read_lists(release_words, never_output)
     rows = reader_of(source, format)(

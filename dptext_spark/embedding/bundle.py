@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -160,7 +158,7 @@ class Embedding:
         manifest = _read_manifest(path)
         stamps = {name: _stamp(path / name) for name in manifest.files}
         for name, expected in manifest.files.items():
-            if not (path / name).is_file():
+            if stamps[name] is None:
                 raise BundleError(f"The bundle lacks {name}", got=str(path), do=_REBUILD)
             if verify and file_sha256(path / name) != expected:
                 raise _damaged(name, "its content does not fit the hash in the manifest")
@@ -224,21 +222,17 @@ class Embedding:
         """Add an optional part, in this process and, where the folder can be written to, for later ones.
 
         Its finished files, by name, are moved into the bundle, where only a part without files can do without
-        a folder. The record comes last, so that the part is there whole or not at all.
+        a folder. The record comes last, and unfinished its seal is wrong: the part is whole or none.
         """
         files, folder = files or {}, self.path / PARTS
-        unfinished = folder / f"{part.name}.{secrets.token_hex(8)}.tmp"
         bound = {"name": part.name, "fingerprint": part.fingerprint}
         record = bound | {"values": {**part.values}, "files": {**part.hashes}}
         try:
             folder.mkdir(exist_ok=True)
             for name, file in files.items():
                 shutil.move(file, part.path(self.path, name))
-            unfinished.write_bytes(sealed(record))
-            os.replace(unfinished, folder / f"{part.name}.json")
+            (folder / f"{part.name}.json").write_bytes(sealed(record))
         except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
             if files:
                 what = "The embedding bundle cannot be written to"
                 raise BundleError(what, got=f"{self.path}: {error.strerror}") from None

@@ -118,34 +118,21 @@ class LeftOut:
 
 @dataclass(kw_only=True)
 class Source(ABC):
-    """One pass over an embedding source; a subclass is a format, without another edit.
-
-    Attributes:
-        unit: What rows are counted in, line or row.
-        path: GloVe, word2vec or fastText text or word2vec binary, also in gzip, bzip2, xz or a zip of one
-            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder with it and ``vocab.txt``.
-        vocabulary: One word a line, only for ``npy``; ``vocab.txt`` next to the matrix if left out.
-        limit: Read at most this many rows.
-        strict: Refuse the first row that would be left out.
-        word_prefix: Take only words that begin so, without it.
-        judge: Finds what else to leave out of a block, by its vectors (b, n).
-        dtype: float32 or float64, the type of the vectors. Text is parsed as float64 first.
-        left_out: What was left out so far, by reason.
-        sha256: There at the end, of the decompressed bytes that define the result: up to the last row that
-            was read (text: ``head -n LINES``), and of an ``.npy`` those of the vocabulary too.
-    """
+    """One pass over an embedding source; a subclass is a format, without another edit."""
 
     format: ClassVar[str]
-    unit: ClassVar[str] = "row"
+    unit: ClassVar[str] = "row"  # what rows are counted in
 
-    path: Path
-    vocabulary: Path | None = None
-    limit: int | None = None
-    strict: bool = False
-    word_prefix: str | None = None
-    judge: Callable[[Vectors], Faults] = lambda _: iter(())
-    dtype: str = "<f4"
-    left_out: dict[str, LeftOut] = field(init=False, default_factory=dict)
+    path: Path  # also of a folder with ``vectors.npy`` and ``vocab.txt``
+    vocabulary: Path | None = None  # one word a line, only for ``npy``; ``vocab.txt`` next to it by default
+    limit: int | None = None  # rows to read, at most
+    strict: bool = False  # refuse the first row that would be left out
+    word_prefix: str | None = None  # take only words that begin so, without it
+    judge: Callable[[Vectors], Faults] = lambda _: iter(())  # what else to leave out, of vectors (b, n)
+    dtype: str = "<f4"  # or "<f8", of the vectors; text is parsed as float64 first
+    left_out: dict[str, LeftOut] = field(init=False, default_factory=dict)  # so far, by reason
+    # There at the end, of the decompressed bytes that define the result: up to the last row that was read
+    # (text: ``head -n LINES``), and of an ``.npy`` those of the vocabulary too.
     sha256: str = field(init=False, default="")
 
     def __init_subclass__(cls) -> None:
@@ -312,19 +299,13 @@ class _TextSource(Source):
                 empty.clear()
 
     def _check_end(self, lines: list[bytes], n: int, row: int) -> None:
-        """Refuse a last line without a line break that ends unlike the others: cut in its last number.
-
-        All others have a blank before their break, or more decimals in their last number; of few lines, in
-        all.
-        """
+        """Refuse a last line without a line break, cut in its last number: all others have more decimals."""
         if lines[-1].endswith(b"\n"):
             return
-        *before, last = (line.rstrip(b"\r\n") for line in lines[-100:])
-        width = 1 if len(before) > 9 else n
-        numbers = [number for line in (*before, last) for number in line.split()[-width:]]
+        width = 1 if len(lines) > 10 else n  # of few lines, all numbers count
+        numbers = (number for line in lines[-100:] for number in line.split()[-width:])
         *others, decimals = (len(number.partition(b".")[2]) for number in numbers)
-        blank = before and all(line.endswith(b" ") for line in before) and not last.endswith(b" ")
-        if blank or decimals < min(others, default=0):
+        if decimals < min(others, default=0):
             do = "Fetch the file again; if it is whole, end its last line with a line break"
             raise self._cut(row + len(lines) - 1, do)
 
@@ -471,8 +452,8 @@ class _ArraySource(Source):
     def _matrix(self) -> np.memmap[Any, np.dtype[Any]]:
         matrix, size = None, self.path.stat().st_size
         with suppress(ValueError, EOFError, OSError):
-            matrix = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(matrix, np.memmap) or matrix.offset + matrix.nbytes != size:
+            matrix = np.lib.format.open_memmap(self.path, mode="r")
+        if matrix is None or matrix.offset + matrix.nbytes != size:
             what, do = f"{self.path.name} is no whole .npy file", "Unpack, write or fetch it again"
             raise BundleError(what, allowed="what numpy.save writes for a matrix of numbers", do=do)
         floats = matrix.dtype.kind == "f" and matrix.dtype.itemsize in (2, 4, 8)

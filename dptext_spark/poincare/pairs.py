@@ -120,18 +120,17 @@ def _judged(
     for end in _ENDS:
         named = facts.select(F.col("word").alias(end), F.struct(*lists).alias(f"{end}_is"))
         pairs = pairs.join(F.broadcast(named), end, "left")
-    low, high = (
-        {name: F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for name in lists} for end in _ENDS
+    known, stop, unwanted = (
+        [F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for end in _ENDS] for name in lists
     )
     verdict = (
         F.when(F.col("hyponym").isNull(), 0)
         .when(F.col("hyponym") == F.col("hypernym"), 1)
-        .when(F.lit(vocabulary is not None) & ~(low["known"] & high["known"]), 3)
+        .when(F.lit(vocabulary is not None) & ~(known[0] & known[1]), 3)
         .when(F.col("count") < min_count, 4)
-        .when(low["stop"] | high["stop"], 5)
-        .when(low["excluded"] | high["excluded"], 6)
+        .when(stop[0] | stop[1], 5)
+        .when(unwanted[0] | unwanted[1], 6)
         .otherwise(7)
     )
-    unwanted = (F.when(own["excluded"], F.col(end)) for own, end in zip((low, high), _ENDS, strict=True))
-    there = F.array_compact(F.array(*unwanted)).alias("unwanted")
-    return pairs.select(*_ENDS, there, "rows", verdict.alias("verdict"))
+    there = F.array(*(F.when(own, F.col(end)) for own, end in zip(unwanted, _ENDS, strict=True)))
+    return pairs.select(*_ENDS, F.array_compact(there).alias("unwanted"), "rows", verdict.alias("verdict"))

@@ -93,10 +93,9 @@ def train(relations: Relations, settings: Settings) -> tuple[Floats, dict[str, A
 def run_epoch(points: Floats, epoch: int, relations: Relations, settings: Settings) -> float:
     """Move points, float64 (V, n), in place by one pass over the pairs; return the mean loss before."""
     pairs, size, total = relations.pairs, settings.batch_size, 0.0
-    rate = settings.learning_rate / 10
-    if epoch >= BURN_IN:
-        passed = (epoch - BURN_IN) / max(settings.epochs - BURN_IN, 1)
-        rate = settings.learning_rate * (1 - (1 - _LAST_RATE) * passed)
+    passed = (epoch - BURN_IN) / max(settings.epochs - BURN_IN, 1)
+    rate = settings.learning_rate
+    rate = rate / 10 if passed < 0 else rate * (1 - (1 - _LAST_RATE) * passed)
     order = np.argsort(uniforms(settings.seed, "order", epoch, (len(pairs),)), kind="stable")
     starts = range(0, len(pairs), size)
     for start, drawn in zip(starts, draw_negatives(relations, settings, epoch, len(starts)), strict=True):

@@ -114,7 +114,7 @@ def test_coinciding_and_outermost_points_give_finite_numbers():
 
 
 def test_steps_go_the_given_distance_the_given_way():
-    start, step = points(50, 4), points(50, 4, largest=0.01, seed=1)
+    start, step = points(50, 4), points(50, 4, largest=0.3, seed=1)
     for first, longest in ((start, 1.0), (np.zeros((50, 4)), 9.0)):
         reached = exponential_map(first, step, longest=longest, max_radius=12.0)
         far = np.minimum(2 * np.linalg.norm(step, axis=1) / (1 - np.square(first).sum(axis=1)), longest)
@@ -218,7 +218,7 @@ def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path):
     kept = picture.disk_coordinates(ball)
     np.testing.assert_allclose(np.linalg.norm(kept, axis=1), np.linalg.norm(ball, axis=1))
     assert picture.disk_coordinates(flat) is flat
-    relations = Relations.from_words(["$a", "b_{", "é"], ["b_{", "c", "c"])
+    relations = Relations.from_words(["$a_$", "b_{", "é"], ["b_{", "c", "c"])
     for dimension in (2, 3):
         path = tmp_path / f"{dimension}.png"
         picture.draw(points(4, dimension), relations, path)

@@ -101,7 +101,7 @@ def case(situation, name, content, *expected, source="own trial", **options):
 
 
 READ = [
-    case("GloVe 6B", "glove.6B.txt", text(among("don't", "naïve")), {"don't": 11, "naïve": 12}, {}),
+    case("GloVe 6B", "glove.6B.txt", text(among("naïve", "W3")), {"naïve": 11, "W3": 12}, {}),
     case("GloVe Twitter has U+0085", "glove.twitter.txt", text(among(NEL)), {}, {EMPTY: [11]},
          source="stanfordnlp/GloVe #159"),
     case("GloVe 840B has words with spaces", "glove.840B.txt", text(among(". . .", "at name@domain.com")),
@@ -160,7 +160,7 @@ def test_is_read(tmp_path, name, content, more, left_out, options):
     plain = [row for word, row in words.items() if word in PLAIN]
     assert plain == sorted({*plain}) and len(plain) + len({*more} - {*PLAIN}) == len(words)
     for each in facts:
-        assert f"Left out: {each['rows']} row" in said and each["reason"] in said
+        assert f"Left out: {each['rows']} row" in said and each["rows"] >= len(each["first"])
     again = {"overwrite": True, **options}
     if wrong := [reason for reason in left_out if reason != PREFIX]:
         with pytest.raises(BundleError, match="|".join(wrong)):
@@ -195,8 +195,6 @@ REFUSED = [
     case("a zip that is cut", "g.zip", zipped(**{"g.txt": text(among())})[:-9], "line 1: the file is cut"),
     case("bzip2 that is cut", "g.bz2", bz2.compress(text(among()))[:-9], "line 1: the file is cut"),
     case("a last number that is cut", "g.txt", text(among())[:-2], "line 30: the file is cut.*line break"),
-    case("a last number that is cut, header and rows complete", "w.vec",
-         text(among(), header=True, end=b" \n")[:-2], "line 31: the file is cut"),
     case("Numberbatch without a language", "n.txt", text(b"/c/en/" + word for word in among()),
          "--word-prefix /c/en/", source="piskvorky/gensim #2565"),
     case("no word of that language", "n.txt", text(among()), "No word begins with the prefix",

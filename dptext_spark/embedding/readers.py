@@ -397,8 +397,7 @@ class _BinarySource(Source):
                     if len(vector) < 4 * n:
                         raise self._cut(self._at)
                     self._digest.update(word + vector)
-                    # The line break belongs to the row before; the writers differ in whether they put one.
-                    words.append(word.removeprefix(b"\n").removesuffix(b" "))
+                    words.append(word)  # perhaps with the line break of the row before
                     data.append(vector)
                 yield words, np.frombuffer(b"".join(data), "<f4").reshape(-1, n)
                 show()

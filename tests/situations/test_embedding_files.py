@@ -101,7 +101,7 @@ def case(situation, name, content, *expected, source="own trial", **options):
 
 
 READ = [
-    case("GloVe 6B", "glove.6B.txt", text(among("naïve", "W3")), {"naïve": 11, "W3": 12}, {}),
+    case("GloVe 6B", "glove.6B.txt", text(among("naïve", "W20")), {"naïve": 11, "W20": 12}, {}),
     case("GloVe Twitter has U+0085", "glove.twitter.txt", text(among(NEL)), {}, {EMPTY: [11]},
          source="stanfordnlp/GloVe #159"),
     case("GloVe 840B has words with spaces", "glove.840B.txt", text(among(". . .", "at name@domain.com")),

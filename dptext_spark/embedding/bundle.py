@@ -93,6 +93,7 @@ class Part:
     hashes: Mapping[str, str] = field(hash=False, default_factory=dict)  # SHA-256 in hex of the part's files
 
     def path(self, bundle: Path, file: str) -> Path:
+        """Say where a file of the part lies."""
         return bundle / PARTS / f"{self.name}.{file}"
 
     @property

@@ -124,11 +124,11 @@ class Source(ABC):
     unit: ClassVar[str] = "row"  # what rows are counted in
 
     path: Path  # also of a folder with ``vectors.npy`` and ``vocab.txt``
+    judge: Callable[[Vectors], Faults]  # what else to leave out of a block, by its vectors (b, n)
     vocabulary: Path | None = None  # one word a line, only for ``npy``; ``vocab.txt`` next to it by default
     limit: int | None = None  # rows to read, at most
     strict: bool = False  # refuse the first row that would be left out
     word_prefix: str | None = None  # take only words that begin so, without it
-    judge: Callable[[Vectors], Faults] = lambda _: iter(())  # what else to leave out, of vectors (b, n)
     dtype: str = "<f4"  # or "<f8", of the vectors; text is parsed as float64 first
     left_out: dict[str, LeftOut] = field(init=False, default_factory=dict)  # so far, by reason
     # There at the end, of the decompressed bytes that define the result: up to the last row that was read

@@ -79,7 +79,6 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
     some = embedding.space.metric().to_all(evenly(500, len(vectors)))
     # A step of half the distance of near words, all dimensions together.
     step = np.median(np.partition(some, 1, axis=1)[:, 1]) / 2.0 / np.sqrt(vectors.shape[1])
-    source = folder / "vectors.npy"
 
     def blocks() -> Iterator[NDArray[np.float32]]:
         for start in range(0, words, CHUNK):
@@ -87,9 +86,9 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
             drawn = np.random.default_rng(start).standard_normal((len(rows), vectors.shape[1]), np.float32)
             yield vectors[rows % len(vectors)] + drawn * np.float32(step)
 
-    write_array(source, "<f4", (words, vectors.shape[1]), blocks())
     (folder / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(words)))
-    return source
+    write_array(folder / "vectors.npy", "<f4", (words, vectors.shape[1]), blocks())
+    return folder / "vectors.npy"
 
 
 def opened(bundle: Path, verify: bool) -> dict[str, float]:

@@ -33,7 +33,7 @@ def binary_of(*rows, promised=0, n=2, end=b"\n"):
 
 
 def open_source(path, format="auto", **options):
-    return reader_of(path, format)(path=path, **options)
+    return reader_of(path, format)(path=path, judge=lambda _: iter(()), **options)
 
 
 def read(path, **options):

@@ -362,5 +362,5 @@ def test_a_new_reader_is_one_class(monkeypatch, tmp_path):
             return source.suffix == ".spaced"
 
     (tmp_path / "v.spaced").write_text("a 1 2\nb 2 1\n")
-    assert isinstance(readers.open_source(tmp_path / "v.spaced"), Spaced)
+    assert readers.reader_of(tmp_path / "v.spaced") is Spaced
     assert readers.formats()[-1] == "spaced"

@@ -33,7 +33,7 @@ from dptext_spark.embedding.bundle import (
     file_names,
     fingerprint,
 )
-from dptext_spark.embedding.readers import LeftOut, open_source
+from dptext_spark.embedding.readers import LeftOut, reader_of
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, unit, write_rows
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
@@ -59,6 +59,7 @@ def build_embedding(
     strict: bool = False,
     word_prefix: str | None = None,
     left_out: list[LeftOut] | None = None,
+    matches: list[Matches] | None = None,
     normalize: Normalization = "none",
     release_words: str | int | Path | None = None,
     never_output: Path | str | None = None,
@@ -70,9 +71,12 @@ def build_embedding(
     """Convert a public embedding to a bundle, with one block of rows in memory at a time.
 
     Args:
-        source, limit, strict, word_prefix, format, vocabulary: As :func:`open_source` has them.
+        source: GloVe, word2vec or fastText text or word2vec binary, also in gzip, bzip2, xz or a zip of one
+            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder with it and ``vocab.txt``.
+        limit, strict, word_prefix, vocabulary, format: See :class:`readers.Source`, :func:`readers.formats`.
         output: Folder to write; its parent must exist.
         left_out: Takes what was left out of the source; a warning says it where there is no such list.
+        matches: Takes how the two lists match the words.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then rounded).
         release_words: Words that may be output: for a path those of a file, one a line, in any capitals where
             none is written so; if left out all that a text can hold, see :func:`matchable`, and the first N
@@ -86,18 +90,22 @@ def build_embedding(
             written then and an existing bundle stays as it is.
     """
     source, output = Path(source), Path(output)
-    if geometry not in SPACES:
-        raise BundleError("The geometry is unknown", allowed=", ".join(SPACES), got=geometry)
-    space = SPACES[geometry]
-    if normalize not in space.normalizations:
-        what = f"Vectors of geometry {geometry} cannot be normalized in this way"
-        raise BundleError(what, allowed=", ".join(space.normalizations), got=normalize)
+    space = SPACES.get(geometry)
+    if space is None or normalize not in space.normalizations:
+        allowed = "; ".join(f"{name}, {' or '.join(each.normalizations)}" for name, each in SPACES.items())
+        what, got = "There is no such geometry and normalization", f"{geometry}, {normalize}"
+        raise BundleError(what, allowed=allowed, got=got)
     check_output(output, overwrite)
     release, denied = _read_lists(release_words, never_output)
-    rows = open_source(
-        source, format=format, vocabulary=vocabulary, limit=limit, strict=strict, word_prefix=word_prefix,
-        judge=partial(space.faults, normalize=normalize), dtype=space.arrays["vectors"][0],
-    )  # fmt: skip
+    rows = reader_of(source, format)(
+        path=source,
+        vocabulary=None if vocabulary is None else Path(vocabulary),
+        limit=limit,
+        strict=strict,
+        word_prefix=word_prefix,
+        judge=partial(space.faults, normalize=normalize),
+        dtype=space.arrays["vectors"][0],
+    )
     with _complete_or_absent(output, overwrite) as folder:
         words: list[str] = []
         with (folder / _UNORDERED).open("wb") as file:
@@ -106,7 +114,8 @@ def build_embedding(
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
         forms = unique_forms(words)
-        released, in_texts, lists = _choose(words, forms, release, denied)
+        in_texts = matchable(forms)
+        released, lists = choose(words, in_texts, release, denied)
         order = np.argsort(np.where(released, 0, np.where(in_texts, 1, 2)), kind="stable")
         unordered = np.memmap(folder / _UNORDERED, vectors.dtype, "r", shape=(len(words), vectors.shape[1]))
         write_rows(folder / VECTORS, np.asarray(unordered), order)
@@ -128,8 +137,8 @@ def build_embedding(
             normalization=normalize,
             row_order=_ROW_ORDER,
             release_words_absent=len(lists[RELEASE_WORDS].unmatched) if RELEASE_WORDS in lists else 0,
-            never_output=int(lists[NEVER_OUTPUT].words.sum()) if denied else 0,
-            never_output_absent=len(lists[NEVER_OUTPUT].unmatched) if denied else 0,
+            never_output=int(lists[NEVER_OUTPUT].words.sum()) if NEVER_OUTPUT in lists else 0,
+            never_output_absent=len(lists[NEVER_OUTPUT].unmatched) if NEVER_OUTPUT in lists else 0,
             source_name=source.resolve().name,
             source_sha256=rows.sha256,
             files={path.name: file_sha256(path) for path in sorted(folder.iterdir())},
@@ -137,25 +146,14 @@ def build_embedding(
         )
         manifest = replace(manifest, fingerprint=fingerprint(manifest, *strings))
         (folder / MANIFEST).write_bytes(sealed(asdict(manifest)))
+    if matches is not None:
+        matches += lists.values()
     if left_out is not None:
         left_out += rows.left_out.values()
     elif rows.left_out:
         said = "; ".join(each.describe() for each in rows.left_out.values())
         warnings.warn(f"Left out of {source.name}: {said}", stacklevel=2)
     return Embedding.open(output, verify=False)
-
-
-def list_matches(
-    words: Sequence[str],
-    *,
-    release_words: str | int | Path | None = None,
-    never_output: Path | str | None = None,
-) -> list[Matches]:
-    """Say how the lists of an embedding's options match its words; as for :func:`build_embedding`."""
-    release, denied = _read_lists(release_words, never_output)
-    if denied is None and not isinstance(release, WordList):
-        return []
-    return [*_choose(words, unique_forms(words), release, denied)[2].values()]
 
 
 def _read_lists(
@@ -172,14 +170,10 @@ def _read_lists(
     return WordList.read(release_words, RELEASE_WORDS, allowed), denied
 
 
-def _choose(
-    words: Sequence[str],
-    forms: pa.StringArray,
-    release: str | int | WordList | None,
-    denied: WordList | None,
-) -> tuple[Flags, Flags, Mapping[str, Matches]]:
-    """Say of all words (V,) which may be output, which a text can hold, and how the lists matched."""
-    in_texts = matchable(forms)
+def choose(
+    words: Sequence[str], in_texts: Flags, release: str | int | WordList | None, denied: WordList | None
+) -> tuple[Flags, Mapping[str, Matches]]:
+    """Choose which words may be output, bool (V,), of those ``in_texts`` by default, and match the lists."""
     lists = {}
     released = np.ones_like(in_texts) if release == ALL else in_texts
     if isinstance(release, WordList):
@@ -197,7 +191,7 @@ def _choose(
         raise BundleError("Too few words may be output", allowed="at least 2", got=f"{count}{refused}")
     if isinstance(release, int):
         released = released & (np.cumsum(released) <= release)
-    return released, in_texts, lists
+    return released, lists
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -228,8 +222,6 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
     folder.mkdir()
     try:
         yield folder
-        for path in (*folder.iterdir(), folder):
-            _flush(path)
         check_output(output, overwrite)  # again: what was free may be taken by now
         interrupts.hold_to_the_end()  # of two renames, one alone would leave nothing under the name
         if not output.exists():
@@ -244,12 +236,3 @@ def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
             shutil.rmtree(old)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    _flush(output.parent)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -47,33 +45,23 @@ _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What ``manifest.json`` says about a bundle.
-
-    Attributes:
-        releasable: Number of words that may be output; they are the first rows.
-        unmatchable: Words that no text can hold as one token, so that only an array of words can.
-        unmatchable_releasable: Those of them that may be output; the others are the last rows.
-        release_words_absent, never_output_absent: Entries of the lists that match no word.
-        never_output: Words that may not be output because a deny list names them.
-        source_sha256: See ``readers.Source.sha256``.
-        files: SHA-256 in hex of every other file, by name.
-    """
+    """What ``manifest.json`` says about a bundle."""
 
     format_version: int
     words: int
-    releasable: int
-    unmatchable: int
-    unmatchable_releasable: int
+    releasable: int  # words that may be output; they are the first rows
+    unmatchable: int  # words that no text can hold as one token, so that only an array of words can
+    unmatchable_releasable: int  # those of them that may be output; the others are the last rows
     dimension: int
     geometry: GeometryName
     normalization: Normalization
     row_order: str
-    release_words_absent: int
-    never_output: int
+    release_words_absent: int  # entries of the list that match no word
+    never_output: int  # words that a deny list names
     never_output_absent: int
     source_name: str
-    source_sha256: str
-    files: dict[str, str]
+    source_sha256: str  # see ``readers.Source``
+    files: dict[str, str]  # SHA-256 in hex of every other file, by name
     fingerprint: str
 
     def describe(self) -> str:
@@ -97,16 +85,12 @@ class Part:
 
     It is a small record in the bundle's subfolder ``parts``, sealed by a hash and bound to the bundle by its
     fingerprint, and the files that the record names. No part changes a bundle's fingerprint.
-
-    Attributes:
-        name: Says all that the part was computed by, and is fit for a file's.
-        hashes: SHA-256 in hex of the part's files.
     """
 
-    name: str
+    name: str  # says all that the part was computed by, and is fit for a file's
     fingerprint: str
     values: Mapping[str, Any] = field(hash=False)
-    hashes: Mapping[str, str] = field(hash=False, default_factory=dict)
+    hashes: Mapping[str, str] = field(hash=False, default_factory=dict)  # SHA-256 in hex of the part's files
 
     def path(self, bundle: Path, file: str) -> Path:
         """Say where a file of the part lies."""
@@ -119,26 +103,20 @@ class Part:
 
     def is_whole(self, bundle: Path) -> bool:
         """Say whether all files are there, and as they were written."""
-        places = {bundle / path: sha for path, sha in self.files.items()}
-        return all(path.is_file() and file_sha256(path) == sha for path, sha in places.items())
+        places = ((bundle / path, sha) for path, sha in self.files.items())
+        return all(path.is_file() and file_sha256(path) == sha for path, sha in places)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Embedding:
-    """An open bundle; its matrices are read-only views of the files, shared between processes.
-
-    Attributes:
-        words: V words as the source writes them, an Arrow string array, releasable words first.
-        forms: Their lookup forms; null where a word before it in the source has the same one.
-        verified: Whether every file was hashed when it was opened.
-    """
+    """An open bundle; its matrices are read-only views of the files, shared between processes."""
 
     path: Path
     manifest: Manifest
-    words: pa.StringArray
-    forms: pa.StringArray
+    words: pa.StringArray  # V words as the source writes them, releasable words first
+    forms: pa.StringArray  # their lookup forms; null where a word before it in the source has the same one
     space: Space
-    verified: bool = False
+    verified: bool = False  # whether every file was hashed when it was opened
     _stamps: dict[str, Stamp | None] = field(default_factory=dict)
     _parts: dict[str, Part] = field(default_factory=dict)
 
@@ -181,23 +159,15 @@ class Embedding:
         manifest = _read_manifest(path)
         stamps = {name: _stamp(path / name) for name in manifest.files}
         for name, expected in manifest.files.items():
-            if not (path / name).is_file():
+            if stamps[name] is None:
                 raise BundleError(f"The bundle lacks {name}", got=str(path), do=_REBUILD)
             if verify and file_sha256(path / name) != expected:
                 raise _damaged(name, "its content does not fit the hash in the manifest")
         words, forms = _read_words(path, manifest)
         if verify and fingerprint(manifest, words, forms) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        space = SPACES[manifest.geometry](**_mapped(path, manifest))
-        return cls(
-            path=path,
-            manifest=manifest,
-            words=words,
-            forms=forms,
-            space=space,
-            verified=verify,
-            _stamps=stamps,
-        )
+        read = {"manifest": manifest, "words": words, "forms": forms, "space": _mapped(path, manifest)}
+        return cls(path=path, **read, verified=verify, _stamps=stamps)
 
     @classmethod
     def of(cls, embedding: Embedding | Path | str) -> Embedding:
@@ -205,11 +175,8 @@ class Embedding:
         if isinstance(embedding, Path | str):
             return cls.open(embedding)
         if not isinstance(embedding, Embedding):
-            raise ConfigError(
-                "This is no embedding",
-                allowed="an embedding bundle, or the path of its folder",
-                got=type(embedding).__name__,
-            )
+            allowed, got = "an embedding bundle, or the path of its folder", type(embedding).__name__
+            raise ConfigError("This is no embedding", allowed=allowed, got=got)
         return embedding
 
     def shared(self) -> Self:
@@ -217,11 +184,7 @@ class Embedding:
         return self
 
     def __repr__(self) -> str:
-        manifest = self.manifest
-        return (
-            f"Embedding({self.path.name!r}: {manifest.words:,} words, {manifest.dimension} dimensions, "
-            f"{manifest.geometry}, fingerprint {manifest.fingerprint[:16]})"
-        )
+        return f"Embedding({self.path.name!r}: {self.manifest.describe().splitlines()[0]})"
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickled memmap is a copy of the matrix; a bundle travels as files and is mapped where it arrives.
@@ -260,25 +223,17 @@ class Embedding:
         """Add an optional part, in this process and, where the folder can be written to, for later ones.
 
         Its finished files, by name, are moved into the bundle, where only a part without files can do without
-        a folder. The record comes last, so that the part is there whole or not at all.
+        a folder. The record comes last, and unfinished its seal is wrong: the part is whole or none.
         """
         files, folder = files or {}, self.path / PARTS
-        unfinished = folder / f"{part.name}.{secrets.token_hex(8)}.tmp"
-        record = {
-            "name": part.name,
-            "fingerprint": part.fingerprint,
-            "values": {**part.values},
-            "files": {**part.hashes},
-        }
+        bound = {"name": part.name, "fingerprint": part.fingerprint}
+        record = bound | {"values": {**part.values}, "files": {**part.hashes}}
         try:
             folder.mkdir(exist_ok=True)
             for name, file in files.items():
                 shutil.move(file, part.path(self.path, name))
-            unfinished.write_bytes(sealed(record))
-            os.replace(unfinished, folder / f"{part.name}.json")
+            (folder / f"{part.name}.json").write_bytes(sealed(record))
         except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
             if files:
                 what = "The embedding bundle cannot be written to"
                 raise BundleError(what, got=f"{self.path}: {error.strerror}") from None
@@ -351,10 +306,9 @@ def _read_manifest(path: Path) -> Manifest:
             got=str(path),
             do="Build a bundle or check the path",
         ) from None
-    try:
-        version = json.loads(content).get("format_version", FORMAT_VERSION)
-    except (ValueError, AttributeError):
-        raise _damaged(MANIFEST, "it is no JSON object") from None
+    version = FORMAT_VERSION
+    with suppress(ValueError, AttributeError):
+        version = json.loads(content).get("format_version", version)
     # Before the seal: another version may seal and name its entries in another way.
     if version != FORMAT_VERSION:
         raise BundleError(
@@ -366,12 +320,10 @@ def _read_manifest(path: Path) -> Manifest:
     entries = unsealed(content)
     if entries is None:
         raise _damaged(MANIFEST, "its content does not fit its hash")
-    if set(entries) != {entry.name for entry in fields(Manifest)}:
-        raise _damaged(MANIFEST, "its entries are not those of a manifest")
-    manifest = Manifest(**entries)
-    if manifest.geometry not in SPACES or set(manifest.files) != set(file_names(manifest.geometry)):
-        raise _damaged(MANIFEST, "its geometry or its list of files is wrong")
-    return manifest
+    known = set(entries) == {entry.name for entry in fields(Manifest)} and entries["geometry"] in SPACES
+    if not known or set(entries["files"]) != set(file_names(entries["geometry"])):
+        raise _damaged(MANIFEST, "its entries, its geometry or its list of files is wrong")
+    return Manifest(**entries)
 
 
 def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.StringArray]:
@@ -381,14 +333,13 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
         raise
     except (pa.ArrowException, OSError, ValueError):
         raise _damaged(WORDS, "it is no Parquet file") from None
-    if not table.schema.equals(WORDS_SCHEMA) or len(table) != manifest.words:
-        raise _damaged(WORDS, "its columns or its length are wrong")
-    if not np.array_equal(table["releasable"].to_numpy(), np.arange(len(table)) < manifest.releasable):
-        raise _damaged(WORDS, "its releasable words are not the first rows")
+    flags = np.arange(manifest.words) < manifest.releasable
+    if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(table["releasable"].to_numpy(), flags):
+        raise _damaged(WORDS, "its columns, its length or its releasable words are wrong")
     return table["word"].combine_chunks(), table["form"].combine_chunks()
 
 
-def _mapped(folder: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:
+def _mapped(folder: Path, manifest: Manifest) -> Space:
     arrays = {}
     for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
         file, shape = f"{name}.npy", tuple({"V": manifest.words, "n": manifest.dimension}[a] for a in axes)
@@ -399,7 +350,7 @@ def _mapped(folder: Path, manifest: Manifest) -> dict[str, NDArray[Any]]:
         if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
             raise _damaged(file, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
         arrays[name] = array
-    return arrays
+    return SPACES[manifest.geometry](**arrays)
 
 
 def map_array(path: Path) -> NDArray[Any]:

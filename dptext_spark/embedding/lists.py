@@ -33,21 +33,13 @@ _CORE: Final = "OPENBLAS_CORETYPE"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InvertedLists:
-    """Words in lists, in read-only views of the bundle's files.
+    """Words in lists, in read-only views of the bundle's files."""
 
-    Attributes:
-        centroids: float32 (L, n), C order.
-        centroid_half_norms, half_norms: float32 (L,) and (V,), half the squared length of each vector.
-        starts: int64 (L + 1,), where in the other arrays each list starts; its last entry is V.
-        rows: int32 (V,), the words' ids, ascending within each list.
-        vectors: float32 (V, n), C order, the words' vectors in the same order.
-    """
-
-    centroids: NDArray[np.float32]
-    centroid_half_norms: NDArray[np.float32]
-    starts: NDArray[np.int64]
-    rows: NDArray[np.int32]
-    vectors: NDArray[np.float32]
+    centroids: NDArray[np.float32]  # (L, n), C order
+    centroid_half_norms: NDArray[np.float32]  # (L,), half the squared length of each
+    starts: NDArray[np.int64]  # (L + 1,), where in the other arrays each list starts; its last entry is V
+    rows: NDArray[np.int32]  # (V,), the words' ids, ascending within each list
+    vectors: NDArray[np.float32]  # (V, n), C order, the words' vectors in the same order
     half_norms: NDArray[np.float32]
 
     @classmethod
@@ -55,12 +47,9 @@ class InvertedLists:
         """Map a bundle's lists; refuse where it has none of that number."""
         part = embedding.part(f"ivf-{lists}")
         if part is None:
-            raise ConfigError(
-                "The embedding bundle has no such index",
-                allowed=", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far",
-                got=f"ivf:{lists}",
-                do=f"Make it with: dptext embedding SOURCE --output BUNDLE --index ivf:{lists}",
-            )
+            allowed = ", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far"
+            do = f"Make it with: dptext embedding SOURCE --output BUNDLE --index ivf:{lists}"
+            raise ConfigError("The embedding bundle has no such index", allowed=allowed, do=do)
         paths = {entry.name: part.path(embedding.path, f"{entry.name}.npy") for entry in fields(cls)}
         try:
             return cls(**{name: np.asarray(map_array(path)) for name, path in paths.items()})
@@ -91,35 +80,29 @@ def index_lists(index: str) -> int | None:
 def check_faiss() -> None:
     """Refuse to make lists where what finds their centroids is not installed."""
     if find_spec("faiss") is None:
-        raise ConfigError(
-            "The index needs the library faiss, which is not installed",
-            do="pip install 'dptext-spark[index]', or leave --index out",
-        )
+        do = "pip install 'dptext-spark[index]', or leave --index out"
+        raise ConfigError("The index needs the library faiss, which is not installed", do=do)
 
 
 def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     """Make the lists of a bundle's releasable words and keep them with it; equal input gives equal bytes."""
     space, words = embedding.space, embedding.releasable
     if not isinstance(space, EuclideanSpace):
-        raise ConfigError(
-            "Only Euclidean bundles take an index", got=f"geometry {space.geometry}", do="Leave --index out"
-        )
+        got = f"geometry {space.geometry}"
+        raise ConfigError("Only Euclidean bundles take an index", got=got, do="Leave --index out")
     check_faiss()
     # By default a power of two near 1.6 times the root of the number of words: 1,024 lists of 400,000 words.
     lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words)))) if lists is None else lists
     if not 2 <= lists <= words:
-        raise ConfigError(
-            "The index has an impossible number of lists",
-            allowed=f"2 to {words}, the words that may be output",
-            got=str(lists),
-        )
+        allowed = f"2 to {words}, the words that may be output"
+        raise ConfigError("The index has an impossible number of lists", allowed=allowed, got=str(lists))
     vectors, half_norms = np.asarray(space.vectors[:words]), space.half_norms[:words]
     centroids, nearest = _clustered(vectors, lists)
     order = np.argsort(nearest, kind="stable")
     arrays = {
         "centroids": centroids,
         "centroid_half_norms": (np.square(centroids, dtype=np.float64).sum(axis=1) / 2).astype(np.float32),
-        "starts": np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=lists))]).astype(np.int64),
+        "starts": np.searchsorted(nearest[order], np.arange(lists + 1)),
         "rows": order.astype(np.int32),
         "half_norms": half_norms[order],
     }

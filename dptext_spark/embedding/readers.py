@@ -27,7 +27,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from dptext_spark.bars import progress_bar
 from dptext_spark.embedding.spaces import Faults
@@ -37,7 +37,6 @@ READERS: Final[dict[str, type[Source]]] = {}
 """By the name of the format."""
 
 Vectors: TypeAlias = NDArray[np.floating[Any]]
-Judge: TypeAlias = Callable[[Vectors], Faults]
 
 _BLOCK_ROWS = 4096
 _BLOCK_FLOATS = 2**19
@@ -54,25 +53,21 @@ _NUMBER = re.compile(
     rb"[+-]?(?:(?P<integer>\d+)|(?P<decimal>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>nan|inf|infinity))",
     re.IGNORECASE,
 )
+_bar: Final = partial(progress_bar, unit="B", unit_scale=True, desc="embedding")
 # In the order in which they are judged; bytes that are not UTF-8 are surrogates by then. Controls are C0, C1
 # and the two Unicode separators that break lines.
-_bar: Final = partial(progress_bar, unit="B", unit_scale=True, desc="embedding")
-_WORD_FAULTS: Final = [
-    (re.compile("[\ud800-\udfff]"), "the word is not valid UTF-8", "UTF-8"),
-    (re.compile(r"\A\Z"), "the word is empty or blank", "words of at least one letter or sign"),
-    (
-        re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]"),
-        "the word holds a control character",
-        "no tab, NUL and so on",
-    ),
-]
+_WORD_FAULTS: Final = {
+    "the word is not valid UTF-8": re.compile("[\ud800-\udfff]"),
+    "the word is empty or blank": re.compile(r"\A\Z"),
+    "the word holds a control character": re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]"),
+}
 _OTHER_PREFIX: Final = "the word does not begin with the prefix"
 _LANGUAGE = re.compile("/c/[a-z-]+/")
 
 _SAVE = "save_word2vec_format('words.vec')"
-_SAVE_MATRIX = "Save the matrix with numpy.save, and its words in vocab.txt"
 _AS_TEXT = "Write it as text, a line for each word: the word and its numbers, one space apart"
 _FOREIGN: Final = [
+    (rb"\Z", "an empty file", "Fetch it again"),
     (rb"\xba\x16\x4f\x2f", "a fastText model",
      f"Take its .vec file, or export one: gensim.models.fasttext.load_facebook_vectors(PATH).{_SAVE}"),
     (rb"\x80[\x02-\x05]", "a pickle, as gensim's .kv and .model",
@@ -82,52 +77,22 @@ _FOREIGN: Final = [
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "Convert it: iconv -f UTF-16 -t UTF-8 FILE > words.txt"),
     (rb".{257}ustar", "a tar archive", "Unpack it and take one of its files"),
     (rb"\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a|\x1f\x9d", "zstd, 7-Zip, RAR or compress", "Decompress it"),
-    (rb".{4}\0{4}\{\"", "safetensors", _SAVE_MATRIX),
-    (rb"\x89HDF\r\n", "HDF5", _AS_TEXT),
-    (rb"PAR1\x15|ARROW1\0|FEA1\0|ORC[\0-\x1f]", "Parquet, Arrow or ORC", _AS_TEXT),
-    (rb"SQLite format 3\0", "an SQLite database, as Magnitude's", _AS_TEXT),
+    (rb".{4}\0{4}\{\"", "safetensors", "Save the matrix with numpy.save, and its words in vocab.txt"),
+    (rb"\x89HDF\r\n|PAR1\x15|ARROW1\0|FEA1\0|ORC[\0-\x1f]|SQLite format 3\0",
+     "HDF5, Parquet, Arrow, ORC or SQLite", _AS_TEXT),
 ]  # fmt: skip
 """What is no source: how it begins, its name, and what to do."""
 
 
-def open_source(
-    source: Path | str,
-    *,
-    format: str = "auto",
-    vocabulary: Path | str | None = None,
-    limit: int | None = None,
-    strict: bool = False,
-    word_prefix: str | None = None,
-    judge: Judge = lambda _: iter(()),
-    dtype: DTypeLike = np.float32,
-) -> Source:
-    """Open an embedding source for one pass over its rows.
-
-    Args:
-        source: GloVe, word2vec or fastText text or word2vec binary, also in gzip, bzip2, xz or a zip of one
-            file; an ``.npy`` matrix (V, n) of float16/32/64, or a folder with it and ``vocab.txt``.
-        format: One of :func:`formats`; ``auto`` goes by the first bytes, then by the name.
-        vocabulary: One word a line, only for ``npy``; ``vocab.txt`` next to the matrix if left out.
-        limit: Read at most this many rows.
-        strict: Refuse the first row that would be left out.
-        word_prefix: Take only words that begin so, without it.
-        judge: Finds what else to leave out of a block, by its vectors (b, n).
-        dtype: float32 or float64, the type of the vectors. Text is parsed as float64 first.
-    """
+def reader_of(source: Path, format: str = "auto") -> type[Source]:
+    """Choose the reader of a source; ``auto`` goes by the first bytes, then by the name."""
     if format not in formats():
         raise BundleError(
             "The format of the embedding source is unknown", allowed=", ".join(formats()), got=format
         )
-    if limit is not None and limit < 1:
-        raise BundleError("The limit of rows is wrong", allowed="an integer >= 1", got=str(limit))
-    source = Path(source)
     head = _head(source / "vectors.npy" if source.is_dir() else source)
-    fitting = [name for name, reader in READERS.items() if reader.takes(source, head)]
-    reader = READERS[[*fitting, _TextSource.format][0] if format == "auto" else format]
-    words = None if vocabulary is None else Path(vocabulary)
-    return reader(
-        source, words, limit=limit, strict=strict, word_prefix=word_prefix, judge=judge, dtype=np.dtype(dtype)
-    )
+    fitting = [reader for reader in READERS.values() if reader.takes(source, head)]
+    return next(iter(fitting), _TextSource) if format == "auto" else READERS[format]
 
 
 def formats() -> list[str]:
@@ -151,17 +116,24 @@ class LeftOut:
         return f"{self.rows:,} row{end}, {self.reason} ({self.unit}{end} {numbers})"
 
 
+@dataclass(kw_only=True)
 class Source(ABC):
-    """One pass over an embedding source; a subclass is a format, without another edit.
-
-    Rows are counted in a ``unit``, line or row; ``left_out`` has what was left out so far, by reason.
-    ``sha256``, there at the end, is of the decompressed bytes that define the result: up to the last row that
-    was read (text: ``head -n LINES``), and of an ``.npy`` those of the vocabulary too.
-    """
+    """One pass over an embedding source; a subclass is a format, without another edit."""
 
     format: ClassVar[str]
-    unit: ClassVar[str] = "row"
-    sha256: str
+    unit: ClassVar[str] = "row"  # what rows are counted in
+
+    path: Path  # also of a folder with ``vectors.npy`` and ``vocab.txt``
+    judge: Callable[[Vectors], Faults]  # what else to leave out of a block, by its vectors (b, n)
+    vocabulary: Path | None = None  # one word a line, only for ``npy``; ``vocab.txt`` next to it by default
+    limit: int | None = None  # rows to read, at most
+    strict: bool = False  # refuse the first row that would be left out
+    word_prefix: str | None = None  # take only words that begin so, without it
+    dtype: str = "<f4"  # or "<f8", of the vectors; text is parsed as float64 first
+    left_out: dict[str, LeftOut] = field(init=False, default_factory=dict)  # so far, by reason
+    # There at the end, of the decompressed bytes that define the result: up to the last row that was read
+    # (text: ``head -n LINES``), and of an ``.npy`` those of the vocabulary too.
+    sha256: str = field(init=False, default="")
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -172,19 +144,14 @@ class Source(ABC):
         """Say whether a file or folder is one of this format, by name and first bytes, decompressed."""
         return False
 
-    def __init__(
-        self, path: Path, vocabulary: Path | None, *, limit: int | None, strict: bool,
-        word_prefix: str | None, judge: Judge, dtype: np.dtype[Any],
-    ) -> None:  # fmt: skip
-        if vocabulary is not None:
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise BundleError("The limit of rows is wrong", allowed="an integer >= 1", got=str(self.limit))
+        if self.vocabulary is not None and self.format != _ArraySource.format:
             what = "A vocabulary file was given for a source that holds its own words"
-            allowed, got = "a vocabulary only with an .npy source", f"format {self.format}"
-            raise BundleError(what, allowed=allowed, got=got, do="Leave the vocabulary out")
-        self._path, self._limit, self._dtype = _existing(path), limit, dtype
-        self._strict, self._prefix, self._judge = strict, word_prefix, judge
-        self.left_out: dict[str, LeftOut] = {}
-        self._digest = hashlib.sha256()
-        self._seen: dict[str, int] = {}
+            raise BundleError(what, got=f"format {self.format}", do="Leave the vocabulary out")
+        _check_file(self.path)
+        self._digest, self._seen = hashlib.sha256(), set[str]()
         # The number of the first row, and the row that is being read, from 0.
         self._first, self._at = 1, 0
 
@@ -195,10 +162,7 @@ class Source(ABC):
         """
         row = 0
         try:
-            for raw, vectors in self._blocks():
-                words = [*map(self._word, raw)]
-                with np.errstate(over="ignore"):
-                    vectors = vectors.astype(self._dtype)
+            for words, vectors in self._blocks():
                 yield self._kept(row, words, vectors)
                 row += len(words)
         except _DAMAGED as error:
@@ -208,55 +172,50 @@ class Source(ABC):
         self.sha256 = self._digest.hexdigest()
         self._check_left_out(row)
 
-    def _kept(self, row: int, words: list[str], vectors: Vectors) -> tuple[list[str], Vectors]:
+    def _kept(self, row: int, encoded: list[bytes], vectors: Vectors) -> tuple[list[str], Vectors]:
         """Leave out what is wrong of a block's rows, the first of which is ``row``, and count it."""
-        kept, prefix = np.ones(len(words), np.bool_), self._prefix or ""
+        words = [word.decode("utf-8", "surrogateescape").strip() for word in encoded]
+        kept, prefix = np.ones(len(words), np.bool_), self.word_prefix or ""
         with np.errstate(all="ignore"):
-            for faulty, reason, allowed in self._faults(row, words, vectors, kept):
+            vectors = vectors.astype(self.dtype)
+            for faulty, reason in self._faults(words, vectors, kept):
                 if not len(rows := row + np.flatnonzero(faulty & kept)):
                     continue
-                if self._strict and reason != _OTHER_PREFIX:
-                    raise self._fault(int(rows[0]), reason, allowed=allowed)
+                if self.strict and reason != _OTHER_PREFIX:
+                    raise self._fault(int(rows[0]), reason)
                 left_out = self.left_out.setdefault(reason, LeftOut(reason=reason, unit=self.unit))
                 left_out.rows += len(rows)
                 left_out.first += (rows[: _SHOWN - len(left_out.first)] + self._first).tolist()
                 kept &= ~faulty
-        if kept.all() and not prefix:
-            return words, vectors
         return [words[at].removeprefix(prefix) for at in np.flatnonzero(kept)], vectors[kept]
 
-    def _faults(self, row: int, words: list[str], vectors: Vectors, kept: NDArray[np.bool_]) -> Faults:
+    def _faults(self, words: list[str], vectors: Vectors, kept: NDArray[np.bool_]) -> Faults:
         """Judge rows, those last that repeat a word of what is ``kept`` by then."""
-        if prefix := self._prefix:
-            others = [not word.startswith(prefix) or word == prefix for word in words]
-            yield np.array(others), _OTHER_PREFIX, prefix
-        elif prefix is None and row == 0 and all(map(_LANGUAGE.match, words)):
-            what = f"{self._path.name}: every word begins with a language, as in /c/en/, which no text has"
+        if prefix := self.word_prefix:
+            yield np.array([not word.startswith(prefix) or word == prefix for word in words]), _OTHER_PREFIX
+        elif prefix is None and not self._seen and all(map(_LANGUAGE.match, words)):
+            what = f"{self.path.name}: every word begins with a language, as in /c/en/, which no text has"
             raise BundleError(what, do="Take one language's words, without it: --word-prefix /c/en/")
-        odd = [(at, word) for at, word in enumerate(words) if not (word and word.isprintable())]
-        for pattern, reason, allowed in _WORD_FAULTS:
-            faulty = np.zeros(len(words), np.bool_)
-            faulty[[at for at, word in odd if pattern.search(word)]] = True
-            yield faulty, reason, allowed
+        for reason, pattern in _WORD_FAULTS.items():
+            yield np.array([pattern.search(word) is not None for word in words]), reason
         infinite = np.asarray(~np.isfinite(vectors).all(axis=1))
-        what = "the vector holds NaN, an infinity or a number too large"
-        yield infinite, what, f"finite {self._dtype.name} numbers"
-        yield from self._judge(vectors)
-        first = [self._seen.setdefault(words[at], row + at) for at in np.flatnonzero(kept).tolist()]
+        yield infinite, "the vector holds NaN, an infinity or a number too large"
+        yield from self.judge(vectors)
         again = np.zeros(len(words), np.bool_)
-        again[kept] = first != row + np.flatnonzero(kept)
-        before = self._first + (first[int(again[kept].argmax())] if first else 0)
-        yield again, "the word is a duplicate", f"each word once, and {self.unit} {before} has it"
+        for at in np.flatnonzero(kept).tolist():
+            again[at] = words[at] in self._seen
+            self._seen.add(words[at])
+        yield again, "the word is a duplicate"
 
     def _check_left_out(self, rows: int) -> None:
         """Refuse a source without the prefix, or with so much that is wrong that it is another."""
-        others = self.left_out[_OTHER_PREFIX].rows if _OTHER_PREFIX in self.left_out else 0
         wrong = [each for reason, each in self.left_out.items() if reason != _OTHER_PREFIX]
-        if others == rows:
-            got, do = f"{self._prefix!r} and {rows:,} rows", "Check the prefix, or read more rows"
+        judged = rows - sum(each.rows for each in self.left_out.values() if each not in wrong)
+        if not judged:
+            got, do = f"{self.word_prefix!r} and {rows:,} rows", "Check the prefix, or read more rows"
             raise BundleError("No word begins with the prefix", got=got, do=do)
-        if sum(each.rows for each in wrong) > max(1, (rows - others) // 10):
-            what = f"{self._path.name}: more than a tenth of its {rows - others:,} rows would be left out"
+        if sum(each.rows for each in wrong) > max(1, judged // 10):
+            what = f"{self.path.name}: more than a tenth of its {judged:,} rows would be left out"
             got = "; ".join(each.describe() for each in wrong)
             raise BundleError(what, got=got, do="Check that this is the right file, whole and in UTF-8")
 
@@ -266,16 +225,11 @@ class Source(ABC):
 
     def _fault(self, row: int, what: str, *, allowed: str = "", got: str = "", do: str = "") -> BundleError:
         """Make the error of a row, counted from 0, under its place: ``glove.txt, line 7``."""
-        place = f"{self._path.name}, {self.unit} {row + self._first}"
+        place = f"{self.path.name}, {self.unit} {row + self._first}"
         return BundleError(f"{place}: {what}", allowed=allowed, got=got, do=do)
 
     def _cut(self, row: int, do: str = "Fetch or decompress the file again") -> BundleError:
         return self._fault(row, "the file is cut short or damaged here", do=do)
-
-    @staticmethod
-    def _word(raw: bytes) -> str:
-        """Read a word; blanks around it are no part of it."""
-        return raw.decode("utf-8", "surrogateescape").strip()
 
     def _block_rows(self, dimension: int) -> int:
         return max(1, min(_BLOCK_ROWS, _BLOCK_FLOATS // dimension))
@@ -295,7 +249,7 @@ class Source(ABC):
     @contextmanager
     def _opened(self) -> Iterator[tuple[io.BufferedReader, Callable[[], object]]]:
         """Open the file, decompressed; the call moves a bar on to the place in it."""
-        with self._path.open("rb", buffering=0) as stored, _bar(total=self._path.stat().st_size) as bar:
+        with self.path.open("rb", buffering=0) as stored, _bar(total=self.path.stat().st_size) as bar:
             yield _decompressed(stored), lambda: bar.update(stored.tell() - bar.n)
 
 
@@ -307,20 +261,20 @@ class _TextSource(Source):
 
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         with self._opened() as (stream, show):
+            if stream.peek(3).startswith(codecs.BOM_UTF8):
+                self._digest.update(stream.read(3))
             lines = self._lines(stream)
             first = next(lines, b"")
-            if not first:
-                raise self._fault(0, "the file is empty", allowed="at least one row")
-            start = first.removeprefix(codecs.BOM_UTF8)
-            header = self._header(start)
-            if header:
+            if header := self._header(first):
+                self._digest.update(first)
                 self._first, self._at = 2, 0
             else:
-                lines = chain([start], lines)
-            self._digest.update(first if header else first[: len(first) - len(start)])
-            promised, n = header or (None, self._measured(start))
-            row, lines = 0, islice(lines, self._limit)
-            rows = islice(lines, promised)
+                lines = chain([first], lines)
+            # Numbers that end the first line, where there is no header.
+            promised, n = header or (None, sum(1 for _ in takewhile(_kind, reversed(_fields(first)[1:]))))
+            if n == 0:
+                raise self._not_numbers(0)
+            row, rows = 0, islice(lines, self.limit)
             while block := list(islice(rows, self._block_rows(n))):
                 self._digest.update(b"".join(block))
                 parsed = self._parsed(block, n, row)
@@ -329,50 +283,31 @@ class _TextSource(Source):
                 yield parsed
                 row += len(block)
                 show()
-            if next(lines, b""):
-                what = "there are more rows than the header says"
-                raise self._fault(row, what, allowed=f"{promised} rows")
-        if promised is not None and row < min(promised, self._limit or promised):
-            what, allowed = "the file ends here", f"{promised} rows, as line 1 says"
-            raise self._fault(row - 1, what, allowed=allowed, got=f"{row} rows")
+        if promised is not None and row != min(promised, self.limit or promised):
+            allowed = f"{promised} rows, as line 1 says"
+            raise self._fault(row - 1, "the file ends here", allowed=allowed, got=f"{row} rows")
 
     def _lines(self, stream: io.BufferedReader) -> Iterator[bytes]:
         empty: list[bytes] = []  # at the file's end they are no rows
         while line := stream.readline(_LONGEST_LINE):
-            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+            if len(line) == _LONGEST_LINE:
                 raise self._fault(self._at, "the line is too long", allowed=f"{_LONGEST_LINE} bytes")
             self._at += 1
-            if line in (b"\n", b"\r\n"):
-                empty.append(line)
-                continue
-            yield from empty
-            empty.clear()
-            yield line
+            empty.append(line)
+            if line not in (b"\n", b"\r\n"):
+                yield from empty
+                empty.clear()
 
     def _check_end(self, lines: list[bytes], n: int, row: int) -> None:
-        """Refuse a last line without a line break that ends unlike the others: cut in its last number.
-
-        All others have a blank before their break, or more decimals in their last number; of few lines, in
-        all.
-        """
+        """Refuse a last line without a line break, cut in its last number: all others have more decimals."""
         if lines[-1].endswith(b"\n"):
             return
-        *before, last = (line.rstrip(b"\r\n") for line in lines[-100:])
-        width = 1 if len(before) > 9 else n
-        numbers = [number for line in (*before, last) for number in line.split()[-width:]]
+        width = 1 if len(lines) > 10 else n  # of few lines, all numbers count
+        numbers = (number for line in lines[-100:] for number in line.split()[-width:])
         *others, decimals = (len(number.partition(b".")[2]) for number in numbers)
-        blank = before and all(line.endswith(b" ") for line in before) and not last.endswith(b" ")
-        if blank or decimals < min(others, default=0):
+        if decimals < min(others, default=0):
             do = "Fetch the file again; if it is whole, end its last line with a line break"
             raise self._cut(row + len(lines) - 1, do)
-
-    def _measured(self, line: bytes) -> int:
-        """Count the numbers that end the first line; a number before them betrays a field that is none."""
-        _, *fields = line.rstrip(b" \r\n").split(b" ")
-        n = len([*takewhile(_kind, reversed(fields))])
-        if n == 0 or "decimal" in map(_kind, fields[: len(fields) - n]):
-            raise self._fault(0, "a field is not a number", allowed="a word and its numbers, one space apart")
-        return n
 
     def _parsed(self, lines: list[bytes], n: int, row: int) -> tuple[list[bytes], Vectors]:
         """Parse lines into words and float64 (b, n), each number rounded as Python's ``float`` does."""
@@ -390,21 +325,31 @@ class _TextSource(Source):
 
     def _row(self, line: bytes, n: int, row: int) -> tuple[bytes, list[float]]:
         """Parse one line by itself, and say what is wrong with it."""
-        body, cut = line.rstrip(b" \r\n"), not line.endswith(b"\n")
+        body = line.rstrip(b" \r\n")
         word, *vector = body.rsplit(b" ", n)
         # A word may hold spaces: "windows 10 0.25 0.5" has one; "windows 10 1 0.5" is taken for a row with
         # three numbers, as is every row with a decimal before the last n fields.
         kinds, before = [*map(_kind, vector)], _kind(word.rpartition(b" ")[2]) if b" " in word else None
         more = before == "decimal" or (before == "integer" and "integer" in kinds)
-        if cut and (len(vector) < n or (None in kinds and not more)):
+        if len(vector) == n and None not in kinds and not more:
+            return word, [*map(float, vector)]
+        if not line.endswith(b"\n"):
             raise self._cut(row)
-        if len(vector) < n or more:
-            what = "the row's number of fields differs from the header or the first row"
-            allowed, fields = f"a word and {n} numbers, one space apart", body.count(b" ") + bool(body)
-            raise self._fault(row, what, allowed=allowed, got=f"{fields} fields")
-        if None in kinds:
-            raise self._fault(row, "a field is not a number", allowed=f"a word and {n} numbers")
-        return word, [*map(float, vector)]
+        if len(vector) == n and not more:
+            raise self._not_numbers(row)
+        raise self._fault(
+            row,
+            "the row's number of fields differs from the header or the first row",
+            allowed=f"a word and {n} numbers, one space apart",
+            got=f"{len(_fields(line)) if body else 0} fields",
+        )
+
+    def _not_numbers(self, row: int) -> BundleError:
+        return self._fault(row, "a field is not a number", allowed="a word and its numbers, one space apart")
+
+
+def _fields(line: bytes) -> list[bytes]:
+    return line.rstrip(b" \r\n").split(b" ")
 
 
 def _kind(field: bytes) -> str | None:
@@ -422,7 +367,7 @@ class _BinarySource(Source):
     def takes(cls, source: Path, head: bytes) -> bool:
         start, _, rest = head.partition(b"\n")
         header = _HEADER.fullmatch(start.rstrip(b" \r"))
-        _, *fields = (rest if header else start).partition(b"\n")[0].rstrip(b" \r").split(b" ")
+        fields = _fields((rest if header else start).partition(b"\n")[0])[1:]
         if 2 * sum(_kind(each) is not None for each in fields) > len(fields):
             return False  # a row of text
         named = re.search(r"\.bin(\.\w+)?$", source.name, re.IGNORECASE)
@@ -435,28 +380,24 @@ class _BinarySource(Source):
             if header is None:
                 what = "the file does not begin with the header of a word2vec binary"
                 allowed, do = "a line 'N n': the number of rows and their dimension", "Name the file's format"
-                raise self._fault(0, what if line else "the file is empty", allowed=allowed, do=do)
+                raise self._fault(0, what, allowed=allowed, do=do)
             self._digest.update(line)
             promised, n = header
-            wanted, size = min(promised, self._limit or promised), self._block_rows(n)
+            wanted, size = min(promised, self.limit or promised), self._block_rows(n)
             for start in range(0, wanted, size):
                 words, data = [], []
                 for self._at in range(start, min(start + size, wanted)):
                     word = b""
                     while not word.endswith(b" "):
                         ahead = stream.peek(1)
-                        if not ahead:
+                        if not ahead or len(word) > _LONGEST_WORD:
                             raise self._cut(self._at)
                         word += stream.read(ahead.find(b" ") + 1 or len(ahead))
-                        if len(word.strip(b"\n ")) > _LONGEST_WORD:
-                            allowed = f"words of at most {_LONGEST_WORD} bytes"
-                            raise self._fault(self._at, "the word does not end", allowed=allowed)
                     vector = stream.read(4 * n)
                     if len(vector) < 4 * n:
                         raise self._cut(self._at)
                     self._digest.update(word + vector)
-                    # The line break belongs to the row before; the writers differ in whether they put one.
-                    words.append(word.removeprefix(b"\n").removesuffix(b" "))
+                    words.append(word)  # perhaps with the line break of the row before
                     data.append(vector)
                 yield words, np.frombuffer(b"".join(data), "<f4").reshape(-1, n)
                 show()
@@ -478,22 +419,24 @@ class _ArraySource(Source):
     def takes(cls, source: Path, head: bytes) -> bool:
         return source.is_dir() or source.name.lower().endswith(".npy") or head.startswith(b"\x93NUMPY")
 
-    def __init__(self, path: Path, vocabulary: Path | None, **options: Any) -> None:
-        super().__init__(path / "vectors.npy" if path.is_dir() else path, None, **options)
-        self._vocabulary = _existing(vocabulary or self._path.with_name("vocab.txt"))
+    def __post_init__(self) -> None:
+        if self.path.is_dir():
+            self.path /= "vectors.npy"
+        super().__post_init__()
 
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
-        matrix = self._matrix()
+        matrix, vocabulary = self._matrix(), self.vocabulary or self.path.with_name("vocab.txt")
         rows = len(matrix)
-        with self._vocabulary.open("rb") as file:
+        _check_file(vocabulary)
+        with vocabulary.open("rb") as file:
             lines = file.readlines()
         if len(lines) != rows:
-            what = f"{self._vocabulary.name} and {self._path.name} differ in length"
+            what = f"{vocabulary.name} and {self.path.name} differ in length"
             got = f"{len(lines)} lines; row {min(len(lines), rows) + 1} has no counterpart"
             raise BundleError(what, allowed=f"{rows} words, one a line, for {rows} rows", got=got)
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             self._digest.update(file.read(matrix.offset))
-        wanted, step = min(rows, self._limit or rows), self._block_rows(matrix.shape[1])
+        wanted, step = min(rows, self.limit or rows), self._block_rows(matrix.shape[1])
         with _bar(total=matrix.nbytes) as bar:
             for start in range(0, wanted, step):
                 block = np.ascontiguousarray(matrix[start : min(start + step, wanted)])
@@ -506,39 +449,33 @@ class _ArraySource(Source):
         self._digest.update(b"".join(lines[:wanted]))
 
     def _matrix(self) -> np.memmap[Any, np.dtype[Any]]:
-        matrix, size = None, self._path.stat().st_size
+        matrix, size = None, self.path.stat().st_size
         with suppress(ValueError, EOFError, OSError):
-            matrix = np.load(self._path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(matrix, np.memmap) or matrix.offset + matrix.nbytes != size:
-            allowed, do = "what numpy.save writes for a matrix of numbers", "Unpack, write or fetch it again"
-            raise BundleError(
-                f"{self._path.name} is no whole .npy file", allowed=allowed, got=f"{size} bytes", do=do
-            )
+            matrix = np.lib.format.open_memmap(self.path, mode="r")
+        if matrix is None or matrix.offset + matrix.nbytes != size:
+            what, do = f"{self.path.name} is no whole .npy file", "Unpack, write or fetch it again"
+            raise BundleError(what, allowed="what numpy.save writes for a matrix of numbers", do=do)
         floats = matrix.dtype.kind == "f" and matrix.dtype.itemsize in (2, 4, 8)
         if not floats or matrix.ndim != 2 or 0 in matrix.shape or matrix.shape[1] > _LARGEST_DIMENSION:
             allowed = "float16, float32 or float64 of shape (words, dimension), neither of them 0"
-            what, got = (
-                f"{self._path.name} is no matrix of vectors",
-                f"{matrix.dtype} of shape {matrix.shape}",
-            )
-            raise BundleError(what, allowed=allowed, got=got)
+            got = f"{matrix.dtype} of shape {matrix.shape}"
+            raise BundleError(f"{self.path.name} is no matrix of vectors", allowed=allowed, got=got)
         return matrix
 
 
-def _existing(path: Path) -> Path:
+def _check_file(path: Path) -> None:
     if not path.is_file():
         what = "A file of the embedding source is missing"
         raise BundleError(what, allowed="a file that exists", got=str(path), do="Check the path")
-    return path
 
 
 def _head(path: Path) -> bytes:
     """Read the first bytes of a file, decompressed; refuse one that is no source."""
-    head = b""
-    if not path.is_file():
-        return head  # what is missing or damaged is said when it is read
-    with suppress(*_DAMAGED), path.open("rb", buffering=0) as stored, _decompressed(stored) as stream:
-        head = stream.read(_HEAD_BYTES)
+    try:
+        with path.open("rb", buffering=0) as stored, _decompressed(stored) as stream:
+            head = stream.read(_HEAD_BYTES)
+    except _DAMAGED:  # what is missing or damaged is said when it is read
+        return b""
     for magic, name, do in _FOREIGN:
         if re.match(magic, head, re.DOTALL):
             allowed = "GloVe, word2vec or fastText text, word2vec binary, or .npy"
@@ -557,16 +494,14 @@ def _decompressed(stored: io.FileIO) -> io.BufferedReader:
 
 def _member(stored: io.FileIO) -> Any:
     """Open the one file that a zip holds."""
-    archive, name = ZipFile(stored), Path(str(stored.name)).name
+    archive = ZipFile(stored)
     files = [each for each in archive.namelist() if not re.search("^__MACOSX/|/$", each)]
-    arrays = any(each.endswith(".npy") for each in files)
     with suppress(RuntimeError):  # a password, or a compression that Python lacks
-        if len(files) == 1 and not arrays:
+        if len(files) == 1:
             return archive.open(files[0])
-    what = f"{name} is {'an .npz' if arrays else 'a zip'} that cannot be read as it is"
-    allowed, got = "a zip of one file, without a password", ", ".join(files[:_SHOWN])
-    got += ", ..." * (len(files) > _SHOWN)
-    do = _SAVE_MATRIX if arrays else "Unpack it and take one of its files"
+    what = f"{Path(str(stored.name)).name} is a zip that cannot be read as it is"
+    got = ", ".join(files[:_SHOWN]) + ", ..." * (len(files) > _SHOWN)
+    allowed, do = "a zip of one file, without a password", "Unpack it and take one of its files"
     raise BundleError(what, allowed=allowed, got=got, do=do)
 
 

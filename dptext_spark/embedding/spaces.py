@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ Normalization: TypeAlias = Literal["none", "unit"]
 SpaceT = TypeVar("SpaceT", bound="Space")
 Points: TypeAlias = NDArray[np.floating[Any]]
 
-Faults: TypeAlias = Iterator[tuple[NDArray[np.bool_], str, str]]
-"""Kind by kind: which rows of a block have the fault, bool (b,), what it is, and what is allowed."""
+Faults: TypeAlias = Iterator[tuple[NDArray[np.bool_], str]]
+"""Kind by kind: which rows of a block have the fault, bool (b,), and what it is."""
 
 VECTORS: Final = "vectors.npy"
 
@@ -36,17 +36,13 @@ _BLOCK_FLOATS: Final = 2**19
 
 
 class Space(ABC):
-    """Where an embedding's words lie; its arrays are read-only views of the bundle's files.
-
-    Attributes:
-        arrays: Its fields, each an ``.npy`` file of that name: dtype and shape, of V words and n dimensions.
-        vectors: (V, n), C order, the words' points.
-    """
+    """Where an embedding's words lie; its arrays are read-only views of the bundle's files."""
 
     geometry: ClassVar[GeometryName]
+    # Its fields, each an ``.npy`` file of that name: dtype and shape, of V words and n dimensions.
     arrays: ClassVar[Mapping[str, tuple[str, str]]]
     normalizations: ClassVar[tuple[Normalization, ...]] = ("none",)
-    vectors: NDArray[Any]
+    vectors: NDArray[Any]  # (V, n), C order, the words' points
 
     @classmethod
     @abstractmethod
@@ -67,12 +63,6 @@ class Space(ABC):
 class EuclideanSpace(Space):
     """Vectors with their half norms and their covariance.
 
-    Attributes:
-        vectors: float32 (V, n).
-        half_norms: float32 (V,), |y|²/2 computed in float64.
-        covariance_values: float64 (n,), ascending eigenvalues of the sample covariance scaled to trace n.
-        covariance_vectors: float64 (n, n), its eigenvectors in columns.
-
     Source: Xu et al. 2020, "A Differentially Private Text Perturbation Method Using Regularized Mahalanobis
     Metric", section 3, for the scaling of the covariance.
     """
@@ -87,24 +77,24 @@ class EuclideanSpace(Space):
     normalizations: ClassVar[tuple[Normalization, ...]] = ("none", "unit")
 
     vectors: NDArray[np.float32]
-    half_norms: NDArray[np.float32]
-    covariance_values: NDArray[np.float64]
-    covariance_vectors: NDArray[np.float64]
+    half_norms: NDArray[np.float32]  # |y|²/2 computed in float64
+    covariance_values: NDArray[np.float64]  # ascending eigenvalues of the covariance scaled to trace n
+    covariance_vectors: NDArray[np.float64]  # its eigenvectors in columns
 
     @classmethod
     def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
         squares = _squared_norms(vectors)
-        yield squares == 0, "the vector is zero", "vectors with a length"
+        yield squares == 0, "the vector is zero"
         if normalize == "none":
             shortest, longest = _LENGTHS
             outside = (squares < shortest**2) | (squares > longest**2)
-            yield outside, "the vector's length is out of range", f"{shortest:g} to {longest:g}"
+            yield outside, f"the vector's length is not between {shortest:g} and {longest:g}"
 
     @classmethod
     def derive(cls, folder: Path) -> None:
-        halves = [(_squared_norms(block) / 2).astype(np.float32) for block in _blocks(folder)]
-        np.save(folder / "half_norms.npy", np.concatenate(halves))
         rows, n = np.load(folder / VECTORS, mmap_mode="r").shape
+        halves = (_squared_norms(block) / 2 for block in _blocks(folder))
+        write_array(folder / "half_norms.npy", "<f4", (rows,), halves)
         # One thread: with more, BLAS splits sums differently and the last bits follow the number of cores.
         with threadpool_limits(limits=1, user_api="blas"):
             # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
@@ -126,13 +116,7 @@ class EuclideanSpace(Space):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoincareBall(Space):
-    """Points of the unit ball with their Lorentz coordinates.
-
-    Attributes:
-        vectors: float64 (V, n), of norm below 1; float32 is not enough near the edge.
-        lorentz_space: float32 (V, n), 2 p / (1 - |p|²) of each point p, computed in float64.
-        lorentz_time: float32 (V,), (1 + |p|²) / (1 - |p|²) likewise.
-    """
+    """Points of the unit ball with their Lorentz coordinates."""
 
     geometry: ClassVar[GeometryName] = "poincare"
     arrays: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -141,29 +125,21 @@ class PoincareBall(Space):
         "lorentz_time": ("<f4", "V"),
     }
 
-    vectors: NDArray[np.float64]
-    lorentz_space: NDArray[np.float32]
-    lorentz_time: NDArray[np.float32]
+    vectors: NDArray[np.float64]  # of norm below 1; float32 is not enough near the edge
+    lorentz_space: NDArray[np.float32]  # 2 p / (1 - |p|²) of each point p, computed in float64
+    lorentz_time: NDArray[np.float32]  # (1 + |p|²) / (1 - |p|²) likewise
 
     @classmethod
     def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
         squares = _squared_norms(vectors)
-        yield squares >= 1, "the point is not inside the Poincaré ball", "points of norm < 1"
-        norm = math.tanh(LARGEST_BALL_RADIUS / 2)
-        what = "the point is too near the edge of the Poincaré ball for precise noise"
-        allowed = f"norms up to 1 - {1 - norm:.1e}, a hyperbolic radius of {LARGEST_BALL_RADIUS:g}"
-        yield squares > norm**2, what, allowed
+        what = f"the point is not inside the Poincaré ball, up to a radius of {LARGEST_BALL_RADIUS:g}"
+        yield squares > math.tanh(LARGEST_BALL_RADIUS / 2) ** 2, what
 
     @classmethod
     def derive(cls, folder: Path) -> None:
-        times = []
-        with (folder / "lorentz_space.npy").open("wb") as file:
-            write_header(file, np.dtype(np.float32), np.load(folder / VECTORS, mmap_mode="r").shape)
-            for block in _blocks(folder):
-                space, time = lorentz(block)
-                file.write(space.astype(np.float32).data)
-                times.append(time.astype(np.float32))
-        np.save(folder / "lorentz_time.npy", np.concatenate(times))
+        shape = np.load(folder / VECTORS, mmap_mode="r").shape
+        write_array(folder / "lorentz_space.npy", "<f4", shape, (lorentz(b)[0] for b in _blocks(folder)))
+        write_array(folder / "lorentz_time.npy", "<f4", shape[:1], (lorentz(b)[1] for b in _blocks(folder)))
 
     def metric(self) -> HyperbolicMetric:
         return HyperbolicMetric(vectors=self.vectors)
@@ -172,19 +148,20 @@ class PoincareBall(Space):
 SPACES: Final[dict[str, type[Space]]] = {space.geometry: space for space in (EuclideanSpace, PoincareBall)}
 
 
-def write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Begin an ``.npy`` file in C order."""
-    header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
+def write_array(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
+    """Write an ``.npy`` file in C order, block by block."""
+    with path.open("wb") as file:
+        header = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, dtype=dtype).data)
 
 
 def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None:
-    """Write rows (V, n) in another order as an ``.npy`` file, block by block."""
-    with path.open("wb") as file:
-        write_header(file, rows.dtype, rows.shape)
-        step = max(1, _BLOCK_FLOATS // rows.shape[1])
-        for start in range(0, len(order), step):
-            file.write(rows[order[start : start + step]].data)
+    """Write rows (V, n) in another order as an ``.npy`` file."""
+    step = max(1, _BLOCK_FLOATS // rows.shape[1])
+    blocks = (rows[order[start : start + step]] for start in range(0, len(order), step))
+    write_array(path, rows.dtype.str, rows.shape, blocks)
 
 
 def unit(vectors: Points) -> Points:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from dptext_spark.text.tokens import lookup_form, token_spans, tokenize
 ALLOWED: Final = "a UTF-8 file with one word a line, without quotes, commas or comments"
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_NOT_UTF8: Final = re.compile("[\0\ud800-\udfff]")  # UTF-16 and UTF-32 have bytes of 0
 _SHOWN: Final = 10
 
 
@@ -68,19 +69,14 @@ class WordList:
         try:
             content = path.read_bytes()
         except OSError:
-            raise BundleError(
-                f"The file of {option} cannot be read", allowed=allowed, got=str(path)
-            ) from None
-        if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:
-            what, got = f"The file of {option} is not UTF-8", f"UTF-16, UTF-32 or no text: {path}"
-            raise BundleError(what, allowed=allowed, got=got, do="Save it as UTF-8")
+            what = f"The file of {option} cannot be read"
+            raise BundleError(what, allowed=allowed, got=str(path)) from None
         lines = {}
         for number, line in enumerate(_LINE_END.split(content), 1):
-            try:
-                text = line.decode("utf-8").replace("\ufeff", "")
-            except UnicodeDecodeError:
+            text = line.decode("utf-8", "surrogateescape").replace("\ufeff", "")
+            if _NOT_UTF8.search(text):
                 what = f"{path.name}, line {number}: the word is not valid UTF-8"
-                raise BundleError(what, do="Save the file as UTF-8") from None
+                raise BundleError(what, do="Save the file as UTF-8")
             if text.strip():
                 lines[number] = text
         return cls(name=path.name, option=option, lines=lines)
@@ -92,8 +88,7 @@ class WordList:
 
     def literal(self, words: Set[str]) -> Matches:
         """Match as written; a list without a match is none to refuse."""
-        unmatched = [number for number, line in self.lines.items() if line.strip() not in words]
-        return Matches(option=self.option, name=self.name, entries=len(self.lines), unmatched=unmatched)
+        return self._counted([number for number, line in self.lines.items() if line.strip() not in words])
 
     def denied(self, words: Sequence[str]) -> Matches:
         """Match in any capitals, and as a part of joined words; refuse a list that would deny nothing."""
@@ -117,15 +112,13 @@ class WordList:
         matched = set().union(*shared)
         unmatched = [number for number, key in keys.items() if key not in matched]
         if not matched:
-            raise BundleError(
-                f"No entry of {self.name} ({self.option}) is a word of the embedding",
-                allowed=ALLOWED,
-                got=f"a word in none of {_lines(unmatched)}" if unmatched else "an empty list",
-                do="Write one word a line, or leave the list out",
-            )
-        flags = np.array([bool(each) for each in shared], dtype=np.bool_)
-        entries = len(self.lines)
-        return Matches(option=self.option, name=self.name, entries=entries, unmatched=unmatched, words=flags)
+            what = f"No entry of {self.name} ({self.option}) is a word of the embedding"
+            got = f"a word in none of {_lines(unmatched)}" if unmatched else "an empty list"
+            raise BundleError(what, allowed=ALLOWED, got=got, do="Correct the list, or leave it out")
+        return replace(self._counted(unmatched), words=np.array([*map(bool, shared)], dtype=np.bool_))
+
+    def _counted(self, unmatched: Sequence[int]) -> Matches:
+        return Matches(option=self.option, name=self.name, entries=len(self.lines), unmatched=unmatched)
 
 
 def _forms(word: str) -> set[Hashable]:

@@ -98,11 +98,11 @@ class EuclideanMetric(Metric):
 
     def _to_blocks(self, words: Ints) -> Iterator[Floats]:
         points = self._mapped(self._rows(words))
-        points = np.column_stack([-2.0 * points, _squares(points), np.ones(len(points))])
+        points = np.column_stack([-2.0 * points, squared_norms(points), np.ones(len(points))])
         for block in self._blocks():
             others = self._mapped(self._rows(block))
             # |p|² - 2 p·q + |q|², by the product alone.
-            yield points @ np.column_stack([others, np.ones(len(others)), _squares(others)]).T
+            yield points @ np.column_stack([others, np.ones(len(others)), squared_norms(others)]).T
 
     def _distances(self, grown: Floats) -> Floats:
         return np.sqrt(grown)
@@ -143,10 +143,11 @@ class HyperbolicMetric(Metric):
         return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 
 
-def _squares(vectors: Floats) -> Floats:
+def squared_norms(vectors: Floats) -> Floats:
+    """Sum the squares of each row: (t, n) -> (t,)."""
     squares: Floats = np.square(vectors).sum(axis=1)
     return squares
 
 
 def _lengths(vectors: Floats) -> Floats:
-    return np.sqrt(_squares(vectors))
+    return np.sqrt(squared_norms(vectors))

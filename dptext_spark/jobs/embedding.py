@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from dptext_spark.embedding.build import build_embedding, list_matches
+from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.lists import index_lists, make_lists
 from dptext_spark.embedding.readers import LeftOut
+from dptext_spark.embedding.word_lists import Matches
 from dptext_spark.options import EmbeddingOptions
 from dptext_spark.report.facts import Report, embedding_json
 
@@ -16,9 +17,8 @@ def run(options: EmbeddingOptions) -> Report:
     given = dict(options)
     index = given.pop("index")
     left_out: list[LeftOut] = []
-    embedding = build_embedding(**given, left_out=left_out)
-    word_lists = {name: given[name] for name in ("release_words", "never_output")}
-    matches = list_matches(embedding.words.to_pylist(), **word_lists)
+    matches: list[Matches] = []
+    embedding = build_embedding(**given, left_out=left_out, matches=matches)
     lists = None if index is None else len(make_lists(embedding, index_lists(index)).centroids)
     facts = {
         "output": str(embedding.path),

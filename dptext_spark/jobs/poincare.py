@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark import interrupts
-from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, list_matches
+from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, choose
 from dptext_spark.embedding.bundle import Embedding, Manifest
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import ConfigError, InputError, all_of
@@ -25,21 +25,23 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.local import is_absent
 from dptext_spark.tables.storage import Storage
+from dptext_spark.text.joined import matchable, unique_forms
 
 
 def run(options: PoincareOptions) -> Report:
     """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report."""
-    vocabulary, excluded, *_ = all_of(
+    vocabulary, excluded, denied, _ = all_of(
         lambda: options.vocabulary and read_words(options.vocabulary, "--vocabulary"),
         lambda: options.exclude and read_words(options.exclude, "--exclude"),
-        lambda: _check_outputs(options),
         lambda: options.never_output and WordList.read(options.never_output, NEVER_OUTPUT),
+        lambda: _check_outputs(options),
     )
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
     drawing.announce("the picture")
     relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
-    matches += list_matches(relations.words, never_output=options.never_output)
+    in_texts = matchable(unique_forms(relations.words))
+    matches += choose(relations.words, in_texts, None, denied)[1].values()
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
@@ -144,7 +146,7 @@ def _write(
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
     on, training, quality = facts["cycles"], facts["training"], facts["quality"]
-    ranks, correlation = quality["reconstruction"], quality["norm_depth_correlation"]
+    ranks = quality["reconstruction"]
     low, half, high = quality["nearest_distances"]
     steps = (
         f"{step['left']:>12,} {'after' if step['removed'] >= 0 else 'with'} {abs(step['removed']):,} "
@@ -163,7 +165,5 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         f"Hyperbolic distance to the nearest word: median {half:.2f}, 5th and 95th percentile {low:.2f} "
         f"and {high:.2f}.",
     ]
-    if correlation is not None:
-        lines.append(f"Rank correlation of norm and depth {correlation:.3f}.")
     near = (f"  {word}: {', '.join(words)}" for word, words in quality["neighbours"].items())
     return [*lines, "Nearest words:", *near]

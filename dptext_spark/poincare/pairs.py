@@ -28,12 +28,6 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
     try:
         if not path.rstrip("/").lower().removesuffix(".gz").endswith((".tsv", ".txt")):
             table = spark.read.parquet(path)
-            if missing := [name for name in _ENDS if name not in table.columns]:
-                raise InputError(
-                    f"The pairs {path} lack columns",
-                    allowed="columns hyponym, hypernym and, if there is one, count",
-                    got=f"no {' and no '.join(missing)}",
-                )
             count = F.col("count").cast("bigint") if "count" in table.columns else count
             return table.select(*_ENDS, count.alias("count"))
         lines = spark.read.text(path)
@@ -56,7 +50,7 @@ def read_pairs(spark: SparkSession, path: str) -> DataFrame:
 
 def unreadable_pairs(path: str) -> InputError:
     """Make the error of an input that cannot be read."""
-    allowed = "Parquet, or tab-separated text named .tsv, .tsv.gz, .txt or .txt.gz"
+    allowed = "Parquet with hyponym and hypernym, or tab-separated text named .tsv, .txt or either with .gz"
     return InputError(f"The pairs {path} cannot be read", allowed=allowed)
 
 
@@ -126,18 +120,17 @@ def _judged(
     for end in _ENDS:
         named = facts.select(F.col("word").alias(end), F.struct(*lists).alias(f"{end}_is"))
         pairs = pairs.join(F.broadcast(named), end, "left")
-    low, high = (
-        {name: F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for name in lists} for end in _ENDS
+    known, stop, unwanted = (
+        [F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for end in _ENDS] for name in lists
     )
     verdict = (
         F.when(F.col("hyponym").isNull(), 0)
         .when(F.col("hyponym") == F.col("hypernym"), 1)
-        .when(F.lit(vocabulary is not None) & ~(low["known"] & high["known"]), 3)
+        .when(F.lit(vocabulary is not None) & ~(known[0] & known[1]), 3)
         .when(F.col("count") < min_count, 4)
-        .when(low["stop"] | high["stop"], 5)
-        .when(low["excluded"] | high["excluded"], 6)
+        .when(stop[0] | stop[1], 5)
+        .when(unwanted[0] | unwanted[1], 6)
         .otherwise(7)
     )
-    unwanted = (F.when(own["excluded"], F.col(end)) for own, end in zip((low, high), _ENDS, strict=True))
-    there = F.array_compact(F.array(*unwanted)).alias("unwanted")
-    return pairs.select(*_ENDS, there, "rows", verdict.alias("verdict"))
+    there = F.array(*(F.when(own, F.col(end)) for own, end in zip(unwanted, _ENDS, strict=True)))
+    return pairs.select(*_ENDS, F.array_compact(there).alias("unwanted"), "rows", verdict.alias("verdict"))

@@ -13,27 +13,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
-from numpy.typing import NDArray
 
-from dptext_spark.poincare.relations import Relations, squared_norms
+from dptext_spark.geometry import Floats
+from dptext_spark.geometry.metric import squared_norms
+from dptext_spark.poincare.relations import Relations
 
 _SHOWN_POINTS: Final = 5_000
 _SHOWN_PAIRS: Final = 1_000
 _NAMED: Final = 25
 
 
-def disk_coordinates(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def disk_coordinates(vectors: Floats) -> Floats:
     """Show points (V, n) of the ball in the disk, (V, 2): true norms, angles of two principal axes."""
     if vectors.shape[1] == 2:
         return vectors
     flat = vectors @ np.linalg.eigh(vectors.T @ vectors)[1][:, -2:]
-    lengths = np.sqrt(squared_norms(flat))
-    scale = np.sqrt(squared_norms(vectors)) / np.maximum(lengths, np.finfo(np.float64).tiny)
-    found: NDArray[np.float64] = flat * scale[:, None]
-    return found
+    scale = np.sqrt(squared_norms(vectors) / np.maximum(squared_norms(flat), np.finfo(np.float64).tiny))
+    return np.asarray(flat * scale[:, None])
 
 
-def draw(vectors: NDArray[np.float64], relations: Relations, path: Path) -> None:
+def draw(vectors: Floats, relations: Relations, path: Path) -> None:
     """Draw points of the ball (V, n), some pairs and the names of the words with the most, as a PNG."""
     points = disk_coordinates(vectors)
     figure = Figure(figsize=(9, 9))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
+from dptext_spark.geometry import Floats, Ints
+from dptext_spark.geometry.metric import squared_norms
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
-from dptext_spark.poincare.relations import Relations, reconstruction, squared_norms
-
-Points: TypeAlias = NDArray[np.float64]
+from dptext_spark.poincare.relations import Relations, reconstruction
 
 LARGEST_RADIUS: Final = 12.0
 """Largest hyperbolic radius of a point, a norm of 1 - 1.2e-5: float64 still resolves distances there."""
@@ -61,7 +61,7 @@ class Settings:
         return self.max_radius or LARGEST_RADIUS / math.sqrt(self.dimension - 1)
 
 
-def train(relations: Relations, settings: Settings) -> tuple[NDArray[np.float64], dict[str, Any]]:
+def train(relations: Relations, settings: Settings) -> tuple[Floats, dict[str, Any]]:
     """Train an embedding: the points with the best mean rank, float64 (V, n), and what each evaluation gave.
 
     A ``loss`` is a hyperbolic length a pair.
@@ -90,13 +90,12 @@ def train(relations: Relations, settings: Settings) -> tuple[NDArray[np.float64]
     return best, {"epochs": last, "best_epoch": best_epoch, "history": history}
 
 
-def run_epoch(points: NDArray[np.float64], epoch: int, relations: Relations, settings: Settings) -> float:
+def run_epoch(points: Floats, epoch: int, relations: Relations, settings: Settings) -> float:
     """Move points, float64 (V, n), in place by one pass over the pairs; return the mean loss before."""
     pairs, size, total = relations.pairs, settings.batch_size, 0.0
-    rate = settings.learning_rate / 10
-    if epoch >= BURN_IN:
-        passed = (epoch - BURN_IN) / max(settings.epochs - BURN_IN, 1)
-        rate = settings.learning_rate * (1 - (1 - _LAST_RATE) * passed)
+    passed = (epoch - BURN_IN) / max(settings.epochs - BURN_IN, 1)
+    rate = settings.learning_rate
+    rate = rate / 10 if passed < 0 else rate * (1 - (1 - _LAST_RATE) * passed)
     order = np.argsort(uniforms(settings.seed, "order", epoch, (len(pairs),)), kind="stable")
     starts = range(0, len(pairs), size)
     for start, drawn in zip(starts, draw_negatives(relations, settings, epoch, len(starts)), strict=True):
@@ -121,17 +120,17 @@ def run_epoch(points: NDArray[np.float64], epoch: int, relations: Relations, set
     return total / len(pairs)
 
 
-def draw_negatives(relations: Relations, settings: Settings, epoch: int, batches: int) -> NDArray[np.int64]:
+def draw_negatives(relations: Relations, settings: Settings, epoch: int, batches: int) -> Ints:
     """Draw words, by their links in the burn-in and else uniformly: int64 (batches, k)."""
     drawn = uniforms(settings.seed, "negatives", epoch, (batches, settings.negatives))
     if epoch >= BURN_IN:
         return (drawn * len(relations.words)).astype(np.int64)
     cumulative = np.cumsum(relations.links**_DAMPENING)
-    words: NDArray[np.int64] = np.searchsorted(cumulative, drawn * cumulative[-1], side="right")
+    words: Ints = np.searchsorted(cumulative, drawn * cumulative[-1], side="right")
     return words
 
 
-def uniforms(seed: int, purpose: str, epoch: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def uniforms(seed: int, purpose: str, epoch: int, shape: tuple[int, ...]) -> Floats:
     """Draw uniforms, float64 of a shape, from seed, purpose and epoch: public, they protect nothing."""
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(str(seed).encode("ascii")), uint64s_per_token=1)
     words = np.empty(shape, dtype=np.uint64)
@@ -139,12 +138,9 @@ def uniforms(seed: int, purpose: str, epoch: int, shape: tuple[int, ...]) -> NDA
     return to_uniform(words)
 
 
-# The objective
-
-
 def loss_and_gradients(
-    u: Points, v: Points, z: Points, excluded: NDArray[np.bool_], *, sharpness: float
-) -> tuple[NDArray[np.float64], Points, Points, Points]:
+    u: Floats, v: Floats, z: Floats, excluded: NDArray[np.bool_], *, sharpness: float
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Evaluate the objective over a batch of b pairs (u, v) that share k negatives z.
 
     For a pair with negatives N(u) the loss is ``d(u,v) + ln(exp(-s d(u,v)) + sum_N exp(-s d(u,v'))) / s``:
@@ -187,9 +183,7 @@ def loss_and_gradients(
     )
 
 
-def _sinh_and_weight(
-    excess: NDArray[np.float64], sharpness: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _sinh_and_weight(excess: Floats, sharpness: float) -> tuple[Floats, Floats]:
     """Give sinh(d) and exp(-sharpness d) where excess is cosh(d) - 1; no logarithm is needed."""
     # Rounding can make it negative; and closer points have no direction but rounding's.
     np.maximum(excess, _SMALLEST_EXCESS, out=excess)
@@ -201,7 +195,7 @@ def _sinh_and_weight(
     return sinh, np.power(weight, -sharpness, out=weight)
 
 
-def exponential_map(points: Points, steps: Points, *, longest: float, max_radius: float) -> Points:
+def exponential_map(points: Floats, steps: Floats, *, longest: float, max_radius: float) -> Floats:
     """Follow geodesics from points of the ball: ``x ⊕ tanh(λ|s|/2) s/|s|`` with ``λ = 2/(1-|x|²)``.
 
     Steps are tangent vectors (t, n) in the coordinates of the ball, cut at the hyperbolic length ``longest``;
@@ -213,7 +207,7 @@ def exponential_map(points: Points, steps: Points, *, longest: float, max_radius
     travelled = np.tanh(np.minimum(2 * lengths / edge, longest) / 2)
     moves = steps * (travelled / np.maximum(lengths, np.finfo(np.float64).tiny))[:, None]
     inner, squares = (points * moves).sum(axis=1), np.square(travelled)
-    reached: Points = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
+    reached: Floats = (1 + 2 * inner + squares)[:, None] * points + edge[:, None] * moves
     reached /= (1 + 2 * inner + (1 - edge) * squares)[:, None]
     norms, largest = np.sqrt(squared_norms(reached)), math.tanh(max_radius / 2)
     reached *= np.where(norms > largest, largest / np.maximum(norms, largest), 1.0)[:, None]

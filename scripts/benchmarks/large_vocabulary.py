@@ -20,11 +20,12 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import write_header
+from dptext_spark.embedding.spaces import write_array
 from dptext_spark.mechanisms import Laplace
 from scripts.benchmarks.shared import Given, Turns, run_job, sanitizer, seconds, section, shape
 from scripts.experiments.shared import evenly
@@ -78,15 +79,16 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
     some = embedding.space.metric().to_all(evenly(500, len(vectors)))
     # A step of half the distance of near words, all dimensions together.
     step = np.median(np.partition(some, 1, axis=1)[:, 1]) / 2.0 / np.sqrt(vectors.shape[1])
-    source = folder / "vectors.npy"
-    with source.open("wb") as file, (folder / "vocab.txt").open("w") as names:
-        write_header(file, np.dtype(np.float32), (words, vectors.shape[1]))
+
+    def blocks() -> Iterator[NDArray[np.float32]]:
         for start in range(0, words, CHUNK):
             rows = np.arange(start, min(start + CHUNK, words))
             drawn = np.random.default_rng(start).standard_normal((len(rows), vectors.shape[1]), np.float32)
-            file.write((vectors[rows % len(vectors)] + drawn * np.float32(step)).data)
-            names.writelines(f"w{row}\n" for row in rows.tolist())
-    return source
+            yield vectors[rows % len(vectors)] + drawn * np.float32(step)
+
+    (folder / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(words)))
+    write_array(folder / "vectors.npy", "<f4", (words, vectors.shape[1]), blocks())
+    return folder / "vectors.npy"
 
 
 def opened(bundle: Path, verify: bool) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Building of embedding bundles: same input, same bytes; nothing is left of a failure."""
 
-import gzip
 import hashlib
 import math
 import shutil
@@ -16,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding import spaces
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS, EuclideanSpace, PoincareBall
+from dptext_spark.embedding.spaces import LARGEST_BALL_RADIUS
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import sealed
 from tests.helpers.bundles import (
@@ -40,25 +39,22 @@ def test_a_bundle_holds_the_source(tmp_path, monkeypatch):
     source = glove(tmp_path / "g.txt")
     monkeypatch.chdir(tmp_path)
     built = build_embedding("g.txt", "bundle")
-    assert below(tmp_path) == {source, tmp_path / "bundle"} | {
-        tmp_path / "bundle" / name for name in EUCLIDEAN_FILES
-    }
-    for embedding in (built, Embedding.open(tmp_path / "bundle"), Embedding.open(str(tmp_path / "bundle"))):
+    files = {tmp_path / "bundle" / name for name in EUCLIDEAN_FILES}
+    assert below(tmp_path) == {source, tmp_path / "bundle", *files}
+    for embedding in (built, Embedding.open(str(tmp_path / "bundle"))):
         assert embedding.words.to_pylist() == WORDS and embedding.vectors.dtype == np.float32
         np.testing.assert_array_equal(embedding.vectors, vectors_of())
         manifest, count = embedding.manifest, len(WORDS)
-        assert (embedding.dimension, embedding.space.geometry) == (3, "euclidean")
         assert (manifest.format_version, manifest.words, embedding.releasable) == (3, count, count)
-        assert (manifest.normalization, manifest.release_words_absent) == ("none", 0)
-        assert manifest.source_name == "g.txt"
-        assert manifest.source_sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+        assert (embedding.dimension, manifest.geometry, manifest.normalization) == (3, "euclidean", "none")
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        assert (manifest.source_name, manifest.source_sha256) == ("g.txt", digest)
 
 
 def test_half_norms_and_covariance(tmp_path):
     rows = (vectors_of(5000, 120) + np.linspace(0, 3, 120)).astype(np.float32)
     source = glove(tmp_path / "g.txt", [f"w{i}" for i in range(5000)], rows)
     space, wide = build_embedding(source, tmp_path / "b").space, rows.astype(np.float64)
-    assert isinstance(space, EuclideanSpace) and space.half_norms.dtype == np.float32
     np.testing.assert_allclose(space.half_norms, (wide**2).sum(axis=1) / 2, rtol=6e-8)
     covariance = np.cov(wide, rowvar=False)
     covariance *= 120 / np.trace(covariance)
@@ -69,9 +65,9 @@ def test_half_norms_and_covariance(tmp_path):
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(120), atol=1e-12)
     assert (vectors.max(axis=0) == np.abs(vectors).max(axis=0)).all()  # the sign is settled
     # Fewer words than dimensions: no negative value.
-    few = build_embedding(glove(tmp_path / "few.txt", WORDS, vectors_of(n=20)), tmp_path / "few").space
-    assert isinstance(few, EuclideanSpace) and few.covariance_values.min() >= 0
-    assert np.count_nonzero(few.covariance_values > 1e-9) == len(WORDS) - 1
+    few = build_embedding(glove(tmp_path / "few.txt", WORDS, vectors_of(n=20)), tmp_path / "few")
+    values = few.space.covariance_values
+    assert values.min() >= 0 and np.count_nonzero(values > 1e-9) == len(WORDS) - 1
 
 
 def test_unit_normalization(tmp_path):
@@ -80,7 +76,7 @@ def test_unit_normalization(tmp_path):
     wide = rows.astype(np.float64)
     expected = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
     np.testing.assert_array_max_ulp(np.asarray(embedding.vectors), expected, maxulp=1)
-    assert embedding.manifest.normalization == "unit" and isinstance(embedding.space, EuclideanSpace)
+    assert embedding.manifest.normalization == "unit"
     np.testing.assert_allclose(embedding.space.half_norms, 0.5, atol=1e-6)
 
 
@@ -88,32 +84,16 @@ def test_poincare_keeps_float64_and_has_lorentz_coordinates(tmp_path, monkeypatc
     points = np.vstack([np.zeros(7), ball_of(1000, 7)])
     embedding = poincare_bundle(tmp_path, points)
     assert sorted(content_of(embedding.path)) == POINCARE_FILES
-    assert isinstance(embedding.space, PoincareBall)
     assert (embedding.vectors.dtype, embedding.vectors.tolist()) == (np.float64, points.tolist())
     rim = np.array([float(1 - sum(Fraction(x) ** 2 for x in point)) for point in points.tolist()])
     np.testing.assert_allclose(embedding.space.lorentz_time, 2 / rim - 1, rtol=1e-7)
     np.testing.assert_allclose(embedding.space.lorentz_space, 2 * points / rim[:, None], rtol=1e-7)
-    monkeypatch.setattr(spaces, "_BLOCK_FLOATS", 7 * 13)
+    monkeypatch.setattr(spaces, "_BLOCK_FLOATS", 7 * 13)  # many blocks
     assert content_of(poincare_bundle(tmp_path, points).path) == content_of(embedding.path)
     within = math.tanh(LARGEST_BALL_RADIUS / 2)
     assert len(poincare_bundle(tmp_path, np.array([[0, 0], [0, within]])).words) == 2
-    with pytest.raises(BundleError, match=r"row 2.*too near the edge.*1 - 9.1e-07.*radius of 14.6"):
+    with pytest.raises(BundleError, match=r"row 2.*not inside the Poincaré ball, up to a radius of 14.6"):
         poincare_bundle(tmp_path, np.array([[0, 0], [math.nextafter(within, 1) + 1e-12, 0]]))
-
-
-def test_rows_and_places_over_many_blocks(tmp_path):
-    words, rows, chosen = [f"w{i}" for i in range(9000)], vectors_of(9000, 2), tmp_path / "release.txt"
-    chosen.write_text("\n".join(words[::3]))
-    embedding = build_embedding(glove(tmp_path / "g.txt", words, rows), tmp_path / "b", release_words=chosen)
-    order = sorted(range(9000), key=lambda i: i % 3 != 0)
-    assert embedding.words.to_pylist() == [words[i] for i in order]
-    np.testing.assert_array_equal(embedding.vectors, rows[order])
-    rows[8500] = 0
-    with pytest.raises(BundleError, match="line 8501: the vector is zero"):
-        build_embedding(glove(tmp_path / "g.txt", words, rows), tmp_path / "c", strict=True)
-    equal = np.tile(vectors_of(1, 50), (4999, 1))
-    with pytest.raises(BundleError, match="no variance"):  # whatever their rounding
-        build_embedding(glove(tmp_path / "g.txt", words[:4999], equal), tmp_path / "c")
 
 
 def test_memory_does_not_grow_with_the_matrix(tmp_path):
@@ -189,33 +169,14 @@ def test_identical_input_gives_identical_bytes(tmp_path):
     assert contents[0] == contents[1]
 
 
-def test_fingerprint_forgets_the_source_and_nothing_else(tmp_path):
-    source, packed = glove(tmp_path / "g.txt"), tmp_path / "packed.vec.gz"
-    packed.write_bytes(gzip.compress(f"{len(WORDS)} 3\n".encode() + source.read_bytes()))
-    plain, again = build_embedding(source, tmp_path / "a"), build_embedding(packed, tmp_path / "b")
-    assert again.fingerprint == plain.fingerprint
-    assert again.manifest.source_sha256 != plain.manifest.source_sha256
-    changed = vectors_of()
-    changed[2, 1] = np.nextafter(changed[2, 1], np.float32(9))
-    others = [
-        build_embedding(source, tmp_path / "c", release_words=3),
-        build_embedding(source, tmp_path / "d", normalize="unit"),
-        build_embedding(source, tmp_path / "e", limit=6),
-        build_embedding(glove(tmp_path / "h.txt", [*WORDS[:-1], "cats"]), tmp_path / "f"),
-        build_embedding(glove(tmp_path / "i.txt", WORDS, changed), tmp_path / "h"),
-    ]
-    assert len({embedding.fingerprint for embedding in [plain, *others]}) == 6
-
-
 GOOD = b"a 1 2\nb 3 4\n"
 FAULTS = {
     "zero vector": (GOOD + b"secretword 0 -0.0\n", {}, "g.txt, line 3: the vector is zero"),
-    "zero, normalized": (b"3 2\n" + GOOD + b"secretword 0 0\n", {"normalize": "unit"}, "line 4: .*is zero"),
     "zero in float32": (b"a 1 2\nsecretword 1e-50 0\n", {}, "line 2: the vector is zero"),
-    "too long": (b"a 1 2\nsecretword 3e38 1\n", {}, "line 2: the vector's length is out of range"),
-    "too short": (b"a 1 2\nsecretword 1e-22 0\n", {}, "line 2: the vector's length is out of range"),
+    "too long": (b"a 1 2\nsecretword 3e38 1\n", {}, "line 2: the vector's length is not between"),
+    "too short": (b"a 1 2\nsecretword 1e-22 0\n", {}, "line 2: the vector's length is not between"),
     "one word": (b"a 1 2\n", {}, "Too few words"),
-    "no variance": (b"a 0.1 0.7\nb 0.1 0.7\nc 0.1 0.7\n", {}, "no variance"),
+    "no variance": (b"".join(b"w%d 0.1 0.7\n" % row for row in range(4999)), {}, "no variance"),
     "one released word": (GOOD, {"release_words": 1}, "at least 2"),
     "more released than fit": (GOOD + b", 1 1\n", {"release_words": 3}, "at most 2.*Got: 3"),
     "release file absent": (GOOD, {"release_words": "absent.txt"}, "file of --release-words cannot be read"),
@@ -224,38 +185,26 @@ FAULTS = {
     "release file of one word": (GOOD, {"list": ("release_words", b"B\nsecretword\n")}, "at least 2"),
     "deny list of other words": (GOOD, {"list": ("never_output", b"# a")}, r"list.txt \(--never-output\)"),
     "all but one denied": (GOOD, {"list": ("never_output", b"A")}, "at least 2. Got: 1, and 1 denied ones"),
-    "deny list absent": (GOOD, {"never_output": "no.txt"}, "file of --never-output cannot be read.*no.txt"),
-    "unknown geometry": (GOOD, {"geometry": "spherical"}, "euclidean, poincare"),
-    "unknown normalization": (GOOD, {"normalize": "max"}, "none, unit"),
-    "point on the sphere": (b"a 0 0\nsecretword 0.6 0.8\n", {"geometry": "poincare"}, "line 2: .*inside"),
-    "point outside": (b"a 0 0\nb 0 .1\nc 2 0\n", {"geometry": "poincare"}, "line 3: .*inside"),
-    "normalized points": (GOOD, {"geometry": "poincare", "normalize": "unit"}, "cannot be.*none. Got: unit"),
+    "unknown geometry": (GOOD, {"geometry": "spherical"}, "euclidean, none or unit; poincare, none. Got: s"),
+    "normalized points": (GOOD, {"geometry": "poincare", "normalize": "unit"}, "Got: poincare, unit"),
     "no folder above": (GOOD, {"output": "a/b"}, "does not exist"),
-    "interruption": (GOOD, {"interrupted": True}, "now"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_leaves_nothing(tmp_path, bundle, name, monkeypatch):
+def test_a_fault_leaves_nothing(tmp_path, bundle, name):
     """Neither beside a bundle that is to be replaced, nor under a new name."""
     content, options, message = FAULTS[name]
-    options, error = {"strict": True, **options}, BundleError
+    options = {"strict": True, **options}
     (tmp_path / "g.txt").write_bytes(content)
     if "list" in options:
         option, listed = options.pop("list")
         (tmp_path / "list.txt").write_bytes(listed)
         options[option] = tmp_path / "list.txt"
-    if options.pop("interrupted", False):
-
-        def interrupt(*_):
-            raise KeyboardInterrupt("now")
-
-        monkeypatch.setattr("dptext_spark.embedding.build.sealed", interrupt)
-        error = KeyboardInterrupt
     before, files = content_of(bundle), below(tmp_path)
     new = tmp_path / options.pop("output", "new")
     for output in (new, bundle) if new.name == "new" else (new,):
-        with pytest.raises(error, match=message) as caught:
+        with pytest.raises(BundleError, match=message) as caught:
             build_embedding(tmp_path / "g.txt", output, overwrite=output == bundle, **options)
         assert "secretword" not in str(caught.value)
         assert (below(tmp_path), content_of(bundle)) == (files, before)
@@ -278,17 +227,21 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path, bundle):
     assert not (bundle / "parts").exists()
 
 
-def test_what_comes_to_be_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [BundleError, KeyboardInterrupt])
+def test_an_end_that_fails_leaves_nothing(tmp_path, monkeypatch, error):
+    """At an interruption, or where the output came to be meanwhile, which is not replaced."""
     source, output = glove(tmp_path / "g.txt"), tmp_path / "b"
 
-    def made_meanwhile(manifest):
+    def meanwhile(manifest):
+        if error is KeyboardInterrupt:
+            raise error
         output.mkdir()
         return sealed(manifest)
 
-    monkeypatch.setattr("dptext_spark.embedding.build.sealed", made_meanwhile)
-    with pytest.raises(BundleError, match="output exists"):
+    monkeypatch.setattr("dptext_spark.embedding.build.sealed", meanwhile)
+    with pytest.raises(error):
         build_embedding(source, output)
-    assert below(tmp_path) == {source, output}
+    assert below(tmp_path) == {source, *([output] if error is BundleError else [])}
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])

@@ -13,14 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import FORMAT_VERSION, Embedding, Part
+from dptext_spark.embedding.bundle import Embedding, Part
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
 from tests.helpers.bundles import (
     EUCLIDEAN_FILES,
     POINCARE_FILES,
     ball_of,
-    content_of,
     glove,
     poincare_bundle,
     vectors_of,
@@ -98,8 +97,6 @@ def test_too_little_memory_is_no_damage(bundle, monkeypatch):
 
 
 def test_an_array_of_another_type_or_shape_is_found(any_bundle):
-    """Also where the manifest has its hash."""
-    manifest = (any_bundle / "manifest.json").read_bytes()
     for name, (dtype, _) in Embedding.open(any_bundle).space.arrays.items():
         file = any_bundle / f"{name}.npy"
         right = np.load(file)
@@ -108,10 +105,6 @@ def test_an_array_of_another_type_or_shape_is_found(any_bundle):
             np.save(file, wrong)
             with pytest.raises(BundleError, match=rf"{name}.npy of the bundle is damaged: .*shape"):
                 Embedding.open(any_bundle, verify=False)
-            resealed(any_bundle, files=json.loads(manifest)["files"] | {file.name: file_sha256(file)})
-            with pytest.raises(BundleError):
-                Embedding.open(any_bundle)
-            (any_bundle / "manifest.json").write_bytes(manifest)
         np.save(file, right)
     Embedding.open(any_bundle)
 
@@ -119,14 +112,13 @@ def test_an_array_of_another_type_or_shape_is_found(any_bundle):
 def test_words_that_disagree_with_the_manifest_are_found(bundle):
     original = (bundle / "manifest.json").read_bytes()
     for changes, message in [
-        ({"words": 6}, "its length"),
-        ({"releasable": 3}, "releasable words are not the first rows"),
+        ({"words": 6}, "length"),
+        ({"releasable": 3}, "releasable words"),
         ({"normalization": "unit"}, "fingerprint does not belong"),
         ({"fingerprint": "0" * 64}, "fingerprint does not belong"),
-        ({"format_version": 2}, "built by another version"),
         ({"geometry": "poincare"}, "list of files"),
         ({"geometry": "flat"}, "geometry"),
-        ({"files": {"../manifest.json": "0"}}, "list of files"),
+        ({"files": {"manifest.json": "0"}}, "list of files"),
         ({"comment": "x"}, "entries"),
     ]:
         resealed(bundle, **changes)
@@ -145,20 +137,11 @@ def test_what_is_no_bundle_or_of_another_version_is_not_called_damaged(bundle):
     for path in (bundle.parent, bundle / "absent", bundle.parent / "g.txt"):
         with pytest.raises(BundleError, match="no embedding bundle"):
             Embedding.open(path)
-    entries = json.loads((bundle / "manifest.json").read_bytes()) | {"format_version": 7}
-    expected = (
-        r"^The embedding bundle was built by another version of dptext_spark\. Allowed: format version "
-        rf"{FORMAT_VERSION}\. Got: format version 7 in {re.escape(str(bundle))}.*Build the bundle again"
-    )
-    for other in (
-        entries,
-        {"format_version": 7, "vectors": {}},
-        {**entries, "tokenizer": "x", "sha256": "0"},
-    ):
-        (bundle / "manifest.json").write_text(json.dumps(other))
-        for verify in (True, False):
-            with pytest.raises(BundleError, match=expected):
-                Embedding.open(bundle, verify=verify)
+    (bundle / "manifest.json").write_text('{"format_version": 7, "vectors": {}, "sha256": "0"}')
+    expected = r"another version.*version 3\. Got: format version 7.*Build the bundle again"
+    for verify in (True, False):
+        with pytest.raises(BundleError, match=expected):
+            Embedding.open(bundle, verify=verify)
 
 
 def test_fingerprint_is_what_the_documentation_says(tmp_path):
@@ -199,34 +182,31 @@ def index_of(embedding):
 
 
 def test_a_part_is_found_again(bundle):
-    """Rejects a part that changes the bundle, and one that is taken for another bundle's."""
-    opened, before = Embedding.open(bundle), content_of(bundle)
+    """Rejects a part that is taken for another bundle's."""
+    opened = Embedding.open(bundle)
     part = index_of(opened)
     again = Embedding.open(bundle)
     assert again.part("index-4") == part == opened.part("index-4") and again.part("index-5") is None
     assert part.values == {"lists": 4} and part.path(bundle, "lists.npy").read_bytes() == CONTENT
     assert {path.name for path in (bundle / "parts").iterdir()} == {"index-4.json", "index-4.lists.npy"}
-    assert {name: (bundle / name).read_bytes() for name in before} == before
     source = glove(bundle.parent / "h.txt", vectors=vectors_of(seed=8))
     other = build_embedding(source, bundle.parent / "other")
     (bundle / "parts").rename(other.path / "parts")
     assert Embedding.open(other.path).part("index-4") is None
 
 
-@pytest.mark.parametrize("damage", ["bit", "cut", "gone", "record", "no JSON"])
-def test_a_damaged_part_is_no_part(bundle, damage):
+def test_a_damaged_part_is_no_part(bundle):
     """Rejects an index of which a bit was flipped: it would send noisy points to the wrong words."""
     part = index_of(Embedding.open(bundle))
     file, record = part.path(bundle, "lists.npy"), bundle / "parts" / "index-4.json"
-    path, content = {
-        "bit": (file, bytes([CONTENT[0] ^ 1]) + CONTENT[1:]),
-        "cut": (file, CONTENT[:-1]),
-        "gone": (file, b""),
-        "record": (record, record.read_bytes().replace(b'"lists": 4', b'"lists": 5')),
-        "no JSON": (record, b"\xff["),
-    }[damage]
-    path.write_bytes(content) if content else path.unlink()
-    assert Embedding.open(bundle).part("index-4") is None
+    changed = record.read_bytes().replace(b'"lists": 4', b'"lists": 5')
+    flipped = bytes([CONTENT[0] ^ 1]) + CONTENT[1:]
+    for path, content in ((file, flipped), (file, None), (record, changed), (record, b"\xff[")):
+        whole = path.read_bytes()
+        path.write_bytes(content) if content else path.unlink()
+        assert Embedding.open(bundle).part("index-4") is None
+        path.write_bytes(whole)
+    assert Embedding.open(bundle).part("index-4") == part
 
 
 def test_only_parts_without_files_do_without_a_folder(bundle):

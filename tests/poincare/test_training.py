@@ -46,7 +46,7 @@ def test_the_order_of_the_pairs_leaves_no_trace():
 
 
 @pytest.mark.parametrize(("size", "links"), [(4, 2), (4, 8), (15, 15), (15, 30)])
-def test_closure_cycles_and_depths_agree_with_brute_force(size, links):
+def test_closure_and_cycles_agree_with_brute_force(size, links):
     names = [f"w{row:02d}" for row in range(size)]
     drawn = np.random.default_rng(size + links).integers(0, size, (links, 2))
     pairs = {(names[a], names[b]) for a, b in drawn if a != b} | {("a", "b")}
@@ -63,12 +63,6 @@ def test_closure_cycles_and_depths_agree_with_brute_force(size, links):
     circles = {each for each in group.values() if len(each) > 1}
     inside = sum(group[a] == group[b] for a, b in pairs)
     assert found.cycles() == {"groups": len(circles), "words": sum(map(len, circles)), "pairs": inside}
-
-    def depth(word):
-        above = {b for a, b in closed if a in group[word]} - group[word]
-        return max((1 + depth(b) for b in above), default=0)
-
-    assert found.depths().tolist() == [depth(word) for word in found.words] == closure.depths().tolist()
 
 
 def test_a_closure_that_would_be_too_large_is_refused(monkeypatch):
@@ -120,7 +114,7 @@ def test_coinciding_and_outermost_points_give_finite_numbers():
 
 
 def test_steps_go_the_given_distance_the_given_way():
-    start, step = points(50, 4), points(50, 4, largest=0.01, seed=1)
+    start, step = points(50, 4), points(50, 4, largest=0.3, seed=1)
     for first, longest in ((start, 1.0), (np.zeros((50, 4)), 9.0)):
         reached = exponential_map(first, step, longest=longest, max_radius=12.0)
         far = np.minimum(2 * np.linalg.norm(step, axis=1) / (1 - np.square(first).sum(axis=1)), longest)
@@ -146,43 +140,17 @@ def test_steps_stay_inside_the_ball(size):
     np.testing.assert_allclose(nearer, reached * back, rtol=1e-12)
 
 
-def rank_in_the_plane():
-    return reconstruction(train(tree(5), PLANE)[0], tree(5), words=100)["mean_rank"]
-
-
 def test_a_tree_is_reconstructed():
     """In five dimensions, in two, and in a small ball, which keeps words near: rejects its radius ignored."""
     relations, small = tree(5), replace(SETTINGS, epochs=60, max_radius=2.0)
     wide, near = (measure(train(relations, settings)[0], relations) for settings in (SETTINGS, small))
     for found, radius in ((wide, 6.0), (near, 2.0)):
         assert found["reconstruction"]["mean_average_precision"] > 0.95
-        assert found["reconstruction"]["mean_rank"] < 1.2 and found["norm_depth_correlation"] > 0.8
+        assert found["reconstruction"]["mean_rank"] < 1.2
         assert found["largest_norm"] == pytest.approx(np.tanh(radius / 2), rel=1e-2)
     assert max(near["nearest_distances"]) < min(wide["nearest_distances"])
     assert [Settings(dimension=n).radius for n in (2, 5, 10)] == [12, 6, 4]
-    assert rank_in_the_plane() < 2
-
-
-def euclidean(u, v, z, *given, **sharpness):
-    """The gradients without the inverse of the metric."""
-    losses, *gradients = loss_and_gradients(u, v, z, *given, **sharpness)
-    factors = [4 / (1 - (x**2).sum(axis=1, keepdims=True)) ** 2 for x in (u, v, z)]
-    return losses, *(gradient * factor for gradient, factor in zip(gradients, factors, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("place", "name", "wrong"),
-    [
-        (training, "loss_and_gradients", euclidean),
-        (Relations, "are_related", lambda _, low, z: np.ones((len(low), len(z)), dtype=bool)),
-        (training, "exponential_map", lambda x, s, **limits: exponential_map(x, -s, **limits)),
-    ],
-    ids=["euclidean gradient", "no negatives", "uphill"],
-)
-def test_wrong_training_does_not_reconstruct_the_tree(place, name, wrong, monkeypatch):
-    monkeypatch.setattr(place, name, wrong)
-    # With seeds 0 to 4 the right training has mean ranks of 1.3 to 1.6, the Euclidean gradient 2.6 to 3.3.
-    assert rank_in_the_plane() > 2.3
+    assert reconstruction(train(relations, PLANE)[0], relations, words=100)["mean_rank"] < 2
 
 
 def test_no_two_draws_of_a_run_are_alike_and_the_seed_names_them():
@@ -250,7 +218,7 @@ def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path):
     kept = picture.disk_coordinates(ball)
     np.testing.assert_allclose(np.linalg.norm(kept, axis=1), np.linalg.norm(ball, axis=1))
     assert picture.disk_coordinates(flat) is flat
-    relations = Relations.from_words(["$a", "b_{", "é"], ["b_{", "c", "c"])
+    relations = Relations.from_words(["$a_$", "b_{", "é"], ["b_{", "c", "c"])
     for dimension in (2, 3):
         path = tmp_path / f"{dimension}.png"
         picture.draw(points(4, dimension), relations, path)

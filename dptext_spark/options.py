@@ -583,7 +583,6 @@ class CalibrateOptions(GridOptions):
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
     )
-    transitions: bool = OUTPUT("keep the table of all transitions", False)
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
 

@@ -98,11 +98,8 @@ class BigramModel:
             probability = probability + np.where(self.keys[at] == keys, self.beyond[at], 0.0)
         return probability
 
-    def seen(self, first: Ints, second: Ints) -> tuple[Ints, Floats]:
-        """Find the pairs seen among all pairs of words of (p, i) and of (p, j).
-
-        Returns their places (f,) in an array (p, i, j), ascending, and their ``beyond``.
-        """
+    def seen(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints, Floats]:
+        """Find the pairs seen among all words of (p, i) and of (p, j): p, i, j and ``beyond``, (f,)."""
         states, (bits, table) = len(self.back_off), self._table
         with np.errstate(over="ignore"):
             spread = (first.astype(np.uint64) * np.uint64(states) * _SPREAD)[:, :, None]
@@ -115,7 +112,7 @@ class BigramModel:
         keys = first[pair, i] * states + second[pair, j]
         at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         found = np.flatnonzero(self.keys[at] == keys)
-        return places[found], self.beyond[at[found]]
+        return pair[found], i[found], j[found], self.beyond[at[found]]
 
     @cached_property
     def _table(self) -> tuple[int, NDArray[np.bool_]]:

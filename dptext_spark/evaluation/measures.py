@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -35,14 +35,15 @@ Sums: TypeAlias = dict[str, ClusterSums]
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured of a setting; by default the share of rows whose class a model gets right."""
+    """What is measured of a setting; by default the share of rows whose class a model gets right.
+
+    Of a risk less is better, of a use more. Without noise it is 1, or what models learn from the originals.
+    """
 
     name: str  # in :attr:`Totals.sums` and in tables
     title: str  # on pages
     kind: Literal["risk", "use"] = "use"
-    better: Literal["lower", "higher"] = "higher"
     needs: str = ""  # an option
-    ceiling: float | None = 1.0  # what the original has; None where it is measured
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
@@ -54,23 +55,21 @@ class Measure:
             raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
         return totals.sums[self.name]
 
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        """Give the value and its interval, compared with the pairs of words before the noise; see above."""
+    def value(self, totals: Totals, confidence: float) -> Interval:
+        """Give the value and its interval; see above."""
         return self.sums(totals).share(confidence)
 
 
 @dataclass(frozen=True)
 class Risk(Measure):
-    """The share of perturbed words that an attacker recovers, and which use, a name, is to be kept."""
+    """The share of perturbed words that an attacker recovers."""
 
     name: str = "recovery"
     title: str = "Share of words recovered"
     kind: Literal["risk", "use"] = "risk"
-    better: Literal["lower", "higher"] = "lower"
     attacker: str = "in-context"  # a name of ``ATTACKERS``
     guesses: int = 1  # a number of ``TOP``
     versions: int = 1  # in how many versions the attacker has each row
-    keeping: str = "similarity"
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         return {
@@ -101,30 +100,11 @@ class Kept(Measure):
         return {self.name: ClusterSums.of(rows.rows[hidden], same)}
 
 
-class Mean(Measure):
-    """A mean over words or rows, with Student's interval."""
-
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return self.sums(totals).mean(confidence)
-
-
-class Distance(Mean):
-    """The mean distance from a perturbed word to what came out, in the bundle's own geometry."""
-
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
-        hidden, metric = np.flatnonzero(rows.perturbed), embedding.space.metric()
-        distances = [np.zeros(0)]
-        for start in range(0, len(hidden), _TOKENS):
-            part = hidden[start : start + _TOKENS]
-            distances.append(metric.between(rows.inputs[part], rows.outputs[0, part]))
-        return {self.name: ClusterSums.of(rows.rows[hidden], np.concatenate(distances))}
-
-
-class Similarity(Mean):
+class Similarity(Measure):
     """The mean over rows of the cosine between the mean vectors of a text's words before and after.
 
     Tokens outside the vocabulary have no vector; a row without any word does not count. A cosine is 0 where a
-    mean has no direction.
+    mean has no direction. The interval is Student's.
     """
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
@@ -144,12 +124,15 @@ class Similarity(Mean):
         some = np.unique(rows.rows[rows.inputs >= 0])
         return {self.name: ClusterSums.of(some, cosine[some])}
 
+    def value(self, totals: Totals, confidence: float) -> Interval:
+        return self.sums(totals).mean(confidence)
+
 
 class Frequency(Measure):
     """How much mass the frequencies of words, or of pairs, have in common: 1 less the total variation."""
 
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return overlaps(before, totals.pairs)[self.name], np.nan, np.nan
+    def value(self, totals: Totals, confidence: float) -> Interval:
+        return totals.overlaps[self.name], np.nan, np.nan
 
 
 _LEARNT: Final = "Labels right: learnt from released texts, on"
@@ -158,14 +141,13 @@ MEASURES: Final[Mapping[str, Measure]] = {
     measure.name: measure
     for measure in (
         Risk(),
-        Measure("attribution", "Authors right", kind="risk", better="lower", needs="author", ceiling=None),
+        Measure("attribution", "Authors right", kind="risk", needs="author"),
         Kept("kept", "Words that stay"),
-        Distance("distance", "Distance from a word to what it became", better="lower", ceiling=0.0),
         Similarity("similarity", "Similarity of a text's mean vector"),
         Frequency("word_overlap", "Frequencies of words: mass in common"),
         Frequency("pair_overlap", "Frequencies of pairs: mass in common"),
-        Measure("accuracy", f"{_LEARNT} released texts", needs="label", ceiling=None),
-        Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label", ceiling=None),
+        Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
+        Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
     )
 }
 """What is measured of each setting, in the order of tables."""
@@ -178,7 +160,8 @@ class Totals:
     # What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
     # ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
     sums: Mapping[str, ClusterSums]
-    pairs: PairCounts  # of the released words
+    before: PairCounts  # of the words
+    after: PairCounts  # of the released words
 
     @classmethod
     def simulate(
@@ -196,31 +179,45 @@ class Totals:
         embedding, sums = simulation.embedding, Sums()
         for measure in MEASURES.values():
             sums |= measure.add(released, embedding, knowledge)
-        vocabulary = len(embedding.words)
-        pairs = PairCounts.of_rows(released.released, released.offsets, vocabulary=vocabulary)
-        return cls(sums=sums, pairs=pairs)
+        after = PairCounts.of_rows(released.released, released.offsets, vocabulary=len(embedding.words))
+        return cls(sums=sums, before=simulation.pairs(rows), after=after)
 
     def __add__(self, other: Totals) -> Totals:
         """Add the totals of other rows."""
         sums = {name: own + other.sums[name] for name, own in self.sums.items()}
-        return Totals(sums=sums, pairs=self.pairs + other.pairs)
+        return Totals(sums=sums, before=self.before + other.before, after=self.after + other.after)
 
     @property
     def versions(self) -> list[int]:
         """In how many versions attackers had each row, ascending."""
         return sorted(int(name.split("/")[1]) for name in self.sums if name.endswith("/considered"))
 
-    def measures(self, before: PairCounts, confidence: float) -> dict[str, Interval]:
-        """Give each use that was measured, with its interval, against the pairs of words before the noise."""
+    @cached_property
+    def overlaps(self) -> dict[str, float]:
+        """The mass that frequencies before and after have in common, of words and pairs; NaN without any."""
+        counts = self.before, self.after
+        keys = [pairs.first * (pairs.vocabulary + 2) + pairs.second for pairs in counts]
+        union = np.union1d(*keys)
+        pairs = np.zeros((2, len(union)))
+        for total, own, counted in zip(pairs, keys, counts, strict=True):
+            total[np.searchsorted(union, own)] = counted.count
+        both: dict[str, Any] = {"word_overlap": [own.words for own in counts], "pair_overlap": pairs}
         return {
-            name: measure.value(self, before, confidence)
+            name: float(np.minimum(p / p.sum(), q / q.sum()).sum()) if p.any() and q.any() else np.nan
+            for name, (p, q) in both.items()
+        }
+
+    def measures(self, confidence: float) -> dict[str, Interval]:
+        """Give each use that was measured, with its interval."""
+        return {
+            name: measure.value(self, confidence)
             for name, measure in MEASURES.items()
             if measure.kind == "use" and (not measure.needs or name in self.sums)
         }
 
     def to_table(self) -> pa.Table:
-        """Write it as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
-        pairs = self.pairs
+        """Write all but ``before`` as numbers that add up: kind (string), a, b (int64), total (float64)."""
+        pairs = self.after
         columns = [(_PAIRS, pairs.first, pairs.second, pairs.count.astype(np.float64))]
         for kind, sums in self.sums.items():
             terms = sums.parts.reshape(-1, sums.parts.shape[2])
@@ -232,30 +229,14 @@ class Totals:
         )
 
     @classmethod
-    def from_table(cls, table: pa.Table, *, vocabulary: int) -> Totals:
-        """Read what :meth:`to_table` wrote, of V words, each key once and in any order."""
+    def from_table(cls, table: pa.Table, before: PairCounts) -> Totals:
+        """Read what :meth:`to_table` wrote, each key once and in any order."""
         of_pairs = pc.equal(table["kind"], _PAIRS)
         a, b, total = (table.filter(of_pairs)[name].to_numpy() for name in ("a", "b", "total"))
+        after = PairCounts.of(a, b, total.astype(np.int64), vocabulary=before.vocabulary)
         cells = defaultdict[str, list[float]](list)
         others = table.filter(pc.invert(of_pairs))
-        for row in others.sort_by([(name, "ascending") for name in ("a", "b")]).to_pylist():
+        for row in others.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
             cells[row["kind"]].append(row["total"])
         sums = {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}
-        return cls(sums=sums, pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary))
-
-
-@lru_cache(maxsize=8)  # settings of one evaluation are compared with one table again and again
-def overlaps(before: PairCounts, after: PairCounts) -> dict[str, float]:
-    """Give the mass that the laws of words of two tables have in common, and of pairs; NaN without any."""
-    keys = [pairs.first * (before.vocabulary + 2) + pairs.second for pairs in (before, after)]
-    union = np.union1d(*keys)
-    pairs = np.zeros((2, len(union)))
-    for total, own, counted in zip(pairs, keys, (before, after), strict=True):
-        total[np.searchsorted(union, own)] = counted.count
-    both: dict[str, Any] = {"word": (before.words, after.words), "pair": pairs}
-    return {
-        f"{kind}_overlap": float(np.minimum(p / p.sum(), q / q.sum()).sum())
-        if p.any() and q.any()
-        else np.nan
-        for kind, (p, q) in both.items()
-    }
+        return cls(sums=sums, before=before, after=after)

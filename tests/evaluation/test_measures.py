@@ -9,7 +9,7 @@ import pytest
 from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.measures import MEASURES, Totals, overlaps
+from dptext_spark.evaluation.measures import MEASURES, Totals
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
@@ -32,20 +32,19 @@ TEXTS = [*sentences(40, 1), "", "strange words alone"]
 )
 def test_tables_are_compared(before, after, words, pairs):
     """Rejects pairs compared by their words: the same words in another order."""
-    found = overlaps(pairs_of(before, 5), pairs_of(after, 5))
+    found = Totals(sums={}, before=pairs_of(before, 5), after=pairs_of(after, 5)).overlaps
     assert found == pytest.approx({"word_overlap": words, "pair_overlap": pairs}, nan_ok=True)
 
 
 def kept(rows, embedding):
     """What is kept of texts."""
-    names, words = ("kept", "distance", "similarity"), len(embedding.words)
+    names, words = ("kept", "similarity"), len(embedding.words)
     nothing = Knowledge.learn(pairs_of([[]], words), Emissions.uniform(words, words))
     return {name: MEASURES[name].add(rows, embedding, nothing)[name] for name in names}
 
 
-def test_measures_by_hand(plane, ball):
-    """Of the first version; unprotected words count in the text's mean alone. The ball has its own metric."""
-    # And the ceiling: unchanged texts keep all.
+def test_measures_by_hand(plane):
+    """Of the first version; unprotected words count in the text's mean alone. Unchanged texts keep all."""
     rows = SimulatedRows(
         offsets=np.array([0, 3, 5, 6]),
         inputs=np.array([0, 1, 2, 3, -1, -1]),
@@ -53,27 +52,21 @@ def test_measures_by_hand(plane, ball):
         perturbed=np.array([True, True, False, True, False, False]),
     )
     points = plane.vectors.astype(float)
-    distances = [0.0, np.linalg.norm(points[1] - points[4]), np.linalg.norm(points[3] - points[1])]
     texts = [(points[[0, 1, 2]].sum(axis=0), points[[0, 4, 2]].sum(axis=0)), (points[3], points[1])]
     cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in texts]
     shares = {name: sums.ratio[0] for name, sums in kept(rows, plane).items()}
-    expected = {"kept": 1 / 3, "distance": np.mean(distances), "similarity": np.mean(cosines)}
-    assert shares == pytest.approx(expected)
-    found = kept(released([[0, 1]], np.array([[3, 1]])), ball)["distance"].ratio[0]
-    assert found == pytest.approx(ball.space.metric().between(np.array([0]), np.array([3]))[0] / 2)
+    assert shares == pytest.approx({"kept": 1 / 3, "similarity": np.mean(cosines)})
     same = kept(without_noise(released([[0, 1], [2, -1, 3], []], np.array([[5, 5, 5, -1, 5]]))), plane)
-    shares = {name: sums.ratio[0] for name, sums in same.items()}
-    assert shares == pytest.approx({"kept": 1.0, "distance": 0.0, "similarity": 1.0})
+    assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(dict.fromkeys(same, 1.0))
     assert (same["kept"].size[0], same["similarity"].rows[0]) == (4, 2)
 
 
 def test_blocks_of_vectors_change_nothing(small, monkeypatch):
     rng = np.random.default_rng(1)
     rows = released(rng.integers(0, 300, (20, 7)).tolist(), rng.integers(0, 200, (1, 140)))
-    whole = kept(rows, small)
+    whole = kept(rows, small)["similarity"]
     monkeypatch.setattr(module, "_TOKENS", 9)
-    for name, sums in kept(rows, small).items():
-        assert sums.ratio[0] == pytest.approx(whole[name].ratio[0], rel=1e-12)
+    np.testing.assert_array_equal(kept(rows, small)["similarity"].parts, whole.parts)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +77,7 @@ def simulation(small):
 def totals(simulation, chosen, mechanism, versions=2):
     nothing = Emissions.uniform(len(simulation.embedding.words), 200)
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
-    knowledge = Knowledge.learn(simulation.corpus(pa.array(TEXTS)), nothing)
+    knowledge = Knowledge.learn(simulation.pairs(simulation.public.read(pa.array(TEXTS))), nothing)
     return Totals.simulate(simulation, rows, ids, mechanism, knowledge, versions=versions)
 
 
@@ -101,9 +94,9 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
         assert cells(sum(parts, last)) == cells(found)
     table = found.to_table()
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
-    again, before = Totals.from_table(mixed, vocabulary=300), pairs_of([[1, 2]], 300)
+    again = Totals.from_table(mixed, found.before)
     assert cells(again) == cells(found) and again.versions == [1, 2]
-    np.testing.assert_equal(again.measures(before, 0.95), found.measures(before, 0.95))
+    np.testing.assert_equal(again.measures(0.95), found.measures(0.95))
 
 
 def test_the_floor_needs_no_release(simulation):

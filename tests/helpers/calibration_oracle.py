@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration import Transitions
-from dptext_spark.calibration.estimators import PRIORS, Grid
+from dptext_spark.calibration.estimators import PRIORS, Grid, Prior
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.worlds import among
@@ -77,33 +77,27 @@ def risk(law: np.ndarray, prior: np.ndarray) -> float:
     return float((prior[:, None] / prior.sum() * law).max(axis=0).sum())
 
 
-def guessed(transitions: Transitions, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What guessers win, by brute force, (epsilons,) each.
+def guessed(transitions: Transitions, grid: Grid, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
+    """What guessers win by brute force, (epsilons,) each, as sums in which the first word has weight 1.
 
-    Args:
-        transitions: Of words 0, 1, ...
-        prior: Of these words, adding up to 1, the first the likeliest.
-
-    Returns:
-        Of the guesser who is judged by the runs it knows, all of them; and of one who learns from the first
-        half of the runs and is judged by the second.
+    Of the guesser who is judged by all runs, which it knows, and of one who learns from the first half of the
+    runs and is judged by the second. The words are 0, 1, ...
     """
-    weights, size = prior[:, None], int(transitions.output.max()) + 1
+    weights, size = grid.weights(prior)[:, None], int(transitions.output.max()) + 1
+    weights = weights / weights[0]
     count, judged = (dense(transitions, size, column) for column in ("count", "judged"))
-    own = (weights * count).max(axis=1).sum(axis=1) / transitions.runs
     learned = weights * (count - judged)
     guess = np.where(learned.any(axis=1), learned.argmax(axis=1), 0)[:, None]
     won = np.take_along_axis(weights * judged, guess, axis=1).sum(axis=(1, 2))
-    return own, won / max(transitions.runs // 2, 1)
+    return (weights * count).max(axis=1).sum(axis=1), won
 
 
 def sums_of_guesses(transitions: Transitions, grid: Grid) -> dict[str, object]:
     """What guessers win under both priors, of the first epsilon, as Spark gives it."""
     sums: dict[str, object] = {}
     for prior in PRIORS:
-        weights = grid.weights(prior)
-        own, won = (float(value[0]) / weights[0] for value in guessed(transitions, weights))
-        sums |= {prior: own * transitions.runs, f"{prior}_judged": won * (transitions.runs // 2)}
+        own, won = guessed(transitions, grid, prior)
+        sums |= {prior: own[0], f"{prior}_judged": won[0]}
     return sums
 
 
@@ -125,7 +119,6 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
     values = {
         "mechanisms": tuple(Laplace(epsilon=e) for e in (2.0, 40.0)),
         "estimator": "shared-ray",
-        "monotone": True,
         "search": among(vocabulary or words),
         "runs": 60,
         "seed": 0,

@@ -113,8 +113,7 @@ class Comparison:
         """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""
         rows = []
         for outcome in self.outcomes:
-            for name, ((value, *ends), floor) in self.measures(outcome, confidence).items():
-                low, high = (None if math.isnan(end) else end for end in ends)
+            for name, ((value, low, high), floor) in self.measures(outcome, confidence).items():
                 ceiling = self.ideal[name].share(confidence)[0] if name in self.ideal else 1.0
                 own = {"measure": name, "value": value, "low": low, "high": high, "floor": floor}
                 rows.append({**outcome.key, **own, "ceiling": ceiling})
@@ -259,8 +258,7 @@ class Target(Limit):
     def of(self, outcome: Outcome, *, confidence: float) -> tuple[float, float]:
         """Give what a setting was measured to have, and the end of its interval on the side that matters."""
         value, low, high = self.limited.value(outcome.totals, confidence)
-        bound = high if self.upper else low
-        return value, value if math.isnan(bound) else bound
+        return value, high if self.upper else low
 
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
         """Take the best setting whose limit of confidence keeps to the limit; None where there is none.

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.attackers import ATTACKERS, TOP, Knowledge, attack
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Exponential, Mechanism
 from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
@@ -25,10 +22,9 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
 
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
-_PAIRS: Final = "pairs"
 
 Interval: TypeAlias = tuple[float, float, float]
-"""A value and the ends of its interval, NaN where there is none."""
+"""A value and the ends of its interval, NaN of nothing."""
 
 Sums: TypeAlias = dict[str, ClusterSums]
 
@@ -128,13 +124,6 @@ class Similarity(Measure):
         return self.sums(totals).mean(confidence)
 
 
-class Frequency(Measure):
-    """How much mass the frequencies of words, or of pairs, have in common: 1 less the total variation."""
-
-    def value(self, totals: Totals, confidence: float) -> Interval:
-        return totals.overlaps[self.name], np.nan, np.nan
-
-
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -144,8 +133,6 @@ MEASURES: Final[Mapping[str, Measure]] = {
         Measure("attribution", "Authors right", kind="risk", needs="author"),
         Kept("kept", "Words that stay"),
         Similarity("similarity", "Similarity of a text's mean vector"),
-        Frequency("word_overlap", "Frequencies of words: mass in common"),
-        Frequency("pair_overlap", "Frequencies of pairs: mass in common"),
         Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
         Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
     )
@@ -160,8 +147,6 @@ class Totals:
     # What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
     # ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
     sums: Mapping[str, ClusterSums]
-    before: PairCounts  # of the words
-    after: PairCounts  # of the released words
 
     @classmethod
     def simulate(
@@ -179,33 +164,16 @@ class Totals:
         embedding, sums = simulation.embedding, Sums()
         for measure in MEASURES.values():
             sums |= measure.add(released, embedding, knowledge)
-        after = PairCounts.of_rows(released.released, released.offsets, vocabulary=len(embedding.words))
-        return cls(sums=sums, before=simulation.pairs(rows), after=after)
+        return cls(sums=sums)
 
     def __add__(self, other: Totals) -> Totals:
         """Add the totals of other rows."""
-        sums = {name: own + other.sums[name] for name, own in self.sums.items()}
-        return Totals(sums=sums, before=self.before + other.before, after=self.after + other.after)
+        return Totals(sums={name: own + other.sums[name] for name, own in self.sums.items()})
 
     @property
     def versions(self) -> list[int]:
         """In how many versions attackers had each row, ascending."""
         return sorted(int(name.split("/")[1]) for name in self.sums if name.endswith("/considered"))
-
-    @cached_property
-    def overlaps(self) -> dict[str, float]:
-        """The mass that frequencies before and after have in common, of words and pairs; NaN without any."""
-        counts = self.before, self.after
-        keys = [pairs.first * (pairs.vocabulary + 2) + pairs.second for pairs in counts]
-        union = np.union1d(*keys)
-        pairs = np.zeros((2, len(union)))
-        for total, own, counted in zip(pairs, keys, counts, strict=True):
-            total[np.searchsorted(union, own)] = counted.count
-        both: dict[str, Any] = {"word_overlap": [own.words for own in counts], "pair_overlap": pairs}
-        return {
-            name: float(np.minimum(p / p.sum(), q / q.sum()).sum()) if p.any() and q.any() else np.nan
-            for name, (p, q) in both.items()
-        }
 
     def measures(self, confidence: float) -> dict[str, Interval]:
         """Give each use that was measured, with its interval."""
@@ -216,27 +184,18 @@ class Totals:
         }
 
     def to_table(self) -> pa.Table:
-        """Write all but ``before`` as numbers that add up: kind (string), a, b (int64), total (float64)."""
-        pairs = self.after
-        columns = [(_PAIRS, pairs.first, pairs.second, pairs.count.astype(np.float64))]
+        """Write it as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
+        tables = []
         for kind, sums in self.sums.items():
             terms = sums.parts.reshape(-1, sums.parts.shape[2])
-            a, b = np.indices(terms.shape)
-            columns.append((kind, a.ravel(), b.ravel(), terms.ravel()))
-        return pa.concat_tables(
-            pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": total})
-            for kind, a, b, total in columns
-        )
+            a, b = (index.ravel() for index in np.indices(terms.shape))
+            tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": terms.ravel()}))
+        return pa.concat_tables(tables)
 
     @classmethod
-    def from_table(cls, table: pa.Table, before: PairCounts) -> Totals:
+    def from_table(cls, table: pa.Table) -> Totals:
         """Read what :meth:`to_table` wrote, each key once and in any order."""
-        of_pairs = pc.equal(table["kind"], _PAIRS)
-        a, b, total = (table.filter(of_pairs)[name].to_numpy() for name in ("a", "b", "total"))
-        after = PairCounts.of(a, b, total.astype(np.int64), vocabulary=before.vocabulary)
         cells = defaultdict[str, list[float]](list)
-        others = table.filter(pc.invert(of_pairs))
-        for row in others.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
+        for row in table.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
             cells[row["kind"]].append(row["total"])
-        sums = {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}
-        return cls(sums=sums, before=before, after=after)
+        return cls(sums={k: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for k, own in cells.items()})

@@ -123,16 +123,11 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
 
 
 def simulate(
-    rows: SampledRows,
-    thirds: Sequence[Counted],
-    mechanism: Mechanism | None,
-    known: Mapping[int, Knowledge],
-    versions: int,
+    rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
 ) -> dict[int, Totals]:
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
     tables = rows.sums(partial(_simulate, mechanism=mechanism, known=known, versions=versions))
-    some = (third for third in known if len(tables[third]))
-    return {third: Totals.from_table(tables[third], thirds[third].pairs) for third in some}
+    return {third: Totals.from_table(tables[third]) for third in known if len(tables[third])}
 
 
 def emissions_of(

@@ -164,7 +164,7 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, thirds, known, language)
+        compared = _compared(options, rows, known, language)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
@@ -225,11 +225,7 @@ def _sample(
 
 
 def _compared(
-    options: EvaluateOptions,
-    rows: SampledRows,
-    thirds: Sequence[Counted],
-    known: Mapping[int, PairCounts],
-    language: PairCounts,
+    options: EvaluateOptions, rows: SampledRows, known: Mapping[int, PairCounts], language: PairCounts
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows."""
     spark = rows.frame.sparkSession
@@ -257,7 +253,7 @@ def _compared(
                 for third, pairs in known.items()
             }
             versions = 1 if mechanism is None else options.versions
-            totals = simulate(rows, thirds, mechanism, knowledge, versions)
+            totals = simulate(rows, mechanism, knowledge, versions)
             learnt = right(mechanism)
             totals = {t: replace(found, sums={**found.sums, **learnt[t]}) for t, found in totals.items()}
         if mechanism is None:

@@ -45,10 +45,9 @@ _LEAST_COUNT: Final = 1e-9
 class Estimator:
     """Estimates transitions of words at a grid of epsilons, in the way of its ``name``.
 
-    - ``plain`` runs the mechanism as a release would: every word and run has noise of its own.
-    - ``shared-ray`` lets the words of a block, and all epsilons, share the rays along which noise goes. Each
-      word's runs are independent; errors of words of one block, and of one word at several epsilons, are not.
-    - ``exact`` computes probabilities and draws nothing: counts are the expected ones.
+    ``plain`` runs the mechanism as a release would. ``shared-ray`` lets the words of a block, and all
+    epsilons, share the rays along which noise goes: each word's runs are independent, errors of words of one
+    block are not. ``exact`` computes probabilities: counts are the expected ones.
     """
 
     name: EstimatorName
@@ -70,13 +69,12 @@ class Estimator:
                 with np.errstate(under="ignore"):
                     counts = bound.probabilities(words[part]) * self.runs
                 rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-                own = words[part][rows].astype(np.int32), outputs.astype(np.int32), counts[rows, outputs]
-                parts.append((np.full(len(rows), epsilon, dtype=np.int16), *own))
+                parts.append((np.full(len(rows), epsilon), words[part][rows], outputs, counts[rows, outputs]))
         index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Transitions(
-            epsilon_index=index,
-            word=word,
-            output=output,
+            epsilon_index=index.astype(np.int16),
+            word=word.astype(np.int32),
+            output=output.astype(np.int32),
             count=count,
             judged=count * (self.runs // 2 / self.runs),
             runs=self.runs,
@@ -201,13 +199,12 @@ class Grid:
         search: Search,
         mechanisms: Sequence[Mechanism],
         *,
-        estimator_name: EstimatorName,
         words: int | Literal["all"],
         **rest: Any,
     ) -> Self:
         """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
-        rest["estimator"] = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name).name
+        rest["estimator"] = estimator(ordered[:1], embedding, search=search, runs=1).name
         rest["vocabulary"] = embedding.inputs
         rest["words"] = embedding.inputs if words == "all" else min(words, embedding.inputs)
         return cls(mechanisms=ordered, search=search, **rest)

@@ -155,7 +155,7 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
 
 
 def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
-    """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
+    """Describe each statistic over words or outputs; its variance by values that are cut to nine digits."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
     of_words, of_outputs = (

@@ -81,14 +81,8 @@ def summary(
 ) -> Rows:
     """Give the rows of the summary, in the order of mechanisms, epsilons and statistics.
 
-    All limits are of the measured words' mean, at the grid's confidence.
-
-    Args:
-        moments: By statistic ``n``, the ``sum`` of the values, and of those cut to nine digits ``short_sum``
-            and the sum of ``squares``; and the quantiles of ``LEVELS``.
-        guesses: Under each prior, the sum over outputs of the most likely input's weight times its count in
-            all runs; and as ``uniform_judged`` and ``zipf_judged`` the same of the input that leads in one
-            half of the runs, times its count in the other half.
+    All limits are of the measured words' mean, at the grid's confidence. Moments and guesses are those of
+    :mod:`~dptext_spark.calibration.measure`.
     """
     rows = []
     for grid in grids:
@@ -214,10 +208,7 @@ def bounding_rank(target: Target, grid: Grid) -> int:
 def tuned(
     target: Target, grid: Grid, measure: Callable[[float], tuple[float, float]], *, release_words: int | None
 ) -> dict[str, Any]:
-    """Find the largest epsilon at which a mechanism meets a target: a row of calibration.json's ``target``.
-
-    ``measure`` gives the target's statistic at an epsilon, and its bound on the side that matters.
-    """
+    """Find the largest epsilon that meets a target, whose statistic and its bound ``measure`` gives."""
     tried: dict[float, tuple[float, float]] = {}
 
     def meets(epsilon: float) -> bool:

@@ -46,8 +46,7 @@ def run(options: CalibrateOptions) -> Report:
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
         names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
-        names |= {"confidence": "confidence", "estimator_name": "estimator"}
-        given = {name: getattr(options, option) for name, option in names.items()}
+        given = {name: getattr(options, own) for name, own in (names | {"confidence": "confidence"}).items()}
         grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:

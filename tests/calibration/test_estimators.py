@@ -128,7 +128,7 @@ def test_a_word_that_stays_does_so_at_every_larger_epsilon(small, ball, name, pa
 
 
 def over(embedding, *mechanisms, words="all", search=None):
-    given = {"runs": 10, "seed": 0, "confidence": 0.95, "eta": 0.05, "words": words, "estimator_name": "auto"}
+    given = {"runs": 10, "seed": 0, "confidence": 0.95, "eta": 0.05, "words": words}
     return Grid.over(embedding, search or ExactSearch.over(embedding), mechanisms, **given)
 
 

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.cli import main
-from dptext_spark.errors import ConfigError
 from dptext_spark.jobs import calibrate
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.options import CalibrateOptions
@@ -157,21 +156,6 @@ def test_an_exact_law_has_exact_risks(ring, measured, epsilon):
     assert found["deniability"]["mean"] == pytest.approx(64 / (own * own / own.sum(axis=0)).sum())
 
 
-def test_a_folder_is_replaced_only_where_asked_and_known(ring, measured, tmp_path):
-    """Rejects a run that goes on where another one is at work, or was killed."""
-    with pytest.raises(ConfigError, match=r"exists.*--overwrite"):
-        run(ring, measured)
-    (tmp_path / "mine.txt").write_text("not a calibration")
-    for overwrite in (False, True):
-        with pytest.raises(ConfigError, match="is not a calibration"):
-            run(ring, tmp_path, overwrite=overwrite)
-    assert (tmp_path / "mine.txt").exists()
-    assert names(tmp_path) == {"mine.txt"}
-    (tmp_path / ".out.other-1.part").mkdir()
-    with pytest.raises(ConfigError, match="Another run is writing the output"):
-        run(ring, tmp_path / "out")
-
-
 def test_a_calibration_is_replaced_when_its_successor_is_whole(ring, measured, tmp_path, monkeypatch, capsys):
     """Rejects removal at the start, parts of a run that failed, and old tables left among the new."""
     # Also rejects a page that is missed only when hours of measuring are over. The configuration file runs as
@@ -253,18 +237,3 @@ def test_of_an_exact_law_over_all_words_the_largest_epsilon_is_sharp(ring, tmp_p
     met, missed = (np.diag(law(found[name], ring)).max() for name in ("epsilon", "missed"))
     assert found["bound"] == found["measured"] == pytest.approx(met)
     assert met <= 0.3 < missed and found["missed"] < found["epsilon"] + 0.11
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--estimator", "exact"], "does not serve"),
-        (["--target", "max(n_w) <= 0.5", "--words", "30"], "words are too few"),
-    ],
-)
-def test_options_that_do_not_suit_the_bundle_are_refused(ring, tmp_path, arguments, message):
-    given = ["--embedding", ring.path, "--mechanism", "laplace", "--epsilon", 5, *arguments]
-    result = CliRunner().invoke(main, ["calibrate", *map(str, given), "--output", str(tmp_path / "out")])
-    assert result.exit_code == 2
-    assert message in result.output
-    assert not (tmp_path / "out").exists()

@@ -87,24 +87,20 @@ def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world):
 
 def test_the_only_index_is_looked_at_as_told(indexed):
     chosen = chosen_search("ivf:probes=3", indexed, [Laplace(epsilon=9.0)], release_words=100)
-    assert chosen == IvfSearch(release_words=100, lists=8, probes=3) and chosen.label == "ivf, 3 of 8 lists"
+    assert chosen == IvfSearch(release_words=100, lists=8, probes=3)
     assert recall_of(ExactSearch.over(indexed), Laplace(epsilon=9.0), indexed) is None
-    found = recall_of(chosen, Laplace(epsilon=9.0), indexed)
-    assert found is not None and 0.3 < found["recall"] < 1.0
 
 
 @pytest.mark.parametrize(
     ("spec", "other", "message"),
     [
-        ("ivf", lambda: mechanism("exponential", epsilon=5.0), "--search exact"),
-        ("ivf", lambda: mechanism("projection", epsilon=5.0, beta=0.9, dimension=5), "--search exact"),
-        ("ivf:probes=3", lambda: LAPLACE, r"several indexes.*ivf:recall=R"),
-        ("ivf", None, "no such index"),
-        ("ivf:probes=3", None, "no such index"),
+        ("ivf", mechanism("exponential", epsilon=5.0), "--search exact"),
+        ("ivf", mechanism("projection", epsilon=5.0, beta=0.9, dimension=5), "--search exact"),
+        ("ivf:probes=3", LAPLACE, r"several indexes.*ivf:recall=R"),
     ],
 )
-def test_searches_that_do_not_suit_are_refused(world, spec, other, message, tmp_path):
+def test_searches_that_do_not_suit_are_refused(world, small, spec, other, message):
     """Mechanisms that search no words; several indexes; a bundle without any."""
-    bundle = world if other else worlds.build(tmp_path, worlds.uneven(50, 3))
-    with pytest.raises(ConfigError, match=message):
-        chosen_search(spec, bundle, [other() if other else LAPLACE])
+    for bundle, said in ((world, message), (small, "no such index")):
+        with pytest.raises(ConfigError, match=said):
+            chosen_search(spec, bundle, [other])

@@ -40,18 +40,9 @@ def use(found, number):
     return {row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()}
 
 
-def test_hardly_any_noise_gives_all_away_and_keeps_all(compared):
-    """The ceilings; 60 candidates are all words of these texts."""
-    for attacker in ("context-free", "in-context"):
-        row = risk(compared, 2, attacker)
-        assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
-        assert 0.95 < row["low"] < 1.0
-    for name, row in use(compared, 2).items():
-        assert row["value"] == pytest.approx(row["ceiling"]), name
-
-
-def test_risks_stand_in_order_and_uses_between_floor_and_ceiling(compared):
+def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
     """More epsilon, context, versions and guesses give more away, and all of it more than no output does."""
+    # Hardly any noise gives all away and keeps all; 60 candidates are all words of these texts.
     shares = [risk(compared, number, "in-context")["recovered"] for number in range(3)]
     assert shares[0] + 0.1 < shares[1] < shares[2]
     for number in (0, 1, 3):
@@ -61,10 +52,15 @@ def test_risks_stand_in_order_and_uses_between_floor_and_ceiling(compared):
             assert inside["recovered"] < risk(compared, number, "in-context", **more)["recovered"]
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
-    low, high = use(compared, 0), use(compared, 1)
+    for attacker in ("context-free", "in-context"):
+        row = risk(compared, 2, attacker)
+        assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
+        assert 0.95 < row["low"] < 1.0
+    low, high, bare = (use(compared, number) for number in range(3))
     for name in ("kept", "similarity"):
-        assert low[name]["floor"] < low[name]["value"] < high[name]["value"] < low[name]["ceiling"]
+        assert low[name]["floor"] < low[name]["value"] < high[name]["value"] < bare[name]["value"]
         assert high[name]["low"] < high[name]["value"] < high[name]["high"]
+        assert bare[name]["value"] == pytest.approx(bare[name]["ceiling"])
     assert high["kept"]["floor"] == pytest.approx(1 / 200, abs=0.01)  # 200 words may come out
 
 
@@ -72,15 +68,12 @@ def test_bands_make_up_all_words(compared):
     """And what is shown of it has no words, as a dataclass's own repr would."""
     table = compared.risk().to_pandas()
     assert set(table["words"]) == {"all", "1-100"}  # the texts have 60 words
-    assert (table["rows"] == ROWS).all()
-    assert (table["tokens"] == table["tokens"].iloc[0]).all()
+    assert (table["rows"] == ROWS).all() and table["tokens"].nunique() == 1
     errors = dict(zip(table["mechanism"] + table["epsilon"].map(str), table["error"], strict=True))
     assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace12.0"]
-    outcome = compared.outcomes[0]
-    key = replace(outcome, mechanism=Exponential(epsilon=3.0, truncate=5.0)).key
-    assert key == {"mechanism": "exponential", "setting": "truncate=5", "epsilon": 3.0}
-    shown = compared, outcome, outcome.totals
-    assert not any("array" in repr(value) for value in shown)
+    outcome = replace(compared.outcomes[0], mechanism=Exponential(epsilon=3.0, truncate=5.0))
+    assert outcome.key == {"mechanism": "exponential", "setting": "truncate=5", "epsilon": 3.0}
+    assert not any("array" in repr(value) for value in (compared, outcome, outcome.totals))
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -101,27 +94,19 @@ def test_the_front_is_what_nothing_beats(compared, values):
         assert (number in front) != beaten
 
 
-def test_who_learns_elsewhere_recovers_less(small, compared):
-    """The table itself is the worst case; other texts of the same language are nearly as good here."""
-    public, strange = (
-        evaluate(sentences(ROWS, 1), list(range(ROWS)), corpus=corpus, embedding=small, **FEW)
-        for corpus in (sentences(ROWS, 2), ["w150 w151 w152 w153"])
-    )
-    worst, other = risk(compared, 0, "in-context"), risk(public, 0, "in-context")
-    assert other["floor"] < other["recovered"] < worst["recovered"]
-    assert risk(strange, 0, "in-context")["recovered"] == 0.0
+def test_a_word_that_the_corpus_lacks_is_never_guessed(small):
+    found = evaluate(sentences(20, 1), list(range(20)), corpus=["w150 w151 w152"], embedding=small, **FEW)
+    assert risk(found, 0, "in-context")["recovered"] == 0.0
 
 
 def test_the_same_seed_gives_the_same_numbers(small):
     """Of token lists too, where tokens that are no words of the bundle are not counted."""
-    lists = [["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))]
-    found = [
-        evaluate(pa.array(lists), list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)
-    ]
+    lists = pa.array([["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))])
+    found = [evaluate(lists, list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)]
     assert found[0].risk() == found[1].risk() != found[2].risk()
     assert found[0].utility() == found[1].utility() != found[2].utility()
     words = small.words.to_pylist()
-    count = sum(token in words for tokens in lists for token in tokens)
+    count = sum(token in words for tokens in lists.to_pylist() for token in tokens)
     assert set(found[0].risk()["tokens"].to_pylist()) == {count}
 
 
@@ -181,14 +166,8 @@ def test_targets_are_read_and_written(text, risk, written):
         *("", "recovery", "recovery <= 0.2", "recovery(top2) <= 0.2", "recovery(top1) >= 0.2"),
         *("recovery(top1) <= 1", "recovery(top1) <= 0", "recovery(top1) <= nan", "recovery(top1, 0) <= 0.2"),
         *("recovery(top1, 2, in-context) <= 0.2", "recovery(top1, in-context, in-context) <= 0.2"),
-        *(
-            "similarity <= 0.9",
-            "similarity(top1) >= 0.9",
-            "similarity >= 1.5",
-            "word_overlap >= 0.5",
-            "n_w <= 0.5",
-        ),
-        "recovery(top1) <= 0.2 and similarity >= 0.9",
+        *("similarity <= 0.9", "similarity(top1) >= 0.9", "similarity >= 1.5", "other >= 0.5"),
+        *("recovery(top1) <= 0.2 and similarity >= 0.9", "similarity >= many"),
     ],
 )
 def test_what_is_no_target_is_refused(text):

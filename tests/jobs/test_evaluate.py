@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.cli import main
-from dptext_spark.errors import DptextError, InputError
+from dptext_spark.errors import DptextError
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.simulate import ATTACKED, count_pairs, third_of
 from dptext_spark.jobs import evaluate
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import EvaluateOptions
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.tables import partitioning
 from tests.helpers.drawing import without_drawing
 from tests.helpers.made_texts import sentences
@@ -46,10 +47,11 @@ def options(table, embedding, output, **given):
         "id": "id",
         "embedding": embedding.path,
         "output": str(output),
-        "mechanism": ["laplace", "exponential"],
+        "mechanism": ["laplace", "exponential:truncate=0.9"],
         "epsilon": (5.0,),
         "versions": 2,
         "runs": 60,
+        "release_words": 100,
         "target": "recovery(top1) <= 0.99",
     }
     return {name.replace("_", "-"): value for name, value in (values | given).items()}
@@ -128,21 +130,8 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
     assert min(shares) < chosen["recovered"] < max(shares)  # of both thirds together
     assert target["checked_on"]["met"]
     assert target["command"].endswith(f" --epsilon-from-private-rows {target['options']}")
-    assert "--text text --id id" in target["command"]
-
-
-def test_parameters_are_varied_on_one_page(small, table, tmp_path):
-    """Rejects words beyond ``--release-words``; ``small`` may release 200."""
-    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"], "epsilon": (6.0,)}
-    given |= {"versions": 1, "runs": 20, "release_words": 100}
-    answer = run(table, small, tmp_path / "out", **given, drawn=True)
-    rows = {row["options"]: row for row in answer["settings"]}
-    assert list(rows) == [f"--mechanism {of} --epsilon 6" for of in given["mechanism"]]
-    assert {row["release_words"] for row in rows.values()} == {100}
-    page = re.sub(r"</?span>", "", (tmp_path / "out" / "report.html").read_text())
-    front = [row for row in rows.values() if row["on_front"]]
-    assert front and all(f"<code>{row['options']}</code>" in page for row in front)
-    assert "--release-words 100 " in answer["target"]["command"]
+    assert "--text text --id id" in target["command"] and "--release-words 100 " in target["command"]
+    assert {row["release_words"] for row in found["settings"]} == {100}
 
 
 def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small, table, tmp_path):
@@ -170,15 +159,13 @@ def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small,
     assert again["corpus"]["words"] < first["corpus"]["words"]
     own = [i for i, third in enumerate(thirds_of(spark)) if third and i in evaluated]
     settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "corpus": sentences(15, 2)}
+    settings["search"] = ExactSearch.over(small, 100)
     here = evaluate_here([TEXTS[i] for i in own], own, embedding=small, **settings)
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):
         for row, other in zip(again[name], expected.to_pylist(), strict=True):
             number = {k: v for k, v in other.items() if isinstance(v, float)}
             assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
             assert row | number == other
-    strange = write_table(tmp_path / "strange.parquet", {"text": ["nothing known"]})
-    with pytest.raises(InputError, match="no word of the embedding"):
-        run(table, small, tmp_path / "none", **few, target=None, public_corpus=str(strange))
 
 
 def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, tmp_path):
@@ -243,15 +230,17 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
 @pytest.mark.parametrize(
     ("rows", "given", "message"),
     [
-        ({}, {"sample": ROWS, "hold_out": True}, "--hold-out leaves no row"),
+        ({"id": [1, 2], "text": TEXTS[:2]}, {"sample": 2, "hold_out": True}, "--hold-out leaves no row"),
         ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
         ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
+        ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(small, table, tmp_path, rows, given, message):
-    own = write_table(tmp_path / "in", rows or {"id": [*range(ROWS)], "text": TEXTS})
+def test_what_cannot_be_evaluated_is_refused(small, tmp_path, monkeypatch, rows, given, message):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "strange", {"text": ["nothing known"]})
     with pytest.raises(DptextError, match=message):
-        run(own, small, tmp_path / "out", **given)
+        run(write_table(tmp_path / "in", rows), small, tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
 
 

@@ -45,16 +45,14 @@ def dense(transitions: Transitions, outputs: int, column: str = "count") -> np.n
 
 def output_statistics(transitions: Transitions) -> pa.Table:
     """How many different inputs gave each output, given that any did, on average where counts are exact."""
-    names = ["epsilon_index", "word", "k_w", "never"]
-    never = np.zeros(len(transitions.count))
-    if transitions.exact:
-        never = np.log1p(-np.minimum(transitions.seen, 1.0 - 2.0**-53))
-    found = pa.table([transitions.epsilon_index, transitions.output, transitions.seen, never], names=names)
-    found = found.group_by(names[:2]).aggregate([("k_w", "sum"), ("never", "sum")]).rename_columns(names)
-    if transitions.exact:
-        given = found["k_w"].to_numpy() / -np.expm1(found["never"].to_numpy())
-        found = found.set_column(2, "k_w", pa.array(given))
-    return found.drop_columns("never").sort_by([(name, "ascending") for name in names[:2]])
+    rows = []
+    for index, seen in enumerate(dense(transitions, int(transitions.output.max()) + 1, "seen")):
+        any_ = -np.expm1(np.log1p(-np.minimum(seen, 1.0 - 2.0**-53)).sum(axis=0))
+        found = zip(
+            np.flatnonzero(seen.any(axis=0)).tolist(), seen.sum(axis=0)[seen.any(axis=0)], strict=True
+        )
+        rows += [{"epsilon_index": index, "word": word, "k_w": own / any_[word]} for word, own in found]
+    return pa.Table.from_pylist(rows)
 
 
 def posterior(transitions: Transitions) -> np.ndarray:

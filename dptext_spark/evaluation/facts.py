@@ -117,18 +117,18 @@ def said(facts: Facts) -> Iterator[Any]:
         f"Attackers ({attackers(facts)}) learn the language from {facts['corpus']['from']}.",
         STRONGER,
     ]
-    columns = {"recovered": share, "similarity": number, "kept": share}
-    columns |= {name: share for name in ("attributed", "accuracy") if name in settings[0]}
-    head, rows = [""], []
-    for name in columns:
-        head += ["unchanged"] if name == "kept" else [name, "floor"]
+    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
+    forms |= dict.fromkeys(_classified(facts), ".1%")
+    head = [part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])]
+    rows = []
     for row in settings:
         cells = [row["options"]]
-        for name, write in columns.items():
-            cells += [write(row[name])] + ([] if name == "kept" else [write(row[f"{name}_floor"])])
-        cells[1] += f" ({share(row['recovered_low'])} to {share(row['recovered_high'])})"
+        for name, form in forms.items():
+            shown = (row[name],) if name == "kept" else (row[name], row[f"{name}_floor"])
+            cells += ["-" if value is None else format(value, form) for value in shown]
+        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
         rows.append([*cells, "yes" if row["on_front"] else ""])
-    yield {"table": [[*head, "no other beats it"], *rows]}
+    yield {"table": [["", *head, "no other beats it"], *rows]}
     if lines := list(advice(facts)):
         command = facts["target"]["command"]
         yield [*lines, *([f"The release: {command}"] if command else [])]
@@ -137,9 +137,7 @@ def said(facts: Facts) -> Iterator[Any]:
 def attackers(facts: Facts) -> str:
     """Say which attackers are meant."""
     asked = facts["concern"]
-    guesses = "one guess" if asked["guesses"] == 1 else f"{asked['guesses']} guesses"
-    versions = "one version" if asked["versions"] == 1 else f"{asked['versions']} versions"
-    return f"{asked['attacker']}, {guesses}, {versions} of each row"
+    return f"{asked['attacker']}; guesses: {asked['guesses']}; versions of each row: {asked['versions']}"
 
 
 def advice(facts: Facts) -> Iterator[str]:
@@ -150,8 +148,7 @@ def advice(facts: Facts) -> Iterator[str]:
     if target["options"] is None:
         yield f"Target {target['target']}: no setting here meets it with {sure}."
         return
-    is_risk = "<=" in target["target"]
-    limit = "upper limit" if is_risk else "lower limit"
+    limit = "upper limit" if "<=" in target["target"] else "lower limit"
     chosen, checked, row = target["chosen_on"], target["checked_on"], facts["settings"][target["number"]]
     yield f"Target {target['target']}: take {target['options']}"
     yield (
@@ -165,26 +162,8 @@ def advice(facts: Facts) -> Iterator[str]:
         f"Checked on {checked['rows']:,} other rows: {checked['measured']:.3g}, {limit} "
         f"{checked['bound']:.3g} ({sure}); {held}."
     )
-    # What comes with a limit that is kept to: of a risk what is left of use, of a use what is at risk.
-    name = "recovered" if not is_risk else "accuracy" if "accuracy" in row else "similarity"
-    low, floor = row[f"{name}_low"], row[f"{name}_floor"]
-    within = f"{number(row[name])} ({number(low)} to {number(row[f'{name}_high'])})"
-    if not is_risk:
-        yield f"Share of words recovered: {within}; without any output {number(floor)}."
-        return
-    nothing = None not in (low, floor) and low <= floor
-    useless = " THAT IS NO MORE THAN RANDOM WORDS KEEP: try other settings, or allow more." if nothing else ""
-    yield f"It keeps {name} {within}, where random words keep {number(floor)}.{useless}"
-
-
-def share(value: float | None) -> str:
-    """Write a share; a dash for None."""
-    return "-" if value is None else f"{value:.1%}"
-
-
-def number(value: float | None) -> str:
-    """Write a number with three digits after the point; a dash for None."""
-    return "-" if value is None else f"{value:.3f}"
+    if (row["similarity_low"] or 0.0) <= row["similarity_floor"]:
+        yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
 
 
 # The page
@@ -195,7 +174,11 @@ _USES: Final = {
 }
 """What a figure has over the share recovered: its label, and how its caption begins."""
 
-_CLASSIFIED: Final = {"attributed": "Authors right", "accuracy": "Labels right"}
+
+def _classified(facts: Facts) -> dict[str, str]:
+    """What models learn, where it was measured, and its title."""
+    titles = {"attributed": "Authors right", "accuracy": "Labels right"}
+    return {name: title for name, title in titles.items() if name in facts["settings"][0]}
 
 
 def page(facts: Facts) -> dict[str, Any]:
@@ -209,7 +192,7 @@ def page(facts: Facts) -> dict[str, Any]:
         "settings": settings,
         "advice": [*advice(facts)],
         "attackers": attackers(facts),
-        "classified": {name: title for name, title in _CLASSIFIED.items() if name in settings[0]},
+        "classified": _classified(facts),
         "stronger": STRONGER,
         "measures": MEASURES,
         "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},

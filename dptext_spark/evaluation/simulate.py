@@ -24,9 +24,7 @@ from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, Totals
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.search.nearest import Search
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
@@ -134,11 +132,9 @@ def emissions_of(
     spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: Ints
 ) -> Emissions:
     """Estimate or compute emissions of words (k,) on workers, from the public seed, block by block."""
-    given = mechanism, simulation.search, runs, simulation.seed
-    made = _estimator(simulation.bundle, *given)
+    made = _estimator(simulation, mechanism, runs)
     blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
-    work = partial(_measure, simulation.bundle, given, words)
-    schema = "word int, output int, count double"
+    work, schema = partial(_measure, simulation, mechanism, runs, words), "word int, output int, count double"
     table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
     table = table.sort_by([("word", "ascending"), ("output", "ascending")])
     word, output, count = (table[name].to_numpy() for name in table.column_names)
@@ -273,14 +269,15 @@ def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanis
 
 
 @lru_cache(maxsize=1)
-def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, seed: int) -> Estimator:
-    return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
+def _estimator(simulation: Simulation, mechanism: Mechanism, runs: int) -> Estimator:
+    search, seed = simulation.search, simulation.seed
+    return estimator([mechanism], simulation.embedding, search=search, runs=runs, seed=seed)
 
 
 def _measure(
-    bundle: Bundle, given: tuple[Mechanism, Search, int, int], words: Ints, batches: Iterable[pa.RecordBatch]
+    simulation: Simulation, mechanism: Mechanism, runs: int, words: Ints, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    made = _estimator(bundle, *given)
+    made = _estimator(simulation, mechanism, runs)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
         start = block * BLOCK_WORDS[made.name]
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.

@@ -19,7 +19,7 @@ from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
 
-SCHEMA: Final = "mechanism string, block int, epsilon double, rank int, word int, " + ", ".join(
+SCHEMA: Final = "mechanism string, epsilon double, rank int, word int, " + ", ".join(
     f"{name} double" for name in OF_WORD
 )
 CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judged array<double>"
@@ -44,7 +44,6 @@ def _measure(
         table = word_statistics(transitions, confidence=grid.confidence, eta=grid.eta)
         columns: dict[str, Any] = {
             "mechanism": pa.repeat(grid.name, len(table)),
-            "block": np.full(len(table), block, dtype=np.int32),
             "epsilon": np.array(grid.epsilons)[table["epsilon_index"].to_numpy()],
             # Words come in ascending order, as their ranks do, at each epsilon.
             "rank": np.tile(grid.ranks_of(block), len(grid.epsilons)).astype(np.int32),

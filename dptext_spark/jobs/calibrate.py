@@ -99,7 +99,7 @@ def _measured(
         rows = summary(whole, moments, won)
         least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
     named = {
-        "words": measure.with_words(words.drop("block", "rank").orderBy(*KEYS, "word"), bundle),
+        "words": measure.with_words(words.drop("rank").orderBy(*KEYS, "word"), bundle),
         "outputs": measure.with_words(outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), bundle),
         "summary": from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1),
     }

@@ -27,7 +27,7 @@ def parts_of(spark, transitions):
     rows = []
     for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True):
         row, epsilon = word["word"], EPSILONS[word["epsilon_index"]]
-        rows.append(("laplace", row % 16, epsilon, row + 1, row, *(word[n] for n in OF_WORD), *own))
+        rows.append(("laplace", epsilon, row + 1, row, *(word[n] for n in OF_WORD), *own))
     return spark.createDataFrame(rows, CELL_SCHEMA).repartition(3)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -18,8 +18,17 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, TOP, Knowledge
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import MEASURES, Interval, Measure, Risk, Totals
+from dptext_spark.evaluation.measures import (
+    MEASURES,
+    Interval,
+    Measure,
+    Risk,
+    Sums,
+    added,
+    measured,
+    uses,
+    versions_of,
+)
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -36,12 +45,12 @@ _BANDS: Final = ["all"] + [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Outcome:
     """What one setting gives away and keeps."""
 
     mechanism: Mechanism
-    totals: Totals
+    sums: Sums
     # About how far the attackers' emissions are at most from the mechanism's, in total variation, on average
     # over the corpus's words.
     error: float
@@ -58,30 +67,29 @@ class Comparison:
     """What several settings give away and keep, of the same rows."""
 
     outcomes: tuple[Outcome, ...]
-    floor: Totals  # without any output, and of random words of those that may be output
-    # What models get right that learn from texts as they were.
-    ideal: Mapping[str, ClusterSums] = field(default_factory=dict)
+    floor: Sums  # without any output, and of random words of those that may be output
+    ideal: Sums = field(default_factory=dict)  # what models get right that learn from texts as they were
 
     def __add__(self, other: Comparison) -> Comparison:
         """Add what the same settings give away and keep of other rows."""
         return Comparison(
             outcomes=tuple(
-                replace(own, totals=own.totals + its.totals)
+                replace(own, sums=added(own.sums, its.sums))
                 for own, its in zip(self.outcomes, other.outcomes, strict=True)
             ),
-            floor=self.floor + other.floor,
-            ideal={name: sums + other.ideal[name] for name, sums in self.ideal.items()},
+            floor=added(self.floor, other.floor),
+            ideal=added(self.ideal, other.ideal),
         )
 
     def risked(self, outcome: Outcome, risk: Risk, confidence: float) -> tuple[Interval, float]:
         """Give the share of words that an attacker recovers, and what it guesses without any output."""
-        floor = replace(risk, versions=1).sums(self.floor)
-        return risk.value(outcome.totals, confidence), float(floor.ratio[0])
+        floor = replace(risk, versions=1).own(self.floor)
+        return risk.value(outcome.sums, confidence), float(floor.ratio[0])
 
     def measures(self, outcome: Outcome, confidence: float) -> dict[str, tuple[Interval, float]]:
         """Give what a setting keeps, each measure with its interval, and what random words keep."""
-        floor = self.floor.measures(confidence)
-        return {name: (own, floor[name][0]) for name, own in outcome.totals.measures(confidence).items()}
+        floor = uses(self.floor, confidence)
+        return {name: (own, floor[name][0]) for name, own in uses(outcome.sums, confidence).items()}
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give the share of perturbed words that attackers recover, for each setting and band of words.
@@ -91,12 +99,12 @@ class Comparison:
         """
         rows = []
         for outcome in self.outcomes:
-            sums = outcome.totals.sums
-            tries = product(outcome.totals.versions, ATTACKERS, TOP)
+            sums = outcome.sums
+            tries = product(versions_of(sums), ATTACKERS, TOP)
             tried = {f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries}
             tried |= {n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums}
             for key, (attacker, versions, top) in tried.items():
-                found, floor = sums[key], self.floor.sums[key.replace(f"/{versions}/", "/1/", 1)]
+                found, floor = sums[key], self.floor[key.replace(f"/{versions}/", "/1/", 1)]
                 among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
                 columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}
                 columns |= {"recovered": found.ratio}
@@ -123,7 +131,7 @@ class Comparison:
         """Give the settings that no other one beats, by what was measured, the least risk first."""
         risk, use = risk or Risk(), MEASURES[keeping]
         points = [
-            (risk.value(own.totals, CONFIDENCE)[0], -use.value(own.totals, CONFIDENCE)[0])
+            (risk.value(own.sums, CONFIDENCE)[0], -use.value(own.sums, CONFIDENCE)[0])
             for own in self.outcomes
         ]
         best = [
@@ -189,18 +197,18 @@ def evaluate(
     read = rows if corpus is None else simulation.public.read(as_arrow(corpus, "The corpus"))
     known = simulation.pairs(read)
 
-    def totals(mechanism: Mechanism | None, emissions: Emissions) -> Totals:
+    def sums(mechanism: Mechanism | None, emissions: Emissions) -> Sums:
         knowledge = Knowledge.learn(known, emissions, candidates=candidates)
         number = 1 if mechanism is None else versions
-        return Totals.simulate(simulation, rows, names, mechanism, knowledge, versions=number)
+        return measured(simulation, rows, names, mechanism, knowledge, versions=number)
 
     vocabulary = len(embedding.words)
-    floor, outcomes = totals(None, Emissions.uniform(vocabulary, search.release_words)), []
+    floor, outcomes = sums(None, Emissions.uniform(vocabulary, search.release_words)), []
     for mechanism in mechanisms:
         estimated = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
         emissions = Emissions.measured(estimated, known.distinct, vocabulary=vocabulary)
-        own, error = totals(mechanism, emissions), emissions.mean_error(known)
-        outcomes.append(Outcome(mechanism=mechanism, totals=own, error=error))
+        own, error = sums(mechanism, emissions), emissions.mean_error(known)
+        outcomes.append(Outcome(mechanism=mechanism, sums=own, error=error))
     return Comparison(outcomes=tuple(outcomes), floor=floor)
 
 
@@ -257,7 +265,7 @@ class Target(Limit):
 
     def of(self, outcome: Outcome, *, confidence: float) -> tuple[float, float]:
         """Give what a setting was measured to have, and the end of its interval on the side that matters."""
-        value, low, high = self.limited.value(outcome.totals, confidence)
+        value, low, high = self.limited.value(outcome.sums, confidence)
         return value, high if self.upper else low
 
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
@@ -270,7 +278,7 @@ class Target(Limit):
 
         def worth(outcome: Outcome) -> tuple[float, float]:
             measures = limited if is_risk else self.risk, MEASURES[self.keeping]
-            risked, kept = (own.value(outcome.totals, each) for own in measures)
+            risked, kept = (own.value(outcome.sums, each) for own in measures)
             least = -math.inf if math.isnan(kept[1]) else kept[1]
             return (least, -risked[2]) if is_risk else (-risked[2], least)
 

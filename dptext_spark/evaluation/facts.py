@@ -79,7 +79,7 @@ def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> 
     for name, third, sure in zip(names[3:], thirds, (each, confidence), strict=True):
         value, bound = target.of(third.outcomes[number], confidence=sure)
         # Rows that have words which are perturbed.
-        rows = int(third.floor.sums["recovered/1/considered"].rows[0])
+        rows = int(third.floor["recovered/1/considered"].rows[0])
         row[name] = {"rows": rows, "measured": value, "bound": bound}
     row["checked_on"]["met"] = target.met(value)
     return row
@@ -90,8 +90,8 @@ def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: f
     measures = comparison.measures(outcome, confidence)
     shown = {"recovered": comparison.risked(outcome, risk, confidence)}
     shown |= {name: measures[name] for name in ("similarity", "kept", "accuracy") if name in measures}
-    if "attribution" in outcome.totals.sums:
-        own, floor = (totals.sums["attribution"] for totals in (outcome.totals, comparison.floor))
+    if "attribution" in outcome.sums:
+        own, floor = (sums["attribution"] for sums in (outcome.sums, comparison.floor))
         shown["attributed"] = own.share(confidence), floor.share(confidence)[0]
     row = {**outcome.key, "options": outcome.mechanism.options}
     for key, ((value, low, high), least) in shown.items():

@@ -27,6 +27,8 @@ Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN of nothing."""
 
 Sums: TypeAlias = dict[str, ClusterSums]
+"""What attackers recover of some rows, and what is kept of them: what :meth:`Measure.add` gives, by
+``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, and else by the measure's name."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Measure:
     Of a risk less is better, of a use more. Without noise it is 1, or what models learn from the originals.
     """
 
-    name: str  # in :attr:`Totals.sums` and in tables
+    name: str  # in sums and in tables
     title: str  # on pages
     kind: Literal["risk", "use"] = "use"
     needs: str = ""  # an option
@@ -45,15 +47,15 @@ class Measure:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
-    def sums(self, totals: Totals) -> ClusterSums:
+    def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if self.name not in totals.sums:
+        if self.name not in sums:
             raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
-        return totals.sums[self.name]
+        return sums[self.name]
 
-    def value(self, totals: Totals, confidence: float) -> Interval:
+    def value(self, sums: Sums, confidence: float) -> Interval:
         """Give the value and its interval; see above."""
-        return self.sums(totals).share(confidence)
+        return self.own(sums).share(confidence)
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,11 @@ class Risk(Measure):
             for name, sums in attack(replace(rows, outputs=rows.outputs[:versions]), knowledge).items()
         }
 
-    def sums(self, totals: Totals) -> ClusterSums:
+    def own(self, sums: Sums) -> ClusterSums:
         """Give the words that were recovered, in all and by how frequent they are; see above."""
-        found = totals.sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
+        found = sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
         if found is None:
-            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, totals.versions))
+            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums)))
             raise ConfigError(
                 "This risk was not measured",
                 allowed=f"{attackers}, {top} guesses, {versions} versions",
@@ -120,8 +122,8 @@ class Similarity(Measure):
         some = np.unique(rows.rows[rows.inputs >= 0])
         return {self.name: ClusterSums.of(some, cosine[some])}
 
-    def value(self, totals: Totals, confidence: float) -> Interval:
-        return self.sums(totals).mean(confidence)
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        return self.own(sums).mean(confidence)
 
 
 _LEARNT: Final = "Labels right: learnt from released texts, on"
@@ -140,62 +142,54 @@ MEASURES: Final[Mapping[str, Measure]] = {
 """What is measured of each setting, in the order of tables."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
-class Totals:
-    """What attackers recover of some rows, and what is kept of them."""
+def measured(
+    simulation: Simulation,
+    rows: SimulatedRows,
+    ids: pa.Array,
+    mechanism: Mechanism | None,
+    knowledge: Knowledge,
+    *,
+    versions: int,
+) -> Sums:
+    """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
+    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions), Sums()
+    for measure in MEASURES.values():
+        sums |= measure.add(released, simulation.embedding, knowledge)
+    return sums
 
-    # What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
-    # ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
-    sums: Mapping[str, ClusterSums]
 
-    @classmethod
-    def simulate(
-        cls,
-        simulation: Simulation,
-        rows: SimulatedRows,
-        ids: pa.Array,
-        mechanism: Mechanism | None,
-        knowledge: Knowledge,
-        *,
-        versions: int,
-    ) -> Totals:
-        """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
-        released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
-        embedding, sums = simulation.embedding, Sums()
-        for measure in MEASURES.values():
-            sums |= measure.add(released, embedding, knowledge)
-        return cls(sums=sums)
+def added(sums: Sums, other: Sums) -> Sums:
+    """Add the sums of other rows."""
+    return {name: own + other[name] for name, own in sums.items()}
 
-    def __add__(self, other: Totals) -> Totals:
-        """Add the totals of other rows."""
-        return Totals(sums={name: own + other.sums[name] for name, own in self.sums.items()})
 
-    @property
-    def versions(self) -> list[int]:
-        """In how many versions attackers had each row, ascending."""
-        return sorted(int(name.split("/")[1]) for name in self.sums if name.endswith("/considered"))
+def versions_of(sums: Sums) -> list[int]:
+    """In how many versions attackers had each row, ascending."""
+    return sorted(int(name.split("/")[1]) for name in sums if name.endswith("/considered"))
 
-    def measures(self, confidence: float) -> dict[str, Interval]:
-        """Give each use that was measured, with its interval."""
-        return {
-            name: measure.value(self, confidence)
-            for name, measure in MEASURES.items()
-            if measure.kind == "use" and (not measure.needs or name in self.sums)
-        }
 
-    def to_table(self) -> pa.Table:
-        """Write it as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
-        tables = []
-        for kind, sums in self.sums.items():
-            terms = sums.parts.reshape(-1, sums.parts.shape[2])
-            a, b = (index.ravel() for index in np.indices(terms.shape))
-            tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": terms.ravel()}))
-        return pa.concat_tables(tables)
+def uses(sums: Sums, confidence: float) -> dict[str, Interval]:
+    """Give each use that was measured, with its interval."""
+    return {
+        name: measure.value(sums, confidence)
+        for name, measure in MEASURES.items()
+        if measure.kind == "use" and (not measure.needs or name in sums)
+    }
 
-    @classmethod
-    def from_table(cls, table: pa.Table) -> Totals:
-        """Read what :meth:`to_table` wrote, each key once and in any order."""
-        cells = defaultdict[str, list[float]](list)
-        for row in table.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
-            cells[row["kind"]].append(row["total"])
-        return cls(sums={k: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for k, own in cells.items()})
+
+def to_table(sums: Sums) -> pa.Table:
+    """Write sums as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
+    tables = []
+    for kind, own in sums.items():
+        terms = own.parts.reshape(-1, own.parts.shape[2])
+        a, b = (index.ravel() for index in np.indices(terms.shape))
+        tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": terms.ravel()}))
+    return pa.concat_tables(tables)
+
+
+def from_table(table: pa.Table) -> Sums:
+    """Read what :func:`to_table` wrote, each key once and in any order."""
+    cells = defaultdict[str, list[float]](list)
+    for row in table.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
+        cells[row["kind"]].append(row["total"])
+    return {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}

@@ -21,7 +21,7 @@ from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, Totals
+from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
@@ -122,10 +122,10 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
 
 def simulate(
     rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
-) -> dict[int, Totals]:
+) -> dict[int, Sums]:
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
     tables = rows.sums(partial(_simulate, mechanism=mechanism, known=known, versions=versions))
-    return {third: Totals.from_table(tables[third]) for third in known if len(tables[third])}
+    return {third: from_table(tables[third]) for third in known if len(tables[third])}
 
 
 def emissions_of(
@@ -255,7 +255,7 @@ def _simulate(
     if part.third not in known:
         return None
     rows, own = simulation.read(part.values, part.slots), known[part.third]
-    return Totals.simulate(simulation, rows, part.ids, mechanism, own, versions=versions).to_table()
+    return to_table(measured(simulation, rows, part.ids, mechanism, own, versions=versions))
 
 
 def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanism) -> pa.Table:

@@ -253,14 +253,13 @@ def _compared(
                 for third, pairs in known.items()
             }
             versions = 1 if mechanism is None else options.versions
-            totals = simulate(rows, mechanism, knowledge, versions)
-            learnt = right(mechanism)
-            totals = {t: replace(found, sums={**found.sums, **learnt[t]}) for t, found in totals.items()}
+            found, learnt = simulate(rows, mechanism, knowledge, versions), right(mechanism)
+            found = {third: sums | learnt[third] for third, sums in found.items()}
         if mechanism is None:
-            floors = totals
+            floors = found
         else:
             made = partial(Outcome, mechanism=mechanism, error=emissions.mean_error(language))
-            outcomes.append({t: made(totals=found) for t, found in totals.items()})
+            outcomes.append({third: made(sums=sums) for third, sums in found.items()})
     ideal: dict[int, Sums] = {}
     if classes:
         with progress(spark, "Learning from the originals"):

@@ -81,8 +81,8 @@ class World:
             runs=self.runs,
             candidates=self.candidates,
         )
-        name, own = "recovered/1/in-context/1", (found.outcomes[0].totals, found.floor)
-        share, floor = (float(each.sums[name].ratio[0]) for each in own)
+        name, own = "recovered/1/in-context/1", (found.outcomes[0].sums, found.floor)
+        share, floor = (float(each[name].ratio[0]) for each in own)
         return share, floor
 
     @cached_property

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.evaluation.comparison import Target, evaluate
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import MEASURES, Risk
+from dptext_spark.evaluation.measures import MEASURES, Risk, uses
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from tests.helpers.made_texts import sentences
@@ -73,7 +73,7 @@ def test_bands_make_up_all_words(compared):
     assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace12.0"]
     outcome = replace(compared.outcomes[0], mechanism=Exponential(epsilon=3.0, truncate=5.0))
     assert outcome.key == {"mechanism": "exponential", "setting": "truncate=5", "epsilon": 3.0}
-    assert not any("array" in repr(value) for value in (compared, outcome, outcome.totals))
+    assert not any("array" in repr(value) for value in (compared, outcome))
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -84,8 +84,7 @@ def test_the_front_is_what_nothing_beats(compared, values):
     for number, pair in enumerate(values):
         names = zip(("recovered/1/in-context/1", "kept"), pair, strict=True)
         shares = {name: ClusterSums.of_rows(round(10 * share), 10) for name, share in names}
-        totals = replace(first.totals, sums={**first.totals.sums, **shares})
-        outcomes.append(replace(first, totals=totals, error=float(number)))
+        outcomes.append(replace(first, sums=first.sums | shares, error=float(number)))
     found = replace(compared, outcomes=tuple(outcomes))
     front = [int(outcome.error) for outcome in found.front(keeping="kept")]
     assert [values[i][0] for i in front] == sorted(values[i][0] for i in front)
@@ -176,10 +175,10 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     """Of safe ones what keeps most, of useful ones what risks least: rejects the safest, the most useful."""
     # By limits of confidence that allow for the search: rejects what was measured, and one setting's interval
     # where three were looked at.
-    sums = Risk().sums(three.outcomes[0].totals)
-    shares = [Risk().sums(o.totals).ratio[0] for o in three.outcomes]
+    sums = Risk().own(three.outcomes[0].sums)
+    shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
-    similar = [o.totals.measures(0.95)["similarity"][0] for o in three.outcomes]
+    similar = [uses(o.sums, 0.95)["similarity"][0] for o in three.outcomes]
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert shares[0] < alone < among_three
     for text, number in (
@@ -199,11 +198,11 @@ def test_of_safe_settings_the_use_that_is_asked_for_decides_by_its_lower_limit(t
     """Rejects what keeps most as measured, perhaps by luck, and similarity where another use is asked for."""
     first, second, _ = three.outcomes
     for name, values in {
-        "kept": {id(first.totals): (0.5, 0.49, 0.51), id(second.totals): (0.55, 0.45, 0.65)},
-        "similarity": {id(first.totals): (0.1, 0.1, 0.1), id(second.totals): (0.9, 0.9, 0.9)},
+        "kept": {id(first.sums): (0.5, 0.49, 0.51), id(second.sums): (0.55, 0.45, 0.65)},
+        "similarity": {id(first.sums): (0.1, 0.1, 0.1), id(second.sums): (0.9, 0.9, 0.9)},
     }.items():
         own = type(MEASURES[name])
-        monkeypatch.setattr(own, "value", lambda _, totals, confidence, of=values: of[id(totals)])
+        monkeypatch.setattr(own, "value", lambda _, sums, confidence, of=values: of[id(sums)])
     two = replace(three, outcomes=(first, second))
     target = Target.parse("recovery(top1) <= 0.999")
     assert replace(target, keeping="kept").choose(two) is first

@@ -29,7 +29,7 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
     own = facts(found, target=MET)
     target = own["target"]
     for third, of in (("chosen_on", "first"), ("checked_on", "second")):
-        assert target[third]["measured"] == Risk().sums(found[of].outcomes[0].totals).ratio[0]
+        assert target[third]["measured"] == Risk().own(found[of].outcomes[0].sums).ratio[0]
         assert target[third]["rows"] == 60
     assert [row["recommended"] for row in own["settings"]] == [True, False]
     text = words(own)
@@ -50,8 +50,7 @@ def test_a_choice_that_keeps_nothing_says_so(found):
     nothing = dict(found)
     for name in ("first", "second"):
         own = found[name].outcomes[0]
-        sums = {**own.totals.sums, "similarity": found[name].floor.sums["similarity"]}
-        random = replace(own, totals=replace(own.totals, sums=sums))
+        random = replace(own, sums=own.sums | {"similarity": found[name].floor["similarity"]})
         nothing[name] = replace(found[name], outcomes=(random, found[name].outcomes[1]))
     assert "NO MORE SIMILAR THAN RANDOM WORDS" in words(facts(nothing, target=MET))
 

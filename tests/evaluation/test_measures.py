@@ -1,5 +1,6 @@
 """What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
 
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.measures import MEASURES, Totals
+from dptext_spark.evaluation.measures import (
+    MEASURES,
+    added,
+    from_table,
+    measured,
+    to_table,
+    uses,
+    versions_of,
+)
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
@@ -55,11 +64,11 @@ def totals(simulation, chosen, mechanism, versions=2):
     nothing = Emissions.uniform(len(simulation.embedding.words), 200)
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
     knowledge = Knowledge.learn(simulation.pairs(simulation.public.read(pa.array(TEXTS))), nothing)
-    return Totals.simulate(simulation, rows, ids, mechanism, knowledge, versions=versions)
+    return measured(simulation, rows, ids, mechanism, knowledge, versions=versions)
 
 
 def cells(found):
-    rows = found.to_table().to_pylist()
+    rows = to_table(found).to_pylist()
     return {(row["kind"], row["a"], row["b"]): row["total"] for row in rows if row["total"]}
 
 
@@ -68,16 +77,16 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
     found = totals(simulation, slice(None), Laplace(epsilon=8.0))
     for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
         *parts, last = (totals(simulation, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts))
-        assert cells(sum(parts, last)) == cells(found)
-    table = found.to_table()
+        assert cells(reduce(added, parts, last)) == cells(found)
+    table = to_table(found)
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
-    again = Totals.from_table(mixed)
-    assert cells(again) == cells(found) and again.versions == [1, 2]
-    np.testing.assert_equal(again.measures(0.95), found.measures(0.95))
+    again = from_table(mixed)
+    assert cells(again) == cells(found) and versions_of(again) == [1, 2]
+    np.testing.assert_equal(uses(again, 0.95), uses(found, 0.95))
 
 
 def test_the_floor_needs_no_release(simulation):
     """Without outputs the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None, versions=1)
-    assert floor.versions == [1] and floor.sums["kept"].ratio[0] < 0.05
-    assert 0.0 < floor.sums["recovered/1/context-free/1"].ratio[0] < 0.2
+    assert versions_of(floor) == [1] and floor["kept"].ratio[0] < 0.05
+    assert 0.0 < floor["recovered/1/context-free/1"].ratio[0] < 0.2

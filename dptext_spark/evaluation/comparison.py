@@ -130,16 +130,16 @@ class Comparison:
     def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
         """Give the settings that no other one beats, by what was measured, the least risk first."""
         risk, use = risk or Risk(), MEASURES[keeping]
-        points = [
-            (risk.value(own.sums, CONFIDENCE)[0], -use.value(own.sums, CONFIDENCE)[0])
+        points = {
+            own: (risk.value(own.sums, CONFIDENCE)[0], -use.value(own.sums, CONFIDENCE)[0])
             for own in self.outcomes
-        ]
+        }
         best = [
-            i
-            for i, (lost, less) in enumerate(points)
-            if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points)
+            own
+            for own, (lost, less) in points.items()
+            if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points.values())
         ]
-        return [self.outcomes[i] for i in sorted(best, key=points.__getitem__)]
+        return sorted(best, key=points.__getitem__)
 
 
 def evaluate(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration import Transitions
-from dptext_spark.calibration.estimators import PRIORS, Grid, Prior
+from dptext_spark.calibration.estimators import Grid, Prior
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.worlds import among
@@ -48,10 +48,9 @@ def output_statistics(transitions: Transitions) -> pa.Table:
     rows = []
     for index, seen in enumerate(dense(transitions, int(transitions.output.max()) + 1, "seen")):
         any_ = -np.expm1(np.log1p(-np.minimum(seen, 1.0 - 2.0**-53)).sum(axis=0))
-        found = zip(
-            np.flatnonzero(seen.any(axis=0)).tolist(), seen.sum(axis=0)[seen.any(axis=0)], strict=True
-        )
-        rows += [{"epsilon_index": index, "word": word, "k_w": own / any_[word]} for word, own in found]
+        k_w = (seen.sum(axis=0) / np.where(any_ > 0.0, any_, 1.0)).tolist()
+        words = np.flatnonzero(seen.any(axis=0)).tolist()
+        rows += [{"epsilon_index": index, "word": word, "k_w": k_w[word]} for word in words]
     return pa.Table.from_pylist(rows)
 
 
@@ -88,15 +87,6 @@ def guessed(transitions: Transitions, grid: Grid, prior: Prior) -> tuple[np.ndar
     guess = np.where(learned.any(axis=1), learned.argmax(axis=1), 0)[:, None]
     won = np.take_along_axis(weights * judged, guess, axis=1).sum(axis=(1, 2))
     return (weights * count).max(axis=1).sum(axis=1), won
-
-
-def sums_of_guesses(transitions: Transitions, grid: Grid) -> dict[str, object]:
-    """What guessers win under both priors, of the first epsilon, as Spark gives it."""
-    sums: dict[str, object] = {}
-    for prior in PRIORS:
-        own, won = guessed(transitions, grid, prior)
-        sums |= {prior: own[0], f"{prior}_judged": won[0]}
-    return sums
 
 
 def summary(table: pa.Table) -> pa.Table:

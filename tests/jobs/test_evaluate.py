@@ -236,9 +236,9 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
         ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(small, tmp_path, monkeypatch, rows, given, message):
-    monkeypatch.chdir(tmp_path)
-    write_table(tmp_path / "strange", {"text": ["nothing known"]})
+def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, message):
+    if "public_corpus" in given:
+        given = {"public_corpus": str(write_table(tmp_path / "strange", {"text": ["nothing known"]}))}
     with pytest.raises(DptextError, match=message):
         run(write_table(tmp_path / "in", rows), small, tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()

@@ -196,7 +196,6 @@ def bounding_rank(target: Target, grid: Grid) -> int:
     else:
         # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
         rank = int(scipy.stats.binom.ppf(alpha, words, level))
-        rank += int(scipy.stats.binom.cdf(rank, words, level) <= alpha)
     if not 1 <= rank <= words:
         raise ConfigError(
             f"{words} words are too few for --target {target} with confidence {grid.confidence:g}",

@@ -279,7 +279,6 @@ def _measure(
 ) -> Iterator[pa.RecordBatch]:
     made = _estimator(simulation, mechanism, runs)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
-        start = block * BLOCK_WORDS[made.name]
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-        word, output, count = likeliest(made(words[start : start + BLOCK_WORDS[made.name]], block=block))
+        word, output, count = likeliest(made, words, block)
         yield from pa.table({"word": word, "output": output, "count": count.astype(np.float64)}).to_batches()

@@ -29,7 +29,6 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark.accounting.ledger import Permission
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
-from dptext_spark.calibration.estimators import EstimatorName
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
 from dptext_spark.calibration.summary import Target
@@ -569,15 +568,11 @@ class CalibrateOptions(GridOptions):
     words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
     runs: Count = MEASURE("runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
-    estimator: EstimatorName = MEASURE(
-        "auto, plain, shared-ray (fast, for noise), exact (exponential)", "auto"
-    )
     eta: Share = MEASURE("probability that s_eta may leave out", ETA)
     confidence: Confidence = MEASURE("of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
     )
-    transitions: bool = OUTPUT("keep the table of all transitions", False)
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
 

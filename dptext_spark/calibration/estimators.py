@@ -21,9 +21,9 @@ from dptext_spark.geometry.ball import translated
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
-from dptext_spark.mechanisms.noisy import AdditiveNoise
+from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
-from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
+from dptext_spark.search.exact import EuclideanNearest
 from dptext_spark.search.nearest import Search
 
 EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
@@ -44,10 +44,9 @@ _LEAST_COUNT: Final = 1e-9
 class Estimator:
     """Estimates transitions of words at a grid of epsilons, in the way of its ``name``.
 
-    - ``plain`` runs the mechanism as a release would: every word and run has noise of its own.
-    - ``shared-ray`` lets the words of a block, and all epsilons, share the rays along which noise goes. Each
-      word's runs are independent; errors of words of one block, and of one word at several epsilons, are not.
-    - ``exact`` computes probabilities and draws nothing: counts are the expected ones.
+    ``plain`` runs the mechanism as a release would. ``shared-ray`` lets the words of a block, and all
+    epsilons, share the rays along which noise goes: each word's runs are independent, errors of words of one
+    block are not. ``exact`` computes probabilities: counts are the expected ones.
     """
 
     name: EstimatorName
@@ -56,20 +55,6 @@ class Estimator:
     width: int  # uniforms that a word takes
     release_words: int  # how many words, the first rows, may be output
     runs: int
-
-    @property
-    def monotone(self) -> bool:
-        """Whether a run in which a word stays is one at every larger epsilon too.
-
-        The points nearest to a word are a convex set, and a ray that left it never returns; not so with
-        Vickrey's choice, nor with an approximate search, which has cells of any shape.
-        """
-        first = self.bound[0]
-        return (
-            isinstance(first, AdditiveNoise | HyperbolicNoise)
-            and first.vickrey is None
-            and isinstance(first.search, EuclideanNearest | HyperbolicNearest)
-        )
 
     def __call__(self, words: Ints, *, block: int) -> Transitions:
         """Estimate the transitions of distinct words (k,); no two blocks of one estimation share a number."""
@@ -83,13 +68,12 @@ class Estimator:
                 with np.errstate(under="ignore"):
                     counts = bound.probabilities(words[part]) * self.runs
                 rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-                own = words[part][rows].astype(np.int32), outputs.astype(np.int32), counts[rows, outputs]
-                parts.append((np.full(len(rows), epsilon, dtype=np.int16), *own))
+                parts.append((np.full(len(rows), epsilon), words[part][rows], outputs, counts[rows, outputs]))
         index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return Transitions(
-            epsilon_index=index,
-            word=word,
-            output=output,
+            epsilon_index=index.astype(np.int16),
+            word=word.astype(np.int32),
+            output=output.astype(np.int32),
             count=count,
             judged=count * (self.runs // 2 / self.runs),
             runs=self.runs,
@@ -108,15 +92,12 @@ class Estimator:
         return outputs
 
     def _run(self, words: Ints, outputs: NDArray[np.int32]) -> None:
-        size = max(1, _DRAWS // self.runs)
-        for start in range(0, len(words), size):
-            group = words[start : start + size]
+        for row, word in enumerate(words):
             for runs in _slices(self.runs, _DRAWS):
-                uniforms = np.concatenate([self._uniforms(str(word), runs) for word in group])
-                inputs = np.repeat(group, runs.stop - runs.start)
+                uniforms = self._uniforms(str(word), runs)
                 for epsilon, perturb in enumerate(self.bound):
-                    drawn = perturb(inputs, uniforms.copy())  # for it may overwrite them
-                    outputs[epsilon, start : start + size, runs] = drawn.reshape(len(group), -1)
+                    inputs = np.full(len(uniforms), word)
+                    outputs[epsilon, row, runs] = perturb(inputs, uniforms.copy())  # overwritten
 
     def _share_rays(self, words: Ints, block: int, outputs: NDArray[np.int32]) -> None:
         first, cells = self.bound[0], rays.cells(self.release_words, len(self.bound))
@@ -157,19 +138,10 @@ def estimator(
     name: EstimatorName = "auto",
 ) -> Estimator:
     """Make an estimator by a public seed; ``auto`` computes, or else shares rays, where the mechanism can."""
-    rests = [(m.name, m.model_dump(exclude={"epsilon"})) for m in mechanisms]
-    if not rests or any(rest != rests[0] for rest in rests):
-        raise ConfigError(
-            "The mechanisms of one estimation differ",
-            allowed="one mechanism or more that differ in epsilon alone",
-            got=", ".join(m.name for m in mechanisms) or "none",
-        )
-    if runs < 1 or not 0 <= seed < 2**63:
-        raise ConfigError(
-            "The number of runs or the seed is impossible",
-            allowed="1 run or more, a seed from 0 to 2^63 - 1",
-            got=f"{runs} runs, seed {seed}",
-        )
+    first = mechanisms[0]
+    if any(other.at(first.epsilon) != first for other in mechanisms):
+        specs = ", ".join(dict.fromkeys(other.spec for other in mechanisms))
+        raise ConfigError("The mechanisms of one estimation differ in more than epsilon", got=specs)
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
     best: EstimatorName = "plain"
     on_rays = isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest)
@@ -177,20 +149,15 @@ def estimator(
         best = "shared-ray"  # an approximate search is part of what is measured
     elif hasattr(bound[0], "probabilities"):
         best = "exact"
-    serving = list(dict.fromkeys(("auto", "plain", best)))
-    if name not in serving:
-        raise ConfigError(
-            f"The estimator does not serve mechanism {mechanisms[0].name}",
-            allowed=", ".join(serving),
-            got=name,
-        )
+    if name not in ("auto", "plain", best):
+        serving = ", ".join(dict.fromkeys(("auto", "plain", best)))
+        raise ConfigError(f"The estimator does not serve mechanism {first.name}", allowed=serving, got=name)
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
-    alike = mechanisms[0].model_copy(update={"epsilon": 1.0})
     return Estimator(
         name=best if name == "auto" else name,
         bound=bound,
-        noise=alike.release_noise(key, salt="calibration", embedding=embedding, search=search),
-        width=mechanisms[0].uniforms_per_token(embedding.dimension),
+        noise=first.at(1.0).release_noise(key, salt="calibration", embedding=embedding, search=search),
+        width=first.uniforms_per_token(embedding.dimension),
         release_words=search.release_words,
         runs=runs,
     )
@@ -216,7 +183,6 @@ class Grid:
 
     mechanisms: tuple[Mechanism, ...]  # the mechanism at each epsilon, ascending, else alike
     estimator: EstimatorName
-    monotone: bool  # see :attr:`Estimator.monotone`
     search: Search
     runs: int  # of each word at each epsilon
     seed: int  # public; the noise follows from it
@@ -232,17 +198,15 @@ class Grid:
         search: Search,
         mechanisms: Sequence[Mechanism],
         *,
-        estimator_name: EstimatorName,
         words: int | Literal["all"],
         **rest: Any,
     ) -> Self:
         """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
-        made = estimator(ordered[:1], embedding, search=search, runs=1, name=estimator_name)
-        vocabulary = embedding.inputs
-        sample = vocabulary if words == "all" else min(words, vocabulary)
-        rest |= {"estimator": made.name, "monotone": made.monotone, "search": search}
-        return cls(mechanisms=ordered, vocabulary=vocabulary, words=sample, **rest)
+        rest["estimator"] = estimator(ordered[:1], embedding, search=search, runs=1).name
+        rest["vocabulary"] = embedding.inputs
+        rest["words"] = embedding.inputs if words == "all" else min(words, embedding.inputs)
+        return cls(mechanisms=ordered, search=search, **rest)
 
     @property
     def name(self) -> str:
@@ -260,9 +224,14 @@ class Grid:
         return self.estimator == "exact"
 
     @property
-    def certain(self) -> bool:
-        """Whether nothing is left to chance: probabilities are computed, of all words."""
-        return self.exact and self.words == self.vocabulary
+    def monotone(self) -> bool:
+        """Whether a run in which a word stays is one at every larger epsilon too.
+
+        The points nearest to a word are a convex set, and a ray that left it never returns; not so with
+        Vickrey's choice, nor with an approximate search, which has cells of any shape.
+        """
+        first = self.mechanisms[0]
+        return isinstance(first, NoiseMechanism) and first.select == "nearest" and self.search.convex_cells
 
     @property
     def blocks(self) -> int:
@@ -289,13 +258,6 @@ class Grid:
             return weights
         return np.bincount(np.arange(self.words) % self.blocks, weights).astype(np.float64)
 
-    def made_estimator(self, embedding: Embedding) -> Estimator:
-        """Make what estimates the transitions."""
-        search, runs, seed, name = self.search, self.runs, self.seed, self.estimator
-        return estimator(self.mechanisms, embedding, search=search, runs=runs, seed=seed, name=name)
-
     def at(self, *epsilons: float) -> Self:
         """Measure other epsilons, all else as here."""
-        first = self.mechanisms[0]
-        other = tuple(first.model_copy(update={"epsilon": epsilon}) for epsilon in sorted({*epsilons}))
-        return replace(self, mechanisms=other)
+        return replace(self, mechanisms=tuple(self.mechanisms[0].at(epsilon) for epsilon in sorted(epsilons)))

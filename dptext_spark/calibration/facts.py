@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from dptext_spark.calibration.estimators import PRIORS, Grid
+from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.summary import NUMBERS
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import TypicalDistances
@@ -20,13 +17,11 @@ FILE: Final = "calibration.json"
 FORMAT_VERSION: Final = 3
 
 Facts = Mapping[str, Any]
-Curve = list[tuple[float, float]]
 
 
 def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str, Any]:
     """Put together what was measured of a bundle, JSON-ready ``facts``, with what is proven."""
     first = grids[0]
-    proven = guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search)
     return {
         "format_version": FORMAT_VERSION,
         "release_words": first.search.release_words,
@@ -34,49 +29,34 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
         "runs": first.runs,
         "sample": first.words,
         "confidence": first.confidence,
-        "mechanisms": [
-            {"mechanism": grid.name, "estimator": grid.estimator, "blocks": grid.blocks} for grid in grids
-        ],
-        "guarantee": [{"of": mechanism.spec, **guarantee} for mechanism, guarantee in proven],
+        "mechanisms": [{"mechanism": grid.name, "estimator": grid.estimator} for grid in grids],
+        "guarantee": guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search),
         **facts,
     }
 
 
-def guarantees(
-    mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search
-) -> Iterator[tuple[Mechanism, dict[str, Any]]]:
+def guarantees(mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search) -> list[dict[str, Any]]:
     """Give what is proven of each mechanism; distances are measured once for each metric."""
     measured: dict[str, TypicalDistances] = {}
+    proven = []
     for mechanism in mechanisms:
         metric = mechanism.metric(bundle)
         if metric.description not in measured:
             measured[metric.description] = TypicalDistances.measure(metric)
-        yield mechanism, mechanism.guarantee(bundle, measured[metric.description], search).to_json()
+        guarantee = mechanism.guarantee(bundle, measured[metric.description], search)
+        proven.append({"options": mechanism.options, **guarantee.to_json()})
+    return proven
 
 
-def n_w_curves(summary: Sequence[Facts], number: str) -> dict[str, Curve]:
-    """N_w at each epsilon, ascending, of each mechanism."""
-    curves: dict[str, Curve] = defaultdict(list)
-    for row in sorted(summary, key=lambda row: float(row["epsilon"])):
-        if row["statistic"] == "n_w":
-            curves[row["mechanism"]].append((row["epsilon"], row[number]))
-    return curves
-
-
-def epsilon_at(points: Curve, value: float) -> float | None:
-    """The smallest epsilon at which N_w reaches a value; None outside the points."""
-    epsilons, values = np.array(points).T
-    values, first = np.unique(np.maximum.accumulate(values), return_index=True)
-    if not values[0] <= value <= values[-1]:
-        return None
-    return float(np.exp(np.interp(value, values, np.log(epsilons[first]))))
+def _rows(facts: Facts, mechanism: str, statistic: str) -> list[Facts]:
+    """The summary of a statistic, the epsilons ascending."""
+    return [r for r in facts["summary"] if (r["mechanism"], r["statistic"]) == (mechanism, statistic)]
 
 
 # In words
 
 STATISTICS: Final = {
     "n_w": ("N_w: share of runs in which a word stays itself", "lower"),
-    "n_w_zipf": ("N_w on average, where the k-th measured word has weight 1/k", "lower"),
     "s_w": ("S_w: different outputs of a word in these runs", "higher"),
     "unseen": ("Chance that one more run gives a new output (large: too few runs)", ""),
     "s_eta": ("S_eta: outputs that hold most of a word's runs", "higher"),
@@ -86,10 +66,7 @@ STATISTICS: Final = {
     "k_w": ("K_w: measured words that gave an output in these runs", "higher"),
     "posterior": ("Probability of the input given its output, on average", "lower"),
     "deniability": ("Deniability: how many words could equally well have produced this output", "higher"),
-    "bayes_risk_uniform": (
-        "Chance that a guesser names the input, all measured words equally likely",
-        "lower",
-    ),
+    "bayes_risk_uniform": ("Chance that a guesser names the input, all words equally likely", "lower"),
     "bayes_risk_zipf": ("Chance that a guesser names the input, the k-th word with weight 1/k", "lower"),
 }
 """What each statistic is, and which direction hides a word better."""
@@ -111,24 +88,20 @@ def said(facts: Facts) -> Iterator[Any]:
         f"{facts['sample']:,} of {facts['embedding']['words']:,} words were measured with "
         f"{facts['runs']:,} runs each. {facts['release_words']:,} words may be output."
     )
-    found = {(row["mechanism"], row["epsilon"], row["statistic"]): row for row in facts["summary"]}
     for own in facts["mechanisms"]:
-        name, rows = own["mechanism"], [["epsilon", *_COLUMNS]]
-        rows.append(["better:", *(STATISTICS[statistic][1] for statistic, _ in _COLUMNS.values())])
-        for epsilon in dict.fromkeys(epsilon for mechanism, epsilon, _ in found if mechanism == name):
-            cells = (found[name, epsilon, statistic][number] for statistic, number in _COLUMNS.values())
-            rows.append([f"{epsilon:g}", *(f"{cell:.4g}" for cell in cells)])
-        yield {"table": rows, "title": f"{name} ({own['estimator']} estimator)"}
-    floors = {row["statistic"]: row["floor"] for row in facts["summary"]}
-    uniform, zipf = (floors[f"bayes_risk_{prior}"] for prior in PRIORS)
+        name = own["mechanism"]
+        table = [["epsilon", "better:", *(f"{row['epsilon']:g}" for row in _rows(facts, name, "n_w"))]]
+        for title, (statistic, number) in _COLUMNS.items():
+            cells = (f"{row[number]:.4g}" for row in _rows(facts, name, statistic))
+            table.append([title, STATISTICS[statistic][1], *cells])
+        columns = [list(row) for row in zip(*table, strict=True)]
+        yield {"table": columns, "title": f"{name} ({own['estimator']} estimator)"}
     notes = [
         "n_w: share of runs in which a word stays itself. s_w: different outputs of a word in these runs.",
         "deniability: how many words could equally well have produced an output.",
         "risk: a guesser who sees one output names the word at most this often "
         f"({facts['confidence']:.0%} confidence).",
         world(facts),
-        f"Without the output, the guesser is right with probability {uniform:.3g} (risk) and {zipf:.3g} "
-        "(risk_zipf).",
         remark(facts),
     ]
     yield [*filter(None, notes)]
@@ -173,16 +146,10 @@ def verdict(facts: Facts) -> Iterator[str]:
         )
     if facts["target"]:
         return
-    for name, curve in n_w_curves(facts["summary"], "mean").items():
-        levels = {level: epsilon_at(curve, level) for level in (0.1, 0.5, 0.9)}
-        if inside := [
-            f"{level:.0%} at epsilon {epsilon:.3g}" for level, epsilon in levels.items() if epsilon
-        ]:
-            yield f"{name}: words stay unchanged in {', in '.join(inside)} (average of n_w, interpolated)."
-        else:
-            ends = dict([curve[0], curve[-1]]).items()
-            values = " and ".join(f"{value:.3g} at epsilon {epsilon:g}" for epsilon, value in ends)
-            yield f"{name}: the average n_w is {values}. Smaller epsilons change more words."
+    for name in (own["mechanism"] for own in facts["mechanisms"]):
+        means = [f"{row['mean']:.3g} at epsilon {row['epsilon']:g}" for row in _rows(facts, name, "n_w")]
+        ends = " and ".join(dict.fromkeys((means[0], means[-1])))
+        yield f"{name}: the average n_w is {ends}. Smaller epsilons change more words."
 
 
 # The page
@@ -207,13 +174,11 @@ def page(facts: Facts) -> dict[str, Any]:
     for statistic, (axis, caption) in _FIGURES.items():
         curves = {}
         for name in names:
-            own = [r for r in facts["summary"] if (r["statistic"], r["mechanism"]) == (statistic, name)]
-            own.sort(key=lambda row: float(row["epsilon"]))
-            curves[name] = {n: [row[n] for row in own] for n in ("p5", "p50", "p95")}
-            curves[name]["x"] = [row["epsilon"] for row in own]
-        x = {"label": "Epsilon (nats per unit of distance)"}
-        shown = {"curves": curves, "x": x, "y": axis, "caption": caption}
-        plots.append({"name": statistic, "kind": "percentiles", **shown})
+            lines = {"p5": "p5", "p50": "p50", "p95": "p95", "x": "epsilon"}
+            rows = _rows(facts, name, statistic)
+            curves[name] = {line: [row[of] for row in rows] for line, of in lines.items()}
+        axes = {"x": {"label": "Epsilon (nats per unit of distance)"}, "y": axis}
+        plots.append({"name": statistic, "kind": "percentiles", "curves": curves, "caption": caption, **axes})
     return {
         "template": "calibration.html",
         "title": f"Calibration of {', '.join(names)}",

@@ -12,14 +12,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid
+from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid, estimator
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
 from dptext_spark.calibration.summary import KEYS, OF_OUTPUTS, OF_WORDS, Key, Rows, Target, bounding_rank
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("outputs", "counts", "judged")
 
-SCHEMA: Final = "mechanism string, block int, epsilon double, rank int, word int, " + ", ".join(
+SCHEMA: Final = "mechanism string, epsilon double, rank int, word int, " + ", ".join(
     f"{name} double" for name in OF_WORD
 )
 CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judged array<double>"
@@ -44,7 +44,6 @@ def _measure(
         table = word_statistics(transitions, confidence=grid.confidence, eta=grid.eta)
         columns: dict[str, Any] = {
             "mechanism": pa.repeat(grid.name, len(table)),
-            "block": np.full(len(table), block, dtype=np.int32),
             "epsilon": np.array(grid.epsilons)[table["epsilon_index"].to_numpy()],
             # Words come in ascending order, as their ranks do, at each epsilon.
             "rank": np.tile(grid.ranks_of(block), len(grid.epsilons)).astype(np.int32),
@@ -60,29 +59,28 @@ def _measure(
 
 @lru_cache(maxsize=2)
 def _estimator(bundle: BundleFiles, grid: Grid) -> Estimator:
-    return grid.made_estimator(bundle.shared())
+    search, runs, seed, name = grid.search, grid.runs, grid.seed, grid.estimator
+    return estimator(grid.mechanisms, bundle.shared(), search=search, runs=runs, seed=seed, name=name)
 
 
-def with_words(df: DataFrame, bundle: BundleFiles, *columns: str) -> DataFrame:
+def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:
     """Put words in the place of their rows in the bundle."""
-    kinds = {f.name: "string" if f.name in columns else f.dataType.simpleString() for f in df.schema}
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    return df.mapInArrow(partial(_name, bundle, columns), schema)
+    kinds = {field.name: field.dataType.simpleString() for field in df.schema} | {"word": "string"}
+    schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    return df.mapInArrow(partial(_name, bundle), schema)
 
 
-def _name(
-    bundle: BundleFiles, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _name(bundle: BundleFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     words = bundle.shared().words
     for batch in batches:
-        named = dict(zip(batch.schema.names, batch.columns, strict=True))
-        yield pa.RecordBatch.from_pydict(named | {name: words.take(named[name]) for name in columns})
+        at = batch.schema.get_field_index("word")
+        yield batch.set_column(at, "word", words.take(batch.column(at)))
 
 
 def tables(
     spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, place: str
-) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Measure the cells of grids, and what they say of words and outputs: each once, kept under ``place``."""
+) -> tuple[DataFrame, DataFrame]:
+    """Measure what grids say of words and outputs: each once, kept under ``place``."""
 
     def kept(df: DataFrame, name: str) -> DataFrame:
         df.write.parquet(f"{place}-{name}")
@@ -94,10 +92,10 @@ def tables(
         reduce(DataFrame.unionByName, (of(part, grid) for part, grid in own))
         for of in (with_posterior, output_statistics)
     )
-    return cells, kept(words, "words"), kept(outputs, "outputs")
+    return kept(words, "words"), kept(outputs, "outputs")
 
 
-def exploded(parts: DataFrame) -> DataFrame:
+def _exploded(parts: DataFrame) -> DataFrame:
     """One row for each cell."""
     cells = parts.select(*KEYS, "word", "rank", F.explode(F.arrays_zip(*CELLS)).alias("cell"))
     names = zip(CELLS, ("output", "count", "judged"), strict=True)
@@ -131,7 +129,7 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
         never = F.greatest(F.log1p(-share) * float(grid.runs), F.lit(-40.0))
         seen, any_ = _exact_sum(-F.expm1(never)), -F.expm1(_exact_sum(never).cast("double"))
         inputs = F.greatest(seen.cast("double") / any_, F.lit(1.0))
-    return exploded(parts).groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
+    return _exploded(parts).groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
 
 
 def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
@@ -150,19 +148,18 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
     all_ = own + (F.col("total") - count) / float(grid.runs)
     given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grid.words)
     mean = _exact_sum(count * given).cast("double") / float(grid.runs)
-    cells = exploded(parts).select(*KEYS, "word", "count", total.cast("double").alias("total"))
+    cells = _exploded(parts).select(*KEYS, "word", "count", total.cast("double").alias("total"))
     words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
 
 def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
-    """Describe the distribution of each statistic over words or outputs, as a summary needs it."""
+    """Describe each statistic over words or outputs; its variance by values that are cut to nine digits."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
-    weighted = words.withColumn("n_w_zipf", F.col("n_w") / F.col("rank"))
     of_words, of_outputs = (
         df.unpivot(list(KEYS), list(names), "statistic", "value")
-        for df, names in ((weighted, (*OF_WORDS, "n_w_zipf")), (outputs, OF_OUTPUTS))
+        for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
     )
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
     numbers |= {"squares": F.sum(short * short)}

@@ -15,16 +15,12 @@ import pyarrow as pa
 import scipy
 from numpy.typing import NDArray
 
-from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 
 CONFIDENCE: Final = 0.95
 ETA: Final = 0.05
 
-OF_WORD: Final = (
-    *("n_w", "n_w_low", "n_w_high", "s_w", "unseen", "s_eta", "s_eta_low"),
-    *("entropy", "h_0", "h_inf"),
-)
+OF_WORD: Final = (*("n_w", "n_w_low", "n_w_high", "s_w", "unseen", "s_eta", "entropy", "h_0", "h_inf"),)
 """Columns of what is said of a word."""
 
 LEVELS: Final = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
@@ -96,23 +92,18 @@ def word_statistics(
 ) -> pa.Table:
     """Say of each word how often it stays itself, and how many words it becomes.
 
-    One row for each epsilon_index (int16) and word (int32), in that order, and float64 columns, which end
-    with ``_low`` and ``_high`` where they are limits (for each word by itself; the value where it is exact):
+    One row for each epsilon_index (int16) and word (int32), in that order, and float64 columns:
 
-    - n_w = P[M(w) = w], Clopper-Pearson limits.
+    - n_w = P[M(w) = w]; n_w_low and n_w_high, Clopper-Pearson limits, of each word by itself.
     - s_w, the number of distinct outputs in these runs; h_0 = log2 s_w. They grow with the runs.
     - unseen, the chance that one more run gives a new output, by Good and Turing: the share of outputs
       that came once. Where it is large, so many runs say little of s_eta and entropy.
-    - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs, and s_eta_low.
+    - s_eta, the size of the smallest set of outputs that holds 1 - eta of the runs.
     - entropy (Shannon), in bits, as counted plus (s_w - 1) / (2 runs) nats (Miller 1955).
     - h_inf = -log2 of the largest probability, as counted: too low where runs are few.
 
     Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953.
     """
-    for name, value in (("confidence", confidence), ("eta", eta)):
-        if not 0.0 < value < 1.0:
-            what = f"The value of {name} is impossible"
-            raise ConfigError(what, allowed="between 0 and 1", got=repr(value))
     cells, starts, runs, tail = transitions, transitions.starts, transitions.runs, (1.0 - confidence) / 2.0
     probability = np.asarray(cells.count / np.float64(runs))
     n_w = np.add.reduceat(np.where(cells.output == cells.word, cells.count, 0), starts) / runs
@@ -124,22 +115,14 @@ def word_statistics(
     count = count[np.lexsort((-count, cells.word, cells.epsilon_index))]
     before = np.cumsum(count) - count
     before -= np.repeat(before[starts], np.diff(starts, append=len(count)))
-
-    def smallest_sets(least: float) -> Floats:
-        """Sizes of the smallest sets of outputs that have at least so many of a word's runs, 1 or more."""
-        needed = before < max(least * (1.0 - 1e-9), 0.5)
-        return np.add.reduceat(needed.astype(np.float64), starts)
-
-    s_eta = smallest_sets((1.0 - eta) * runs)
+    needed = before < max((1.0 - eta) * runs * (1.0 - 1e-9), 0.5)
     columns = {"n_w": n_w, "n_w_low": n_w, "n_w_high": n_w, "s_w": s_w, "unseen": np.zeros(len(s_w))}
-    columns |= {"s_eta": s_eta, "s_eta_low": s_eta}
+    columns["s_eta"] = np.add.reduceat(needed.astype(np.float64), starts)
     columns |= {"entropy": entropy, "h_0": np.log2(s_w), "h_inf": -np.log2(likeliest) + 0.0}
     if not cells.exact:
         hits = np.rint(n_w * runs)
         columns |= {"n_w_low": lower_limit(hits, runs, tail), "n_w_high": upper_limit(hits, runs, tail)}
         columns["unseen"] = np.add.reduceat(cells.count == 1, starts, dtype=np.float64) / runs
-        # No set of this size has more runs than the most frequent outputs: a lower limit.
-        columns["s_eta_low"] = smallest_sets(least_count(runs, 1.0 - eta, tail))
         most = math.log2(cells.release_words)
         columns["entropy"] = np.minimum(entropy + (s_w - 1.0) / (2.0 * runs * math.log(2.0)), most)
     return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
@@ -156,12 +139,6 @@ def lower_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
 def upper_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
     """Bound a probability from above; see :func:`lower_limit`."""
     return np.where(hits < runs, scipy.special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
-
-
-def least_count(runs: int, share: float, tail: float) -> int:
-    """The largest count below which so many trials of probability ``share`` stay with chance ``tail``."""
-    below = np.asarray(scipy.special.bdtr(np.arange(runs, dtype=np.float64), runs, share))
-    return int(np.searchsorted(below, tail, side="right"))
 
 
 def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from dptext_spark.calibration.estimators import PRIORS, Grid, Prior
-from dptext_spark.calibration.statistics import LEVELS, OF_WORD, mean_limits, most_below
+from dptext_spark.calibration.statistics import LEVELS, mean_limits, most_below
 from dptext_spark.errors import ConfigError
 
 Meaning: TypeAlias = tuple[tuple[str, ...], str, float]
@@ -69,7 +69,7 @@ NUMBERS: Final = ("mean", "low", "high", "floor", "sd", *LEVELS)
 
 OF_WORDS: Final = ("n_w", "s_w", "unseen", "s_eta", "entropy", "h_0", "h_inf", "posterior")
 OF_OUTPUTS: Final = ("k_w",)
-SINGLE: Final = ("n_w_zipf", "deniability", *(f"bayes_risk_{prior}" for prior in PRIORS))
+SINGLE: Final = ("deniability", *(f"bayes_risk_{prior}" for prior in PRIORS))
 """Statistics of all words together: they have a mean with limits and no other numbers."""
 
 Key: TypeAlias = tuple[str, float]
@@ -81,14 +81,8 @@ def summary(
 ) -> Rows:
     """Give the rows of the summary, in the order of mechanisms, epsilons and statistics.
 
-    All limits are of the measured words' mean, at the grid's confidence.
-
-    Args:
-        moments: By statistic ``n``, the ``sum`` of the values, and of those cut to nine digits ``short_sum``
-            and the sum of ``squares``; and the quantiles of ``LEVELS``.
-        guesses: Under each prior, the sum over outputs of the most likely input's weight times its count in
-            all runs; and as ``uniform_judged`` and ``zipf_judged`` the same of the input that leads in one
-            half of the runs, times its count in the other half.
+    All limits are of the measured words' mean, at the grid's confidence. Moments and guesses are those of
+    :mod:`~dptext_spark.calibration.measure`.
     """
     rows = []
     for grid in grids:
@@ -111,13 +105,10 @@ def _numbers(grid: Grid, moments: Rows) -> dict[str, dict[str, float]]:
         numbers = {"mean": float(Fraction(row["sum"]) / n), "sd": float(max(variance, Fraction(0))) ** 0.5}
         found[row["statistic"]] = numbers | {level: float(row[level]) for level in LEVELS}
     tail, least = (1.0 - grid.confidence) / 2.0, 1.0 / grid.words
-    weighted = found["n_w_zipf"]["mean"] * grid.words  # n_w over the word's rank
-    found["n_w_zipf"] = {"mean": weighted / float((1.0 / np.arange(1, grid.words + 1)).sum())}
-    for name, prior in zip(("n_w", "n_w_zipf"), PRIORS, strict=True):
-        mean = low = high = found[name]["mean"]
-        if not grid.exact:
-            low, high = mean_limits(min(mean, 1.0), grid.runs, float(grid.units(prior).max()), tail)
-        found[name] |= {"low": low, "high": high}
+    mean = low = high = found["n_w"]["mean"]
+    if not grid.exact:
+        low, high = mean_limits(min(mean, 1.0), grid.runs, float(grid.units("uniform").max()), tail)
+    found["n_w"] |= {"low": low, "high": high}
     # The mean posterior is at least the prior, by Cauchy's inequality.
     found["posterior"]["floor"] = least
     mean = max(found["posterior"]["mean"], least)
@@ -169,52 +160,42 @@ class Target(Limit):
 
     @property
     def bounding(self) -> str:
-        """The column that bounds the statistic: each word's limit, where it has one."""
-        column = self.arguments[0]
-        limit = f"{column}_{'high' if self.upper else 'low'}"
-        return limit if limit in OF_WORD else column
-
-
-def looks(target: Target, grid: Grid) -> int:
-    """Say among how many looks, at one epsilon each, the chance of error is divided.
-
-    One where a quantile of n_w and its bound only grow with epsilon, as words and noise are the same at
-    all: if an epsilon that misses the target seems to meet it, then so do all smaller ones that miss it.
-    Elsewhere each look has its share (Bonferroni).
-    """
-    once = grid.monotone and target.arguments == ("n_w",)
-    return 1 if once or grid.certain else len(grid.mechanisms) + 2 * _STEPS
+        """The column that bounds the statistic: each word's limit, which n_w alone has."""
+        return "n_w_high" if self.upper else self.arguments[0]
 
 
 def searched(target: Target, grid: Grid) -> Grid:
-    """Give the grid with the confidence that each look must have, so that the search has the grid's."""
-    number = looks(target, grid)
-    return grid if number == 1 else replace(grid, confidence=1.0 - (1.0 - grid.confidence) / number)
+    """Give the grid with the confidence that a look at one epsilon takes, so that the search has the grid's.
+
+    The grid's own where a quantile of n_w and its bound only grow with epsilon, as words and noise are the
+    same at all: if an epsilon that misses the target seems to meet it, then so do all smaller ones that miss
+    it. Likewise where nothing is left to chance. Elsewhere each look has its share (Bonferroni).
+    """
+    certain = grid.exact and grid.words == grid.vocabulary
+    if certain or (grid.monotone and target.arguments == ("n_w",)):
+        return grid
+    return replace(grid, confidence=1.0 - (1.0 - grid.confidence) / (len(grid.mechanisms) + 2 * _STEPS))
 
 
 def bounding_rank(target: Target, grid: Grid) -> int:
     """Say which of the words' values, in ascending order from 1, bounds the quantile.
 
-    A sample's words count as drawn at random, and the runs of different words as independent. Where words
-    have limits, at a tail of (1 - confidence) / 2 each, the values are these: some lie on the wrong side.
+    A sample's words count as drawn at random, and the runs of different words as independent. The values of
+    n_w are upper limits, at a tail of (1 - confidence) / 2 each: some lie on the wrong side.
 
     Source: David and Nagaraja 2003, "Order Statistics", section 7.1.
     """
     words, level, alpha = grid.words, LEVELS[target.measure], 1.0 - grid.confidence
-    limited = target.bounding != target.arguments[0] and not grid.exact
-    missed = alpha / 2.0 if limited else 0.0
+    missed = alpha / 2.0 if target.upper and not grid.exact else 0.0
     if grid.words == grid.vocabulary:
-        own = max(1, math.ceil(level * words))
-        wrong = words - own + 1 if target.upper else own  # so many may be on the wrong side
-        below = int(scipy.stats.binom.isf(alpha, wrong, missed)) if missed else 0
-        rank = own + below if target.upper else own - below
+        rank = max(1, math.ceil(level * words))
+        # Of these and the words above, so many may be on the wrong side.
+        rank += int(scipy.stats.binom.isf(alpha, words - rank + 1, missed)) if missed else 0
     elif target.upper:
         rank = 1 + int(scipy.stats.binom.isf(alpha, words, level + (1.0 - level) * missed))
     else:
         # The largest rank such that, with chance alpha at most, fewer words are at or below the quantile.
-        level *= 1.0 - missed
         rank = int(scipy.stats.binom.ppf(alpha, words, level))
-        rank += int(scipy.stats.binom.cdf(rank, words, level) <= alpha)
     if not 1 <= rank <= words:
         raise ConfigError(
             f"{words} words are too few for --target {target} with confidence {grid.confidence:g}",
@@ -226,10 +207,7 @@ def bounding_rank(target: Target, grid: Grid) -> int:
 def tuned(
     target: Target, grid: Grid, measure: Callable[[float], tuple[float, float]], *, release_words: int | None
 ) -> dict[str, Any]:
-    """Find the largest epsilon at which a mechanism meets a target: a row of calibration.json's ``target``.
-
-    ``measure`` gives the target's statistic at an epsilon, and its bound on the side that matters.
-    """
+    """Find the largest epsilon that meets a target, whose statistic and its bound ``measure`` gives."""
     tried: dict[float, tuple[float, float]] = {}
 
     def meets(epsilon: float) -> bool:
@@ -240,21 +218,19 @@ def tuned(
     measured = bound = options = None
     if epsilon is not None:
         measured, bound = tried[epsilon]
-        chosen = {"mechanism": grid.name, "epsilon": repr(epsilon).removesuffix(".0")}  # all its digits
-        chosen |= {} if release_words is None else {"release-words": str(release_words)}
-        chosen |= {name: str(value) for name, value in grid.search.options.items()}
-        options = " ".join(f"--{name} {value}" for name, value in chosen.items())
+        more: dict[str, Any] = {} if release_words is None else {"release-words": release_words}
+        more |= grid.search.options
+        options = grid.mechanisms[0].at(epsilon).options
+        options += "".join(f" --{name} {value}" for name, value in more.items())
     return {
         "target": str(target),
         "confidence": grid.confidence,
-        "looks": looks(target, grid),
         "mechanism": grid.name,
         "epsilon": epsilon,
         "missed": missed,
         "measured": measured,
         "bound": bound,
         "options": options,
-        "tried": [{"epsilon": e, "measured": m, "bound": b} for e, (m, b) in sorted(tried.items())],
     }
 
 

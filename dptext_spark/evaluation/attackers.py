@@ -159,8 +159,8 @@ def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) 
         return np.empty_like(logarithm)
     emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
     lower, back_off = model.lower[words], model.back_off[words]
-    links = _links(words, model, steps)
     before = [slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)]
+    links = [_links(words[last], words[part], model) for last, part in zip(before, steps[1:], strict=True)]
 
     first = words[steps[0]]
     start = np.full(first.shape, len(model.back_off) - 1)
@@ -208,30 +208,19 @@ def _steps(offsets: Ints) -> tuple[Ints, list[slice]]:
     return np.lexsort((place, step)), steps
 
 
-def _links(words: Ints, model: BigramModel, steps: list[slice]) -> list[tuple[Ints, Ints, Floats]]:
-    """Find the pairs of neighbouring candidates that the model has seen, for each step from the second on.
+def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, Floats]:
+    """Find the neighbouring candidates, of (p, K) and (p, K), that the model has seen together.
 
-    As places (f,) among the candidates of the step before and of the step, and what they have ``beyond``.
+    As places (f,) among the first and among the second ones, and what they have ``beyond``.
     """
-    width = words.shape[1]
-    starts, sizes = np.array([(part.start, part.stop - part.start) for part in steps]).T
-    second = np.arange(sizes[0], len(words))
-    step = np.repeat(np.arange(len(steps)), sizes)[second]
-    first = second - starts[step] + starts[step - 1]
-    found, size = [], max(1, _PAIRS // (width * width))
-    for start in range(0, len(second), size):
-        part = slice(start, start + size)
-        places, beyond = model.seen(words[first[part]], words[second[part]])
-        found.append((places + start * width * width, beyond))
-    if not found:
-        return []
-    places, beyond = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    pair, rest = np.divmod(places, width * width)
-    i, j = np.divmod(rest, width)
-    token = second[pair] - starts[step[pair]]
-    cuts = np.searchsorted(step[pair], np.arange(2, len(steps)))
-    columns = (np.split(column, cuts) for column in (token * width + i, token * width + j, beyond))
-    return list(zip(*columns, strict=True))
+    width, found = first.shape[1], []
+    size = max(1, _PAIRS // (width * width))
+    for start in range(0, len(first), size):
+        pair, i, j, beyond = model.seen(first[start : start + size], second[start : start + size])
+        token = (start + pair) * width
+        found.append((token + i, token + j, beyond))
+    sources, targets, beyond = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sources, targets, beyond
 
 
 def _sums(places: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:

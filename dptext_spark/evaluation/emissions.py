@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.calibration.estimators import BLOCK_WORDS, Estimator
-from dptext_spark.calibration.statistics import Transitions
 from dptext_spark.evaluation.language import PairCounts, discount_of
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Floats, Ints
@@ -53,12 +52,9 @@ class Emissions:
         cls, estimator: Estimator, words: Ints, *, vocabulary: int, most: int = MOST_OUTPUTS
     ) -> Emissions:
         """Estimate or compute them for words (k,) at the estimator's only epsilon, ``most`` cells of each."""
-        size = BLOCK_WORDS[estimator.name]
-        blocks = [
-            likeliest(estimator(words[start : start + size], block=number), most)
-            for number, start in enumerate(range(0, len(words), size))
-        ]
-        cells = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+        blocks = range(-(-len(words) // BLOCK_WORDS[estimator.name]))
+        counted = [likeliest(estimator, words, block, most) for block in blocks]
+        cells = (np.concatenate(columns) for columns in zip(*counted, strict=True))
         return cls.of_counts(
             *cells, runs=estimator.runs, vocabulary=vocabulary, among=estimator.release_words
         )
@@ -129,12 +125,12 @@ class Emissions:
         return places, self.keys[cells] % self.vocabulary, self.probability[cells]
 
 
-def likeliest(block: Transitions, most: int = MOST_OUTPUTS) -> Cells:
-    """Give words, outputs and counts (c,) of so many cells of each word, those of the highest counts."""
+def likeliest(estimator: Estimator, words: Ints, number: int, most: int = MOST_OUTPUTS) -> Cells:
+    """Give words, outputs and counts (c,) of a block: so many cells of each word, of the highest counts."""
+    size = BLOCK_WORDS[estimator.name]
+    block = estimator(words[number * size : (number + 1) * size], block=number)
     starts = block.starts
     sizes = np.diff(starts, append=len(block.word))
-    if sizes.max(initial=0) <= most:
-        return block.word, block.output, block.count
     order = np.lexsort((block.output, -block.count, block.word))
     chosen = np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < most])
     return block.word[chosen], block.output[chosen], block.count[chosen]

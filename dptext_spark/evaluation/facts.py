@@ -10,7 +10,7 @@ from operator import add
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
+from dptext_spark.evaluation.comparison import KEEPING, Comparison, Outcome, Target
 from dptext_spark.evaluation.measures import MEASURES, Risk
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
@@ -25,6 +25,7 @@ Facts = Mapping[str, Any]
 
 def facts_of(
     thirds: Sequence[Comparison],
+    search: Search,
     *,
     target: Target | None,
     confidence: float,
@@ -38,17 +39,21 @@ def facts_of(
             as of very few rows, nothing is chosen. Together they are all attacked rows.
         command: Writes the command of a release with a setting.
     """
-    whole, risk = reduce(add, thirds), target.risk if target else Risk()
-    front = whole.front(risk)
+    whole, risk, keeping = reduce(add, thirds), Risk(), KEEPING
+    if target is not None:
+        risk, keeping = target.risk, target.keeping
+    front, chosen = whole.front(risk, keeping=keeping), None
+    shared = {"release_words": search.release_words, "search": search.label}
     settings = [
-        _setting(whole, own, risk, confidence) | {"on_front": own in front, "recommended": False}
+        _setting(whole, own, risk, confidence) | shared | {"on_front": own in front, "recommended": False}
         for own in whole.outcomes
     ]
-    chosen = None if target is None else _chosen(target, thirds, settings, confidence)
-    if chosen and (number := chosen["number"]) is not None:
-        settings[number]["recommended"] = True
-        best = whole.outcomes[number]
-        chosen |= {"options": best.mechanism.options, "command": command(best.mechanism, best.search)}
+    if target is not None:
+        chosen = _chosen(target, thirds, confidence)
+        if (number := chosen["number"]) is not None:
+            settings[number]["recommended"] = True
+            mechanism = whole.outcomes[number].mechanism
+            chosen |= {"options": mechanism.options, "command": command(mechanism, search)}
     return {
         "format_version": FORMAT_VERSION,
         "remark": f"{PRIVATE} {STRONGER}",
@@ -62,56 +67,33 @@ def facts_of(
     }
 
 
-def _chosen(
-    target: Target, thirds: Sequence[Comparison], settings: Sequence[Facts], confidence: float
-) -> dict[str, Any]:
+def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> dict[str, Any]:
     """Choose on the first of these thirds and check on the second."""
-    names = ("number", "options", "command", "chosen_on", "checked_on", "beside", "closest")
+    names = ("number", "options", "command", "chosen_on", "checked_on")
     row: dict[str, Any] = {"target": str(target), **dict.fromkeys(names)}
-    if len(thirds) < 2:
-        return row
-    first, second = thirds
-    each = 1.0 - (1.0 - confidence) / len(settings)
-    measured = [target.of(first, outcome, confidence=each) for outcome in first.outcomes]
-    best = target.choose(first, confidence=confidence)
+    best = target.choose(thirds[0], confidence=confidence) if len(thirds) > 1 else None
     if best is None:
-        bounds = [bound for _, bound in measured]
-        number = bounds.index(min(bounds) if target.upper else max(bounds))
-        return row | {"closest": {"options": settings[number]["options"], "bound": bounds[number]}}
-    number = [outcome is best for outcome in first.outcomes].index(True)
-    other = second.outcomes[number]
-    on = {
-        "chosen_on": (first, measured[number]),
-        "checked_on": (second, target.of(second, other, confidence=confidence)),
-    }
-    for name, (third, (value, bound)) in on.items():
+        return row
+    row["number"] = number = thirds[0].outcomes.index(best)
+    each = 1.0 - (1.0 - confidence) / len(thirds[0].outcomes)
+    for name, third, sure in zip(names[3:], thirds, (each, confidence), strict=True):
+        value, bound = target.of(third.outcomes[number], confidence=sure)
         # Rows that have words which are perturbed.
-        rows = int(third.outcomes[0].floor.sums["recovered/1/considered"].rows[0])
+        rows = int(third.floor["recovered/1/considered"].rows[0])
         row[name] = {"rows": rows, "measured": value, "bound": bound}
-    row["checked_on"] |= {"met": target.met(value), "met_by_limit": target.met(bound)}
-    # What comes with a limit that is kept to: of a risk what is left of use, of a use what is at risk.
-    measure, found = "recovered", other.risked(target.risk, confidence)
-    if target.limited.kind == "risk":
-        measure, found = target.keeping, second.measures(other, confidence)[target.keeping]
-    (value, low, high), floor = found
-    beside = _plain({"measure": measure, "value": value, "low": low, "high": high, "floor": floor})
-    return row | {"number": number, "beside": beside}
+    row["checked_on"]["met"] = target.met(value)
+    return row
 
 
 def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: float) -> dict[str, Any]:
     """A row of the table of settings."""
     measures = comparison.measures(outcome, confidence)
-    shown = {"recovered": outcome.risked(risk, confidence)}
+    shown = {"recovered": comparison.risked(outcome, risk, confidence)}
     shown |= {name: measures[name] for name in ("similarity", "kept", "accuracy") if name in measures}
-    if "attribution" in outcome.totals.sums:
-        own, floor = (totals.sums["attribution"] for totals in (outcome.totals, outcome.floor))
+    if "attribution" in outcome.sums:
+        own, floor = (sums["attribution"] for sums in (outcome.sums, comparison.floor))
         shown["attributed"] = own.share(confidence), floor.share(confidence)[0]
-    row = {
-        **outcome.key,
-        "options": outcome.mechanism.options,
-        "release_words": outcome.search.release_words,
-        "search": outcome.search.label,
-    }
+    row = {**outcome.key, "options": outcome.mechanism.options}
     for key, ((value, low, high), least) in shown.items():
         row |= {key: value, f"{key}_low": low, f"{key}_high": high, f"{key}_floor": least}
     return _plain(row | {"error": outcome.error})
@@ -135,18 +117,18 @@ def said(facts: Facts) -> Iterator[Any]:
         f"Attackers ({attackers(facts)}) learn the language from {facts['corpus']['from']}.",
         STRONGER,
     ]
-    columns = {"recovered": share, "similarity": number, "kept": share}
-    columns |= {name: share for name in ("attributed", "accuracy") if name in settings[0]}
-    head, rows = [""], []
-    for name in columns:
-        head += ["unchanged"] if name == "kept" else [name, "floor"]
+    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
+    forms |= dict.fromkeys(_classified(facts), ".1%")
+    head = [part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])]
+    rows = []
     for row in settings:
         cells = [row["options"]]
-        for name, write in columns.items():
-            cells += [write(row[name])] + ([] if name == "kept" else [write(row[f"{name}_floor"])])
-        cells[1] += f" ({share(row['recovered_low'])} to {share(row['recovered_high'])})"
+        for name, form in forms.items():
+            shown = (row[name],) if name == "kept" else (row[name], row[f"{name}_floor"])
+            cells += ["-" if value is None else format(value, form) for value in shown]
+        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
         rows.append([*cells, "yes" if row["on_front"] else ""])
-    yield {"table": [[*head, "no other beats it"], *rows]}
+    yield {"table": [["", *head, "no other beats it"], *rows]}
     if lines := list(advice(facts)):
         command = facts["target"]["command"]
         yield [*lines, *([f"The release: {command}"] if command else [])]
@@ -155,9 +137,7 @@ def said(facts: Facts) -> Iterator[Any]:
 def attackers(facts: Facts) -> str:
     """Say which attackers are meant."""
     asked = facts["concern"]
-    guesses = "one guess" if asked["guesses"] == 1 else f"{asked['guesses']} guesses"
-    versions = "one version" if asked["versions"] == 1 else f"{asked['versions']} versions"
-    return f"{asked['attacker']}, {guesses}, {versions} of each row"
+    return f"{asked['attacker']}; guesses: {asked['guesses']}; versions of each row: {asked['versions']}"
 
 
 def advice(facts: Facts) -> Iterator[str]:
@@ -165,60 +145,40 @@ def advice(facts: Facts) -> Iterator[str]:
     if not (target := facts["target"]):
         return
     sure = f"{100 * facts['confidence']:g}% confidence"
-    limit = "upper limit" if "<=" in target["target"] else "lower limit"
     if target["options"] is None:
         yield f"Target {target['target']}: no setting here meets it with {sure}."
-        if closest := target["closest"]:
-            yield f"The closest is {closest['options']}: {limit} {closest['bound']:.3g}."
         return
-    chosen, checked, beside = target["chosen_on"], target["checked_on"], target["beside"]
+    limit = "upper limit" if "<=" in target["target"] else "lower limit"
+    chosen, checked, row = target["chosen_on"], target["checked_on"], facts["settings"][target["number"]]
     yield f"Target {target['target']}: take {target['options']}"
     yield (
         f"Chosen on {chosen['rows']:,} rows: {chosen['measured']:.3g}, {limit} {chosen['bound']:.3g} "
         f"({sure}, of the choice among {len(facts['settings'])})."
     )
-    held = {
-        (True, True): "the target is met there, too",
-        (True, False): "the measured number meets the target there, its limit does not",
-        (False, False): "THE TARGET IS MISSED THERE: evaluate more rows",
-    }[checked["met"], checked["met_by_limit"]]
+    held = "the target is met there, too"
+    if not checked["met"]:
+        held = "THE TARGET IS MISSED THERE: evaluate more rows"
     yield (
         f"Checked on {checked['rows']:,} other rows: {checked['measured']:.3g}, {limit} "
         f"{checked['bound']:.3g} ({sure}); {held}."
     )
-    value, low, high, floor = (number(beside[name]) for name in ("value", "low", "high", "floor"))
-    if beside["measure"] == "recovered":
-        yield f"Share of words recovered there: {value} ({low} to {high}); without any output {floor}."
-        return
-    nothing = None not in (beside["low"], beside["floor"]) and beside["low"] <= beside["floor"]
-    useless = " THAT IS NO MORE THAN RANDOM WORDS KEEP: try other settings, or allow more." if nothing else ""
-    yield (
-        f"It keeps {beside['measure']} {value} ({low} to {high}) there, where random words keep {floor}."
-        f"{useless}"
-    )
-
-
-def share(value: float | None) -> str:
-    """Write a share; a dash for None."""
-    return "-" if value is None else f"{value:.1%}"
-
-
-def number(value: float | None) -> str:
-    """Write a number with three digits after the point; a dash for None."""
-    return "-" if value is None else f"{value:.3f}"
+    if (row["similarity_low"] or 0.0) <= row["similarity_floor"]:
+        yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
 
 
 # The page
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
-    "kept": ("Share of words unchanged", "Words unchanged"),
     "accuracy": ("Labels right, learnt from released texts", "Labels that a model gets right"),
 }
 """What a figure has over the share recovered: its label, and how its caption begins."""
 
 
-_CLASSIFIED: Final = {"attributed": "Authors right", "accuracy": "Labels right"}
+def _classified(facts: Facts) -> dict[str, str]:
+    """What models learn, where it was measured, and its title."""
+    titles = {"attributed": "Authors right", "accuracy": "Labels right"}
+    return {name: title for name, title in titles.items() if name in facts["settings"][0]}
 
 
 def page(facts: Facts) -> dict[str, Any]:
@@ -232,7 +192,7 @@ def page(facts: Facts) -> dict[str, Any]:
         "settings": settings,
         "advice": [*advice(facts)],
         "attackers": attackers(facts),
-        "classified": {name: title for name, title in _CLASSIFIED.items() if name in settings[0]},
+        "classified": _classified(facts),
         "stronger": STRONGER,
         "measures": MEASURES,
         "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},

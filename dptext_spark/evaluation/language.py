@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.geometry import Floats, Ints
-
-# Spreads keys over a table by their high bits (Knuth 1998, volume 3, section 6.4: Fibonacci hashing).
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
-# Up to 2^24 entries (16 MB), or 8 to 16 for each pair: a larger table lets fewer unseen pairs through.
-_ENTRIES: Final = 24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -92,40 +87,22 @@ class BigramModel:
     def probability(self, first: Ints, second: Ints) -> Floats:
         """P[second | first] of pairs, arrays that go together."""
         keys = first * len(self.back_off) + second
-        probability = self.back_off[first] * self.lower[second]
-        if len(self.keys):
-            at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-            probability = probability + np.where(self.keys[at] == keys, self.beyond[at], 0.0)
-        return probability
+        at = self._index.get_indexer(keys.ravel()).reshape(keys.shape)  # -1 where it was not seen
+        return np.asarray(self.back_off[first] * self.lower[second] + np.append(self.beyond, 0.0)[at])
 
-    def seen(self, first: Ints, second: Ints) -> tuple[Ints, Floats]:
-        """Find the pairs seen among all pairs of words of (p, i) and of (p, j).
-
-        Returns their places (f,) in an array (p, i, j), ascending, and their ``beyond``.
-        """
-        states, (bits, table) = len(self.back_off), self._table
-        with np.errstate(over="ignore"):
-            spread = (first.astype(np.uint64) * np.uint64(states) * _SPREAD)[:, :, None]
-            spread = spread + (second.astype(np.uint64) * _SPREAD)[:, None, :]
-        spread >>= np.uint64(64 - bits)
-        # Most pairs were never seen, and the table excludes nearly all of those.
-        places = np.flatnonzero(table.take(spread.view(np.int64)))
-        pair, rest = np.divmod(places, first.shape[1] * second.shape[1])
-        i, j = np.divmod(rest, second.shape[1])
-        keys = first[pair, i] * states + second[pair, j]
-        at = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
-        found = np.flatnonzero(self.keys[at] == keys)
-        return places[found], self.beyond[at[found]]
+    def seen(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints, Floats]:
+        """Find the pairs seen among all words of (p, i) and of (p, j): p, i, j and ``beyond``, (f,)."""
+        keys = (first * len(self.back_off))[:, :, None] + second[:, None, :]
+        at = self._index.get_indexer(keys.ravel())
+        places = np.flatnonzero(at >= 0)
+        pair, i, j = np.unravel_index(places, keys.shape)
+        return pair, i, j, self.beyond[at[places]]
 
     @cached_property
-    def _table(self) -> tuple[int, NDArray[np.bool_]]:
-        """The bits of a hash, and whether some pair seen has it, bool (2^bits,)."""
-        pairs = len(self.keys).bit_length()
-        bits = max(min(pairs + 7, _ENTRIES), pairs + 3)
-        table = np.zeros(1 << bits, dtype=np.bool_)
-        with np.errstate(over="ignore"):
-            table[(self.keys.astype(np.uint64) * _SPREAD) >> np.uint64(64 - bits)] = True
-        return bits, table
+    def _index(self) -> Any:
+        import pandas as pd  # slow to load
+
+        return pd.Index(self.keys)
 
 
 def discount_of(counts: NDArray[Any]) -> float:

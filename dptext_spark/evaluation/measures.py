@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.attackers import ATTACKERS, TOP, Knowledge, attack
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Exponential, Mechanism
 from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
@@ -25,52 +22,52 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
 
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
-_PAIRS: Final = "pairs"
 
 Interval: TypeAlias = tuple[float, float, float]
-"""A value and the ends of its interval, NaN where there is none."""
+"""A value and the ends of its interval, NaN of nothing."""
 
 Sums: TypeAlias = dict[str, ClusterSums]
+"""What attackers recover of some rows, and what is kept of them: what :meth:`Measure.add` gives, by
+``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, and else by the measure's name."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured of a setting; by default the share of rows whose class a model gets right."""
+    """What is measured of a setting; by default the share of rows whose class a model gets right.
 
-    name: str  # in :attr:`Totals.sums` and in tables
+    Of a risk less is better, of a use more. Without noise it is 1, or what models learn from the originals.
+    """
+
+    name: str  # in sums and in tables
     title: str  # on pages
     kind: Literal["risk", "use"] = "use"
-    better: Literal["lower", "higher"] = "higher"
     needs: str = ""  # an option
-    ceiling: float | None = 1.0  # what the original has; None where it is measured
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
-    def sums(self, totals: Totals) -> ClusterSums:
+    def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if self.name not in totals.sums:
+        if self.name not in sums:
             raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
-        return totals.sums[self.name]
+        return sums[self.name]
 
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        """Give the value and its interval, compared with the pairs of words before the noise; see above."""
-        return self.sums(totals).share(confidence)
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        """Give the value and its interval; see above."""
+        return self.own(sums).share(confidence)
 
 
 @dataclass(frozen=True)
 class Risk(Measure):
-    """The share of perturbed words that an attacker recovers, and which use, a name, is to be kept."""
+    """The share of perturbed words that an attacker recovers."""
 
     name: str = "recovery"
     title: str = "Share of words recovered"
     kind: Literal["risk", "use"] = "risk"
-    better: Literal["lower", "higher"] = "lower"
     attacker: str = "in-context"  # a name of ``ATTACKERS``
     guesses: int = 1  # a number of ``TOP``
     versions: int = 1  # in how many versions the attacker has each row
-    keeping: str = "similarity"
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         return {
@@ -79,11 +76,11 @@ class Risk(Measure):
             for name, sums in attack(replace(rows, outputs=rows.outputs[:versions]), knowledge).items()
         }
 
-    def sums(self, totals: Totals) -> ClusterSums:
+    def own(self, sums: Sums) -> ClusterSums:
         """Give the words that were recovered, in all and by how frequent they are; see above."""
-        found = totals.sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
+        found = sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
         if found is None:
-            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, totals.versions))
+            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums)))
             raise ConfigError(
                 "This risk was not measured",
                 allowed=f"{attackers}, {top} guesses, {versions} versions",
@@ -101,30 +98,11 @@ class Kept(Measure):
         return {self.name: ClusterSums.of(rows.rows[hidden], same)}
 
 
-class Mean(Measure):
-    """A mean over words or rows, with Student's interval."""
-
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return self.sums(totals).mean(confidence)
-
-
-class Distance(Mean):
-    """The mean distance from a perturbed word to what came out, in the bundle's own geometry."""
-
-    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
-        hidden, metric = np.flatnonzero(rows.perturbed), embedding.space.metric()
-        distances = [np.zeros(0)]
-        for start in range(0, len(hidden), _TOKENS):
-            part = hidden[start : start + _TOKENS]
-            distances.append(metric.between(rows.inputs[part], rows.outputs[0, part]))
-        return {self.name: ClusterSums.of(rows.rows[hidden], np.concatenate(distances))}
-
-
-class Similarity(Mean):
+class Similarity(Measure):
     """The mean over rows of the cosine between the mean vectors of a text's words before and after.
 
     Tokens outside the vocabulary have no vector; a row without any word does not count. A cosine is 0 where a
-    mean has no direction.
+    mean has no direction. The interval is Student's.
     """
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
@@ -144,12 +122,8 @@ class Similarity(Mean):
         some = np.unique(rows.rows[rows.inputs >= 0])
         return {self.name: ClusterSums.of(some, cosine[some])}
 
-
-class Frequency(Measure):
-    """How much mass the frequencies of words, or of pairs, have in common: 1 less the total variation."""
-
-    def value(self, totals: Totals, before: PairCounts, confidence: float) -> Interval:
-        return overlaps(before, totals.pairs)[self.name], np.nan, np.nan
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        return self.own(sums).mean(confidence)
 
 
 _LEARNT: Final = "Labels right: learnt from released texts, on"
@@ -158,104 +132,64 @@ MEASURES: Final[Mapping[str, Measure]] = {
     measure.name: measure
     for measure in (
         Risk(),
-        Measure("attribution", "Authors right", kind="risk", better="lower", needs="author", ceiling=None),
+        Measure("attribution", "Authors right", kind="risk", needs="author"),
         Kept("kept", "Words that stay"),
-        Distance("distance", "Distance from a word to what it became", better="lower", ceiling=0.0),
         Similarity("similarity", "Similarity of a text's mean vector"),
-        Frequency("word_overlap", "Frequencies of words: mass in common"),
-        Frequency("pair_overlap", "Frequencies of pairs: mass in common"),
-        Measure("accuracy", f"{_LEARNT} released texts", needs="label", ceiling=None),
-        Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label", ceiling=None),
+        Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
+        Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
     )
 }
 """What is measured of each setting, in the order of tables."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
-class Totals:
-    """What attackers recover of some rows, and what is kept of them."""
-
-    # What :meth:`Measure.add` gives: by ``recovered/VERSIONS/ATTACKER/GUESSES`` and
-    # ``recovered/VERSIONS/considered`` what :func:`attack` gives, and else by the measure's name.
-    sums: Mapping[str, ClusterSums]
-    pairs: PairCounts  # of the released words
-
-    @classmethod
-    def simulate(
-        cls,
-        simulation: Simulation,
-        rows: SimulatedRows,
-        ids: pa.Array,
-        mechanism: Mechanism | None,
-        knowledge: Knowledge,
-        *,
-        versions: int,
-    ) -> Totals:
-        """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
-        released = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
-        embedding, sums = simulation.embedding, Sums()
-        for measure in MEASURES.values():
-            sums |= measure.add(released, embedding, knowledge)
-        vocabulary = len(embedding.words)
-        pairs = PairCounts.of_rows(released.released, released.offsets, vocabulary=vocabulary)
-        return cls(sums=sums, pairs=pairs)
-
-    def __add__(self, other: Totals) -> Totals:
-        """Add the totals of other rows."""
-        sums = {name: own + other.sums[name] for name, own in self.sums.items()}
-        return Totals(sums=sums, pairs=self.pairs + other.pairs)
-
-    @property
-    def versions(self) -> list[int]:
-        """In how many versions attackers had each row, ascending."""
-        return sorted(int(name.split("/")[1]) for name in self.sums if name.endswith("/considered"))
-
-    def measures(self, before: PairCounts, confidence: float) -> dict[str, Interval]:
-        """Give each use that was measured, with its interval, against the pairs of words before the noise."""
-        return {
-            name: measure.value(self, before, confidence)
-            for name, measure in MEASURES.items()
-            if measure.kind == "use" and (not measure.needs or name in self.sums)
-        }
-
-    def to_table(self) -> pa.Table:
-        """Write it as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
-        pairs = self.pairs
-        columns = [(_PAIRS, pairs.first, pairs.second, pairs.count.astype(np.float64))]
-        for kind, sums in self.sums.items():
-            terms = sums.parts.reshape(-1, sums.parts.shape[2])
-            a, b = np.indices(terms.shape)
-            columns.append((kind, a.ravel(), b.ravel(), terms.ravel()))
-        return pa.concat_tables(
-            pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": total})
-            for kind, a, b, total in columns
-        )
-
-    @classmethod
-    def from_table(cls, table: pa.Table, *, vocabulary: int) -> Totals:
-        """Read what :meth:`to_table` wrote, of V words, each key once and in any order."""
-        of_pairs = pc.equal(table["kind"], _PAIRS)
-        a, b, total = (table.filter(of_pairs)[name].to_numpy() for name in ("a", "b", "total"))
-        cells = defaultdict[str, list[float]](list)
-        others = table.filter(pc.invert(of_pairs))
-        for row in others.sort_by([(name, "ascending") for name in ("a", "b")]).to_pylist():
-            cells[row["kind"]].append(row["total"])
-        sums = {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}
-        return cls(sums=sums, pairs=PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary))
+def measured(
+    simulation: Simulation,
+    rows: SimulatedRows,
+    ids: pa.Array,
+    mechanism: Mechanism | None,
+    knowledge: Knowledge,
+    *,
+    versions: int,
+) -> Sums:
+    """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
+    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions), Sums()
+    for measure in MEASURES.values():
+        sums |= measure.add(released, simulation.embedding, knowledge)
+    return sums
 
 
-@lru_cache(maxsize=8)  # settings of one evaluation are compared with one table again and again
-def overlaps(before: PairCounts, after: PairCounts) -> dict[str, float]:
-    """Give the mass that the laws of words of two tables have in common, and of pairs; NaN without any."""
-    keys = [pairs.first * (before.vocabulary + 2) + pairs.second for pairs in (before, after)]
-    union = np.union1d(*keys)
-    pairs = np.zeros((2, len(union)))
-    for total, own, counted in zip(pairs, keys, (before, after), strict=True):
-        total[np.searchsorted(union, own)] = counted.count
-    both: dict[str, Any] = {"word": (before.words, after.words), "pair": pairs}
+def added(sums: Sums, other: Sums) -> Sums:
+    """Add the sums of other rows."""
+    return {name: own + other[name] for name, own in sums.items()}
+
+
+def versions_of(sums: Sums) -> list[int]:
+    """In how many versions attackers had each row, ascending."""
+    return sorted(int(name.split("/")[1]) for name in sums if name.endswith("/considered"))
+
+
+def uses(sums: Sums, confidence: float) -> dict[str, Interval]:
+    """Give each use that was measured, with its interval."""
     return {
-        f"{kind}_overlap": float(np.minimum(p / p.sum(), q / q.sum()).sum())
-        if p.any() and q.any()
-        else np.nan
-        for kind, (p, q) in both.items()
+        name: measure.value(sums, confidence)
+        for name, measure in MEASURES.items()
+        if measure.kind == "use" and (not measure.needs or name in sums)
     }
+
+
+def to_table(sums: Sums) -> pa.Table:
+    """Write sums as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
+    tables = []
+    for kind, own in sums.items():
+        terms = own.parts.reshape(-1, own.parts.shape[2])
+        a, b = (index.ravel() for index in np.indices(terms.shape))
+        tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": terms.ravel()}))
+    return pa.concat_tables(tables)
+
+
+def from_table(table: pa.Table) -> Sums:
+    """Read what :func:`to_table` wrote, each key once and in any order."""
+    cells = defaultdict[str, list[float]](list)
+    for row in table.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
+        cells[row["kind"]].append(row["total"])
+    return {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}

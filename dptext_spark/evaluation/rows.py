@@ -91,10 +91,10 @@ class Simulation:
         """Count the pairs of words of some rows, before any noise."""
         return PairCounts.of_rows(rows.inputs, rows.offsets, vocabulary=len(self.embedding.words))
 
-    def corpus(self, values: pa.Array) -> PairCounts:
-        """Count the pairs of words of other texts or token lists, cut as the column is."""
-        policy = replace(self.policy, protect=AllWords(), mask_spans="")
-        return self.pairs(replace(self, policy=policy).read(values))
+    @property
+    def public(self) -> Simulation:
+        """What reads a corpus, cut as the column is; which of its words are perturbed does not matter."""
+        return replace(self, policy=replace(self.policy, protect=AllWords(), mask_spans=""))
 
     def release(
         self, rows: SimulatedRows, ids: pa.Array, mechanism: Mechanism, *, versions: int = 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -12,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import Broadcast, StorageLevel
+from pyspark import StorageLevel
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import HashingTF, StringIndexer
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,12 +21,10 @@ from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions, likeliest
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, Totals
+from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.search.nearest import Search
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
@@ -93,13 +89,13 @@ class SampledRows:
     simulation: Simulation
     ways: Fields
 
-    def work(self, function: Any, *given: Any, schema: str = _SCHEMA) -> DataFrame:
-        """Let workers make a table of each part, by a function of simulation, part and ``given``."""
-        return self.frame.mapInArrow(partial(_work, self.simulation, self.ways, function, given), schema)
+    def work(self, function: Any, schema: str = _SCHEMA) -> DataFrame:
+        """Let workers make a table of each part, by a function of simulation and part."""
+        return self.frame.mapInArrow(partial(_work, self.simulation, self.ways, function), schema)
 
-    def sums(self, function: Any, *given: Any) -> dict[int, pa.Table]:
+    def sums(self, function: Any) -> dict[int, pa.Table]:
         """Add up by third what has the same key: exact in any order, see :class:`ClusterSums`."""
-        parts = self.work(function, *given).groupBy("third", "kind", "a", "b")
+        parts = self.work(function).groupBy("third", "kind", "a", "b")
         table = to_arrow(parts.agg(F.sum("total").alias("total")))
         return {third: table.filter(pc.equal(table["third"], third)) for third in range(3)}
 
@@ -126,41 +122,25 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
 
 def simulate(
     rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
-) -> dict[int, Totals]:
+) -> dict[int, Sums]:
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
-    with _sent(rows.frame.sparkSession, known) as sent:
-        tables = rows.sums(_simulate, mechanism, sent, versions)
-    vocabulary = len(rows.simulation.embedding.words)
-    some = (third for third in known if len(tables[third]))
-    return {third: Totals.from_table(tables[third], vocabulary=vocabulary) for third in some}
+    tables = rows.sums(partial(_simulate, mechanism=mechanism, known=known, versions=versions))
+    return {third: from_table(tables[third]) for third in known if len(tables[third])}
 
 
 def emissions_of(
     spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: Ints
 ) -> Emissions:
     """Estimate or compute emissions of words (k,) on workers, from the public seed, block by block."""
-    given = mechanism, simulation.search, runs, simulation.seed
-    made = _estimator(simulation.bundle, *given)
+    made = _estimator(simulation, mechanism, runs)
     blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
-    with _sent(spark, words) as sent:
-        work = partial(_measure, simulation.bundle, given, sent)
-        schema = "word int, output int, count double"
-        table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
+    work, schema = partial(_measure, simulation, mechanism, runs, words), "word int, output int, count double"
+    table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
     table = table.sort_by([("word", "ascending"), ("output", "ascending")])
     word, output, count = (table[name].to_numpy() for name in table.column_names)
     count = count if made.name == "exact" else count.astype(np.int32)
     vocabulary, among = len(simulation.embedding.words), made.release_words
     return Emissions.of_counts(word, output, count, runs=runs, vocabulary=vocabulary, among=among)
-
-
-@contextmanager
-def _sent(spark: SparkSession, value: Any) -> Iterator[Any]:
-    """Broadcast a value, as bytes: where it encrypts, Spark fails over large arrays."""
-    sent = spark.sparkContext.broadcast(pickle.dumps(value))
-    try:
-        yield sent
-    finally:
-        sent.destroy()
 
 
 def classify(
@@ -177,7 +157,7 @@ def classify(
     without one are left out. ``names`` are those of the share right on released texts, and on the originals
     where that is asked. ``original`` learns from the original texts too: the ceiling.
     """
-    texts = rows.work(_texts, column, mechanism or RANDOM_WORDS, schema=_TEXT_SCHEMA)
+    texts = rows.work(partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA)
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
@@ -232,15 +212,10 @@ class _Part(NamedTuple):
 
 
 def _work(
-    simulation: Simulation,
-    ways: Fields,
-    function: Any,
-    given: Sequence[Any],
-    batches: Iterable[pa.RecordBatch],
+    simulation: Simulation, ways: Fields, function: Any, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Give what a function makes of each part, the third before it."""
     simulation = shared(simulation)
-    given = [pickle.loads(one.value) if isinstance(one, Broadcast) else one for one in given]
     for arrow in batches:
         batch = Batch.from_arrow(arrow, ways)
         ((_, _, texts),) = batch.fields()
@@ -252,7 +227,7 @@ def _work(
             for cut in slices(values):
                 marked = None if slots is None else slots[cut]
                 part = _Part(third, values[cut], ids[cut], marked, rows[cut])
-                if (table := function(simulation, part, *given)) is not None:
+                if (table := function(simulation, part)) is not None:
                     numbers = pa.array(np.full(len(table), third, dtype=np.int32))
                     yield from table.add_column(0, _THIRD, numbers).combine_chunks().to_batches()
 
@@ -280,7 +255,7 @@ def _simulate(
     if part.third not in known:
         return None
     rows, own = simulation.read(part.values, part.slots), known[part.third]
-    return Totals.simulate(simulation, rows, part.ids, mechanism, own, versions=versions).to_table()
+    return to_table(measured(simulation, rows, part.ids, mechanism, own, versions=versions))
 
 
 def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanism) -> pa.Table:
@@ -294,16 +269,16 @@ def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanis
 
 
 @lru_cache(maxsize=1)
-def _estimator(bundle: Bundle, mechanism: Mechanism, search: Search, runs: int, seed: int) -> Estimator:
-    return estimator([mechanism], bundle.shared(), search=search, runs=runs, seed=seed)
+def _estimator(simulation: Simulation, mechanism: Mechanism, runs: int) -> Estimator:
+    search, seed = simulation.search, simulation.seed
+    return estimator([mechanism], simulation.embedding, search=search, runs=runs, seed=seed)
 
 
 def _measure(
-    bundle: Bundle, given: tuple[Mechanism, Search, int, int], words: Any, batches: Iterable[pa.RecordBatch]
+    simulation: Simulation, mechanism: Mechanism, runs: int, words: Ints, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    made, known = _estimator(bundle, *given), pickle.loads(words.value)
+    made = _estimator(simulation, mechanism, runs)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
-        start = block * BLOCK_WORDS[made.name]
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-        word, output, count = likeliest(made(known[start : start + BLOCK_WORDS[made.name]], block=block))
+        word, output, count = likeliest(made, words, block)
         yield from pa.table({"word": word, "output": output, "count": count.astype(np.float64)}).to_batches()

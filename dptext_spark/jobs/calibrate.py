@@ -46,8 +46,7 @@ def run(options: CalibrateOptions) -> Report:
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
         names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
-        names |= {"confidence": "confidence", "estimator_name": "estimator"}
-        given = {name: getattr(options, option) for name, option in names.items()}
+        given = {name: getattr(options, own) for name, own in (names | {"confidence": "confidence"}).items()}
         grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
@@ -85,7 +84,7 @@ def _measured(
         if target is None:
             break
         with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
-            look = partial(_look, spark, embedding, bundle, target, tables[0][1], grid)
+            look = partial(_look, spark, embedding, bundle, target, tables[0][0], grid)
             found.append(tuned(target, grid, look, release_words=options.release_words))
         if (epsilon := found[-1]["epsilon"]) not in (None, *grid.epsilons):
             added.append(grid.at(epsilon))
@@ -95,20 +94,18 @@ def _measured(
         with progress(spark, "Measuring words at the epsilons that were found"):
             tables.append(measure.tables(spark, bundle, added, place=f"{folder}-found"))
     with progress(spark, "Adding up"):
-        cells, words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
+        words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
         moments, won = measure.moments(words, outputs), measure.guesses(outputs)
         rows = summary(whole, moments, won)
         least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
-    named: dict[str, tuple[DataFrame, Sequence[str]]] = {
-        "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
-        "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
-        "summary": (from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1), ()),
+    named = {
+        "words": measure.with_words(words.drop("rank").orderBy(*KEYS, "word"), bundle),
+        "outputs": measure.with_words(outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), bundle),
+        "summary": from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1),
     }
-    if options.transitions:
-        named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
     with progress(spark, "Writing tables"):
-        for name, (df, columns) in named.items():
-            (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
+        for name, df in named.items():
+            df.write.parquet(f"{folder}/{name}")
     with stage("Measuring distances between words"):
         return facts.facts_of(
             whole,

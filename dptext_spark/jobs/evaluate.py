@@ -59,7 +59,7 @@ from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import own_session, where
 from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.tables.table import check_input, check_places
-from dptext_spark.text.policies import AllWords, TextPolicy
+from dptext_spark.text.policies import TextPolicy
 
 OWN_ROWS: Final = "the known rows and those that they attack themselves"
 
@@ -164,7 +164,7 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, thirds, known, language)
+        compared = _compared(options, rows, known, language)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
@@ -172,6 +172,7 @@ def _evaluated(
         target = replace(target, keeping="accuracy")
     return facts.facts_of(
         compared,
+        search,
         target=target,
         confidence=options.confidence,
         command=command,
@@ -189,10 +190,7 @@ def _evaluated(
             "words": len(language.distinct),
             "pairs": len(language.count),
         },
-        guarantee=[
-            {"options": mechanism.options, **guarantee}
-            for mechanism, guarantee in guarantees(options.mechanism, embedding, search)
-        ],
+        guarantee=guarantees(options.mechanism, embedding, search),
         versions=versions(),
     )
 
@@ -227,11 +225,7 @@ def _sample(
 
 
 def _compared(
-    options: EvaluateOptions,
-    rows: SampledRows,
-    thirds: Sequence[Counted],
-    known: Mapping[int, PairCounts],
-    language: PairCounts,
+    options: EvaluateOptions, rows: SampledRows, known: Mapping[int, PairCounts], language: PairCounts
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows."""
     spark = rows.frame.sparkSession
@@ -244,12 +238,13 @@ def _compared(
         return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
 
     settings, simulation = (None, *options.mechanism), rows.simulation
-    search, outcomes = simulation.search, list[dict[int, Outcome]]()
+    outcomes = list[dict[int, Outcome]]()
     for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
             if mechanism is None:
-                emissions = Emissions.uniform(len(simulation.embedding.words), search.release_words)
+                outputs = simulation.search.release_words
+                emissions = Emissions.uniform(len(simulation.embedding.words), outputs)
             else:
                 runs, words = options.runs, language.distinct
                 emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
@@ -257,25 +252,21 @@ def _compared(
                 third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
-            totals = simulate(rows, mechanism, knowledge, 1 if mechanism is None else options.versions)
-            learnt = right(mechanism)
-            totals = {t: replace(found, sums={**found.sums, **learnt[t]}) for t, found in totals.items()}
+            versions = 1 if mechanism is None else options.versions
+            found, learnt = simulate(rows, mechanism, knowledge, versions), right(mechanism)
+            found = {third: sums | learnt[third] for third, sums in found.items()}
         if mechanism is None:
-            floors = totals
+            floors = found
         else:
-            made = partial(Outcome, mechanism=mechanism, search=search, error=emissions.mean_error(language))
-            outcomes.append({t: made(totals=found, floor=floors[t]) for t, found in totals.items()})
+            made = partial(Outcome, mechanism=mechanism, error=emissions.mean_error(language))
+            outcomes.append({third: made(sums=sums) for third, sums in found.items()})
     ideal: dict[int, Sums] = {}
     if classes:
         with progress(spark, "Learning from the originals"):
             ideal = right(None, original=True)
     return [
-        Comparison(
-            outcomes=tuple(own[third] for own in outcomes),
-            before=thirds[third].pairs,
-            ideal=ideal.get(third, {}),
-        )
-        for third in floors
+        Comparison(outcomes=tuple(own[third] for own in outcomes), floor=floor, ideal=ideal.get(third, {}))
+        for third, floor in floors.items()
     ]
 
 
@@ -298,11 +289,8 @@ def _corpus(
     source = read.open(spark, storage, options.public_corpus)
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
-    # Public texts are cut as the private ones; which words are perturbed does not matter.
-    own = simulation.policy
-    policy = replace(own, protect=AllWords(), mask_spans="")
     ways = columns.ways(source.df.schema)
-    return SampledRows(frame=selected, simulation=replace(simulation, policy=policy), ways=ways)
+    return SampledRows(frame=selected, simulation=simulation.public, ways=ways)
 
 
 def _known(thirds: Sequence[Counted], corpus: SampledRows | None) -> tuple[dict[int, PairCounts], PairCounts]:

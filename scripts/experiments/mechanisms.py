@@ -72,7 +72,7 @@ class World:
 
     def recovered(self, configured: Mechanism) -> tuple[float, float]:
         """Attack a simulated release in context: shares recovered, and without any output."""
-        (outcome,) = evaluate(
+        found = evaluate(
             self.texts,
             list(range(len(self.texts))),
             embedding=self.embedding,
@@ -80,9 +80,9 @@ class World:
             search=ExactSearch.over(self.embedding, self.release_words),
             runs=self.runs,
             candidates=self.candidates,
-        ).outcomes
-        name = "recovered/1/in-context/1"
-        share, floor = (float(each.sums[name].ratio[0]) for each in (outcome.totals, outcome.floor))
+        )
+        name, own = "recovered/1/in-context/1", (found.outcomes[0].sums, found.floor)
+        share, floor = (float(each[name].ratio[0]) for each in own)
         return share, floor
 
     @cached_property

@@ -8,23 +8,18 @@ import pytest
 from scipy import stats
 
 from dptext_spark.calibration import Transitions, word_statistics
-from dptext_spark.calibration.statistics import least_count, mean_limits, most_below
-from dptext_spark.errors import ConfigError
+from dptext_spark.calibration.statistics import mean_limits, most_below
 from tests.helpers.calibration_oracle import DRAWS, WORDS, cells, counted
 
-
-def rows(table):
-    return [tuple(row.values()) for row in table.to_pylist()]
-
-
 SEVENS = [(0, 7, y, 1, y > 4) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2, 2)]
+CELLS = [(0, 1, 1, 6, 3), (0, 1, 2, 4, 2), (0, 2, 2, 10, 5), *SEVENS]
 
 
 @pytest.mark.parametrize(
     ("draws", "words", "expected"),
     [
-        (DRAWS, WORDS, [(0, 1, 1, 6, 3), (0, 1, 2, 4, 2), (0, 2, 2, 10, 5), *SEVENS]),
-        (DRAWS[:, [2, 0, 1]], WORDS[[2, 0, 1]], rows(cells(counted()))),
+        (DRAWS, WORDS, CELLS),
+        (DRAWS[:, [2, 0, 1]], WORDS[[2, 0, 1]], CELLS),
         (
             [[[3, 3], [3, 3]], [[3, 4], [4, 4]]],
             [0, 1],
@@ -38,7 +33,7 @@ def test_draws_are_counted(draws, words, expected):
     """In any order of words. The last half of the runs judges, of an odd number the smaller half."""
     # Rejects outputs that go on from one word or epsilon to the next, and counts of the first runs.
     found = cells(counted(np.array(draws, np.int32), np.array(words)))
-    assert rows(found) == expected
+    assert [tuple(row.values()) for row in found.to_pylist()] == expected
     assert found.schema.types == [pa.int16(), pa.int32(), pa.int32(), pa.int32(), pa.int32()]
 
 
@@ -81,47 +76,16 @@ def test_word_statistics_of_an_exact_law():
         first, second = word_statistics(found).to_pylist()
     assert first["n_w"] == first["n_w_low"] == first["n_w_high"] == 0.5
     assert [first["s_w"], second["s_w"]] == pytest.approx([2 * (1 - 0.5**10), 1 + 1e-5], rel=1e-9)
-    assert (first["s_eta"], first["s_eta_low"], second["s_eta"]) == (2, 2, 1)
+    assert (first["s_eta"], second["s_eta"]) == (2, 1)
     assert first["entropy"] == first["h_inf"] == 1.0 and first["unseen"] == second["unseen"] == 0.0
 
 
-def test_a_single_run_bounds_next_to_nothing():
-    """Rejects a division by none, and a limit closer than what is possible."""
+def test_a_single_run_has_statistics():
+    """Rejects a division by none."""
     with np.errstate(all="raise"):
         found = counted(np.array([[[0], [4], [4]]], np.int32), np.arange(3), release_words=5)
         first, *_ = word_statistics(found).to_pylist()
-    assert (first["n_w"], first["unseen"], first["s_eta_low"]) == (1.0, 1.0, 1.0)
-    for wrong in ({"eta": 1.0}, {"confidence": 0.0}):
-        with pytest.raises(ConfigError):
-            word_statistics(counted(), **wrong)
-
-
-LAWS = {
-    "even": np.full(4, 0.25),
-    "stays": np.array([0.97, 0.02, 0.005, 0.005]),
-    "many": np.full(500, 1.0 / 500),
-    "falling": 1.0 / np.arange(1, 301) / (1.0 / np.arange(1, 301)).sum(),
-}
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("runs", [2, 31, 200])
-@pytest.mark.parametrize("law", LAWS)
-def test_limits_of_sets_hold(law, runs):
-    """For any number of runs: 1 in 20 misses at most, false alarm 1e-4; mutant: the value as counted."""
-    # The limit says something: of a word that hardly changes it is 1, which is the truth.
-    p, words = LAWS[law], 400
-    true = float(np.searchsorted(np.cumsum(np.sort(p)[::-1]), 0.95 - 1e-9) + 1)
-    draws = np.random.default_rng(3).choice(len(p), (1, words, runs), p=p)
-    found = word_statistics(counted(draws.astype(np.int32), np.arange(words), len(p)), confidence=0.9)
-
-    def p_value(name):
-        missed = int((found[name].to_numpy() > true + 1e-9).sum())
-        return float(stats.binomtest(missed, words, 0.05, "greater").pvalue)
-
-    assert p_value("s_eta_low") > 1e-4
-    if (law, runs) == ("stays", 31):
-        assert p_value("s_eta") < 1e-6 and np.median(found["s_eta_low"].to_numpy()) == true
+    assert (first["n_w"], first["n_w_high"], first["unseen"], first["s_eta"]) == (1.0, 1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("runs", [1, 7, 200])
@@ -137,12 +101,6 @@ def test_alike_trials_have_chernoffs_limits(runs):
             assert divergence * runs == pytest.approx(np.log(20.0), rel=1e-9)
     assert mean_limits(0.0, 100, 0.1, 0.05)[1] == pytest.approx(1 - 0.05 ** (0.1 / 100), rel=1e-9)
     assert mean_limits(0.3, 0, 1.0, 0.05) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(("runs", "share", "tail"), [(10, 0.95, 0.025), (200, 0.95, 0.025), (1000, 0.5, 0.1)])
-def test_the_least_count(runs, share, tail):
-    found = least_count(runs, share, tail)
-    assert stats.binom.cdf(found - 1, runs, share) <= tail < stats.binom.cdf(found, runs, share)
 
 
 def test_a_function_of_units_stays_near_its_expectation():

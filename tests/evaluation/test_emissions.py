@@ -47,7 +47,7 @@ def test_computed_emissions_are_the_mechanism(small, epsilon, most):
         assert found.error.max() < 1e-9
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 5.0, 1e9])
+@pytest.mark.parametrize("epsilon", [0.5, 1e9])
 def test_drawn_emissions_are_laws_without_zeros(small, epsilon):
     """Rejects counts as they are: an output that did not come up in 50 runs is not impossible."""
     law = table(measured(small, mechanism("laplace", epsilon=epsilon), runs=50))
@@ -105,11 +105,11 @@ def sparse(seed):
 
 
 @pytest.mark.parametrize("versions", [1, 2, 5])
-@pytest.mark.parametrize("most", [1, 5, WORDS, 100])
-def test_candidates_are_the_likeliest_words(versions, most):
+@pytest.mark.parametrize("most", [1, 5, 100])
+def test_candidates_are_the_likeliest_words(versions, most, monkeypatch):
     """All of them, in order, by the product over versions; with one output, cut off or not."""
     # Rejects a list of the cells alone: a frequent word that never gave this output may still be the
-    # likeliest.
+    # likeliest. The blocks in which outputs are looked at change nothing.
     rng = np.random.default_rng(versions)
     emissions, prior = sparse(versions), rng.dirichlet(np.full(WORDS, 0.3))
     outputs = rng.integers(0, 30, (versions, 50))
@@ -122,26 +122,17 @@ def test_candidates_are_the_likeliest_words(versions, most):
         np.testing.assert_array_equal(found.words, order[:, :most])
     given = np.take_along_axis(log_emission, found.words, axis=1)
     np.testing.assert_allclose(found.log_emission, given, rtol=1e-12)
+    monkeypatch.setattr(module, "_CELLS", 50)
+    parts = Candidates.of(released([[0] * 50], outputs), emissions, prior, most=most)
+    np.testing.assert_array_equal(parts.words, found.words)
+    np.testing.assert_array_equal(parts.log_emission, found.log_emission)
 
 
-def test_known_tokens_have_one_candidate():
+def test_known_tokens_have_one_candidate_and_impossible_words_none():
     rows = released([[0, -1, 2]], np.array([[1, -1, 0]]))
     found = Candidates.of(rows, emitting(np.full((3, 3), 1 / 3)), np.array([0.2, 0.5, 0.3]), most=3)
     assert found.words.tolist() == [[1, 2, 0], [3, NO_WORD, NO_WORD], [1, 2, 0]]
     assert found.log_emission[1].tolist() == [0.0, -np.inf, -np.inf]
-
-
-def test_impossible_words_are_none():
     found = Candidates.of(released([[0, 1]], np.array([[0, 1]])), emitting(np.eye(2)), np.ones(2), most=2)
     assert found.words.tolist() == [[0, NO_WORD], [1, NO_WORD]]
     assert found.log_emission.tolist() == [[0.0, -np.inf], [0.0, -np.inf]]
-
-
-def test_the_blocks_in_which_outputs_are_looked_at_change_nothing(monkeypatch):
-    rng = np.random.default_rng(7)
-    rows, prior = released([[0] * 60], rng.integers(0, 30, (2, 60))), rng.dirichlet(np.ones(WORDS))
-    whole = Candidates.of(rows, sparse(3), prior, most=8)
-    monkeypatch.setattr(module, "_CELLS", 50)
-    parts = Candidates.of(rows, sparse(3), prior, most=8)
-    np.testing.assert_array_equal(parts.words, whole.words)
-    np.testing.assert_array_equal(parts.log_emission, whole.log_emission)

@@ -39,14 +39,12 @@ def test_sums_are_the_same_in_any_order_and_parts():
     """Rejects sums of plain floats, which differ in their last bits."""
     rng = np.random.default_rng(4)
     rows, values = np.repeat(np.arange(300), 3), rng.random(900) * 20.0
-    whole, naive = sums(rows.tolist(), values.tolist()), set()
+    whole = sums(rows.tolist(), values.tolist())
     for _ in range(20):
         ends = np.split(rng.permutation(300), np.sort(rng.integers(0, 300, 5)))
         chosen = [(3 * p[:, None] + np.arange(3)).ravel() for p in ends if len(p)]
         first, *others = (sums(rows[c].tolist(), values[c].tolist()) for c in chosen)
         assert np.array_equal(sum(others, first).parts, whole.parts)
-        naive.add(sum(float(values[c].sum()) for c in chosen))
-    assert len(naive) > 1
     assert whole.sums[1, 0] == pytest.approx(values.sum(), rel=1e-13)
 
 

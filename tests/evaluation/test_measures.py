@@ -1,5 +1,6 @@
 """What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
 
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -9,43 +10,35 @@ import pytest
 from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.measures import MEASURES, Totals, overlaps
+from dptext_spark.evaluation.measures import (
+    MEASURES,
+    added,
+    from_table,
+    measured,
+    to_table,
+    uses,
+    versions_of,
+)
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
-from tests.helpers.hidden_worlds import pairs_of, released, without_noise
+from tests.helpers.hidden_worlds import pairs_of, released
 from tests.helpers.made_texts import sentences
 
 TEXTS = [*sentences(40, 1), "", "strange words alone"]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "words", "pairs"),
-    [
-        ([[0, 1, 2], [0, 1], [3]], [[0, 1, 2], [0, 1], [3]], 1.0, 1.0),
-        ([[0, 1]], [[3, 4]], 0.0, 0.0),
-        ([[0, 1, 2]], [[2, 0, 1]], 1.0, 1 / 3),
-        ([[0, 0, 0, 1]], [[0, 1]], 0.75, 0.5),
-        ([], [[0]], np.nan, np.nan),
-    ],
-)
-def test_tables_are_compared(before, after, words, pairs):
-    """Rejects pairs compared by their words: the same words in another order."""
-    found = overlaps(pairs_of(before, 5), pairs_of(after, 5))
-    assert found == pytest.approx({"word_overlap": words, "pair_overlap": pairs}, nan_ok=True)
-
-
 def kept(rows, embedding):
     """What is kept of texts."""
-    names, words = ("kept", "distance", "similarity"), len(embedding.words)
+    names, words = ("kept", "similarity"), len(embedding.words)
     nothing = Knowledge.learn(pairs_of([[]], words), Emissions.uniform(words, words))
     return {name: MEASURES[name].add(rows, embedding, nothing)[name] for name in names}
 
 
-def test_measures_by_hand(plane, ball):
-    """Of the first version; unprotected words count in the text's mean alone. The ball has its own metric."""
-    # And the ceiling: unchanged texts keep all.
+def test_measures_by_hand(plane, monkeypatch):
+    """Of the first version; unprotected words count in the text's mean alone. Unchanged texts keep all."""
+    monkeypatch.setattr(module, "_TOKENS", 3)
     rows = SimulatedRows(
         offsets=np.array([0, 3, 5, 6]),
         inputs=np.array([0, 1, 2, 3, -1, -1]),
@@ -53,27 +46,13 @@ def test_measures_by_hand(plane, ball):
         perturbed=np.array([True, True, False, True, False, False]),
     )
     points = plane.vectors.astype(float)
-    distances = [0.0, np.linalg.norm(points[1] - points[4]), np.linalg.norm(points[3] - points[1])]
     texts = [(points[[0, 1, 2]].sum(axis=0), points[[0, 4, 2]].sum(axis=0)), (points[3], points[1])]
     cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in texts]
     shares = {name: sums.ratio[0] for name, sums in kept(rows, plane).items()}
-    expected = {"kept": 1 / 3, "distance": np.mean(distances), "similarity": np.mean(cosines)}
-    assert shares == pytest.approx(expected)
-    found = kept(released([[0, 1]], np.array([[3, 1]])), ball)["distance"].ratio[0]
-    assert found == pytest.approx(ball.space.metric().between(np.array([0]), np.array([3]))[0] / 2)
-    same = kept(without_noise(released([[0, 1], [2, -1, 3], []], np.array([[5, 5, 5, -1, 5]]))), plane)
-    shares = {name: sums.ratio[0] for name, sums in same.items()}
-    assert shares == pytest.approx({"kept": 1.0, "distance": 0.0, "similarity": 1.0})
+    assert shares == pytest.approx({"kept": 1 / 3, "similarity": np.mean(cosines)})
+    same = kept(released([[0, 1], [2, -1, 3], []], np.array([[0, 1, 2, -1, 3]])), plane)
+    assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(dict.fromkeys(same, 1.0))
     assert (same["kept"].size[0], same["similarity"].rows[0]) == (4, 2)
-
-
-def test_blocks_of_vectors_change_nothing(small, monkeypatch):
-    rng = np.random.default_rng(1)
-    rows = released(rng.integers(0, 300, (20, 7)).tolist(), rng.integers(0, 200, (1, 140)))
-    whole = kept(rows, small)
-    monkeypatch.setattr(module, "_TOKENS", 9)
-    for name, sums in kept(rows, small).items():
-        assert sums.ratio[0] == pytest.approx(whole[name].ratio[0], rel=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -84,30 +63,30 @@ def simulation(small):
 def totals(simulation, chosen, mechanism, versions=2):
     nothing = Emissions.uniform(len(simulation.embedding.words), 200)
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
-    knowledge = Knowledge.learn(simulation.corpus(pa.array(TEXTS)), nothing)
-    return Totals.simulate(simulation, rows, ids, mechanism, knowledge, versions=versions)
+    knowledge = Knowledge.learn(simulation.pairs(simulation.public.read(pa.array(TEXTS))), nothing)
+    return measured(simulation, rows, ids, mechanism, knowledge, versions=versions)
 
 
 def cells(found):
-    rows = found.to_table().to_pylist()
+    rows = to_table(found).to_pylist()
     return {(row["kind"], row["a"], row["b"]): row["total"] for row in rows if row["total"]}
 
 
 def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation):
-    """Rejects means of means, pairs that are joined across rows, and sums that hang on their order."""
+    """Rejects means of means, and sums that hang on their order."""
     found = totals(simulation, slice(None), Laplace(epsilon=8.0))
     for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
         *parts, last = (totals(simulation, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts))
-        assert cells(sum(parts, last)) == cells(found)
-    table = found.to_table()
+        assert cells(reduce(added, parts, last)) == cells(found)
+    table = to_table(found)
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
-    again, before = Totals.from_table(mixed, vocabulary=300), pairs_of([[1, 2]], 300)
-    assert cells(again) == cells(found) and again.versions == [1, 2]
-    np.testing.assert_equal(again.measures(before, 0.95), found.measures(before, 0.95))
+    again = from_table(mixed)
+    assert cells(again) == cells(found) and versions_of(again) == [1, 2]
+    np.testing.assert_equal(uses(again, 0.95), uses(found, 0.95))
 
 
 def test_the_floor_needs_no_release(simulation):
     """Without outputs the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None, versions=1)
-    assert floor.versions == [1] and floor.sums["kept"].ratio[0] < 0.05
-    assert 0.0 < floor.sums["recovered/1/context-free/1"].ratio[0] < 0.2
+    assert versions_of(floor) == [1] and floor["kept"].ratio[0] < 0.05
+    assert 0.0 < floor["recovered/1/context-free/1"].ratio[0] < 0.2

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import InputError
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
@@ -54,7 +53,6 @@ def test_versions_are_independent_and_outputs_stand_in_their_words_places(line, 
 
 
 def test_the_corpus_is_cut_as_the_column_is(line):
-    pairs = of(line).corpus(pa.array(["w0 w1", "w1 strange w0"]))
+    corpus = of(line, protect="slots:slots").public
+    pairs = corpus.pairs(corpus.read(pa.array(["w0 w1", "w1 strange w0"])))
     assert pairs.first.tolist() == [0, 1, 5, 6, 6] and pairs.second.tolist() == [1, 5, 0, 0, 1]
-    with pytest.raises(InputError, match="cannot be sanitized"):
-        of(line).read(pa.array([1, 2]))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration import Transitions
-from dptext_spark.calibration.estimators import PRIORS, Grid
+from dptext_spark.calibration.estimators import Grid, Prior
 from dptext_spark.calibration.statistics import LEVELS
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.worlds import among
@@ -45,16 +45,13 @@ def dense(transitions: Transitions, outputs: int, column: str = "count") -> np.n
 
 def output_statistics(transitions: Transitions) -> pa.Table:
     """How many different inputs gave each output, given that any did, on average where counts are exact."""
-    names = ["epsilon_index", "word", "k_w", "never"]
-    never = np.zeros(len(transitions.count))
-    if transitions.exact:
-        never = np.log1p(-np.minimum(transitions.seen, 1.0 - 2.0**-53))
-    found = pa.table([transitions.epsilon_index, transitions.output, transitions.seen, never], names=names)
-    found = found.group_by(names[:2]).aggregate([("k_w", "sum"), ("never", "sum")]).rename_columns(names)
-    if transitions.exact:
-        given = found["k_w"].to_numpy() / -np.expm1(found["never"].to_numpy())
-        found = found.set_column(2, "k_w", pa.array(given))
-    return found.drop_columns("never").sort_by([(name, "ascending") for name in names[:2]])
+    rows = []
+    for index, seen in enumerate(dense(transitions, int(transitions.output.max()) + 1, "seen")):
+        any_ = -np.expm1(np.log1p(-np.minimum(seen, 1.0 - 2.0**-53)).sum(axis=0))
+        k_w = (seen.sum(axis=0) / np.where(any_ > 0.0, any_, 1.0)).tolist()
+        words = np.flatnonzero(seen.any(axis=0)).tolist()
+        rows += [{"epsilon_index": index, "word": word, "k_w": k_w[word]} for word in words]
+    return pa.Table.from_pylist(rows)
 
 
 def posterior(transitions: Transitions) -> np.ndarray:
@@ -77,34 +74,19 @@ def risk(law: np.ndarray, prior: np.ndarray) -> float:
     return float((prior[:, None] / prior.sum() * law).max(axis=0).sum())
 
 
-def guessed(transitions: Transitions, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What guessers win, by brute force, (epsilons,) each.
+def guessed(transitions: Transitions, grid: Grid, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
+    """What guessers win by brute force, (epsilons,) each, as sums in which the first word has weight 1.
 
-    Args:
-        transitions: Of words 0, 1, ...
-        prior: Of these words, adding up to 1, the first the likeliest.
-
-    Returns:
-        Of the guesser who is judged by the runs it knows, all of them; and of one who learns from the first
-        half of the runs and is judged by the second.
+    Of the guesser who is judged by all runs, which it knows, and of one who learns from the first half of the
+    runs and is judged by the second. The words are 0, 1, ...
     """
-    weights, size = prior[:, None], int(transitions.output.max()) + 1
+    weights, size = grid.weights(prior)[:, None], int(transitions.output.max()) + 1
+    weights = weights / weights[0]
     count, judged = (dense(transitions, size, column) for column in ("count", "judged"))
-    own = (weights * count).max(axis=1).sum(axis=1) / transitions.runs
     learned = weights * (count - judged)
     guess = np.where(learned.any(axis=1), learned.argmax(axis=1), 0)[:, None]
     won = np.take_along_axis(weights * judged, guess, axis=1).sum(axis=(1, 2))
-    return own, won / max(transitions.runs // 2, 1)
-
-
-def sums_of_guesses(transitions: Transitions, grid: Grid) -> dict[str, object]:
-    """What guessers win under both priors, of the first epsilon, as Spark gives it."""
-    sums: dict[str, object] = {}
-    for prior in PRIORS:
-        weights = grid.weights(prior)
-        own, won = (float(value[0]) / weights[0] for value in guessed(transitions, weights))
-        sums |= {prior: own * transitions.runs, f"{prior}_judged": won * (transitions.runs // 2)}
-    return sums
+    return (weights * count).max(axis=1).sum(axis=1), won
 
 
 def summary(table: pa.Table) -> pa.Table:
@@ -125,7 +107,6 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
     values = {
         "mechanisms": tuple(Laplace(epsilon=e) for e in (2.0, 40.0)),
         "estimator": "shared-ray",
-        "monotone": True,
         "search": among(vocabulary or words),
         "runs": 60,
         "seed": 0,

@@ -10,6 +10,7 @@ from dptext_spark.evaluation.comparison import Comparison, Target, evaluate
 from dptext_spark.evaluation.facts import facts_of
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
+from tests.helpers.worlds import among
 
 SCRIPT = "<script>alert(1)</script>"
 MET = "recovery(top1) <= 0.95"
@@ -56,6 +57,7 @@ def facts(found: Mapping[str, Comparison], *names: str, target: str | None) -> d
     """The facts of an evaluation that chose on the first of the named thirds and checked on the second."""
     return facts_of(
         [found[name] for name in names or ("first", "second")],
+        among(200),
         target=None if target is None else Target.parse(target),
         confidence=0.95,
         command=lambda mechanism, search: f"dptext privatize --where '`id`' --epsilon {mechanism.epsilon:g}",

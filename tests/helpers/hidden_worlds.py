@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -42,11 +41,6 @@ def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     words = np.array([word for row in inputs for word in row], dtype=np.int64)
     offsets = np.cumsum([0, *map(len, inputs)])
     return SimulatedRows(offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0)
-
-
-def without_noise(rows: SimulatedRows) -> SimulatedRows:
-    """The same rows as if every word had come out unchanged."""
-    return replace(rows, outputs=rows.inputs[None])
 
 
 def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: np.ndarray) -> np.ndarray:

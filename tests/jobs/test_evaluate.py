@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.cli import main
-from dptext_spark.errors import ConfigError, DptextError, InputError
+from dptext_spark.errors import DptextError
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.simulate import ATTACKED, count_pairs, third_of
 from dptext_spark.jobs import evaluate
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import EvaluateOptions
+from dptext_spark.search.exact import ExactSearch
 from dptext_spark.tables import partitioning
 from tests.helpers.drawing import without_drawing
 from tests.helpers.made_texts import sentences
@@ -46,10 +47,11 @@ def options(table, embedding, output, **given):
         "id": "id",
         "embedding": embedding.path,
         "output": str(output),
-        "mechanism": ["laplace", "exponential"],
+        "mechanism": ["laplace", "exponential:truncate=0.9"],
         "epsilon": (5.0,),
         "versions": 2,
         "runs": 60,
+        "release_words": 100,
         "target": "recovery(top1) <= 0.99",
     }
     return {name.replace("_", "-"): value for name, value in (values | given).items()}
@@ -126,23 +128,10 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
     chosen = found["settings"][target["number"]]
     assert shares[0] != shares[1]
     assert min(shares) < chosen["recovered"] < max(shares)  # of both thirds together
-    assert target["checked_on"]["met"] and target["checked_on"]["met_by_limit"]
+    assert target["checked_on"]["met"]
     assert target["command"].endswith(f" --epsilon-from-private-rows {target['options']}")
-    assert "--text text --id id" in target["command"]
-
-
-def test_parameters_are_varied_on_one_page(small, table, tmp_path):
-    """Rejects words beyond ``--release-words``; ``small`` may release 200."""
-    given = {"mechanism": ["mahalanobis:lambda=0.5", "exponential:truncate=0.9"], "epsilon": (6.0,)}
-    given |= {"versions": 1, "runs": 20, "release_words": 100}
-    answer = run(table, small, tmp_path / "out", **given, drawn=True)
-    rows = {row["options"]: row for row in answer["settings"]}
-    assert list(rows) == [f"--mechanism {of} --epsilon 6" for of in given["mechanism"]]
-    assert {row["release_words"] for row in rows.values()} == {100}
-    page = re.sub(r"</?span>", "", (tmp_path / "out" / "report.html").read_text())
-    front = [row for row in rows.values() if row["on_front"]]
-    assert front and all(f"<code>{row['options']}</code>" in page for row in front)
-    assert "--release-words 100 " in answer["target"]["command"]
+    assert "--text text --id id" in target["command"] and "--release-words 100 " in target["command"]
+    assert {row["release_words"] for row in found["settings"]} == {100}
 
 
 def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small, table, tmp_path):
@@ -170,15 +159,13 @@ def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small,
     assert again["corpus"]["words"] < first["corpus"]["words"]
     own = [i for i, third in enumerate(thirds_of(spark)) if third and i in evaluated]
     settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "corpus": sentences(15, 2)}
+    settings["search"] = ExactSearch.over(small, 100)
     here = evaluate_here([TEXTS[i] for i in own], own, embedding=small, **settings)
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):
         for row, other in zip(again[name], expected.to_pylist(), strict=True):
             number = {k: v for k, v in other.items() if isinstance(v, float)}
             assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
             assert row | number == other
-    strange = write_table(tmp_path / "strange.parquet", {"text": ["nothing known"]})
-    with pytest.raises(InputError, match="no word of the embedding"):
-        run(table, small, tmp_path / "none", **few, target=None, public_corpus=str(strange))
 
 
 def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, tmp_path):
@@ -225,7 +212,7 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
     assert noisy["accuracy"] == accuracies[0]["value"]
     assert found["target"]["options"] in (None, "--mechanism laplace --epsilon 4")
     page = (tmp_path / "a" / "report.html").read_text()
-    assert page.count("<img ") == 3 and "attribution" in page
+    assert page.count("<img ") == 2 and "attribution" in page
     assert (bare["recovered"], bare["kept"]) == (1.0, 1.0)  # without noise
     assert bare["recovered_floor"] < noisy["recovered_low"] < noisy["recovered_high"] < 1.0
     assert noisy["recovered_floor"] == bare["recovered_floor"]
@@ -236,29 +223,25 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
     page = re.sub(r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text())
     for text in (page, (undisturbed / "evaluation.json").read_text()):
         assert not re.search(r"\bw\d+\b|strange", text)
-    assert "dptext privatize --input" in page and "Checked on" in page and page.count("<img ") == 2
-    assert {file.stem for file in (undisturbed / "plots").iterdir()} == {"kept", "similarity"}
+    assert "dptext privatize --input" in page and "Checked on" in page and page.count("<img ") == 1
+    assert {file.stem for file in (undisturbed / "plots").iterdir()} == {"similarity"}
 
 
-def test_what_cannot_be_evaluated_is_refused(small, table, undisturbed, tmp_path):
-    twice = write_table(tmp_path / "twice.parquet", {"id": [1, 1], "text": TEXTS[:2]})
-    unknown = write_table(tmp_path / "unknown.parquet", {"id": [1], "text": ["strange"]})
-    output = tmp_path / "out"
-    cases = [
-        (table, undisturbed, {}, r"The evaluation .* exists.*--overwrite"),
-        (table, output, {"sample": ROWS, "hold_out": True}, "--hold-out leaves no row"),
-        (table, output, {"text": "nope"}, "lacks columns"),
-        (table, table / "out", {}, "inside one another"),
-        (twice, output, {}, "does not name the rows"),
-        (unknown, output, {}, "no word of the attacked rows is perturbed"),
-    ]
-    for own, place, given, message in cases:
-        with pytest.raises(DptextError, match=message):
-            run(own, small, place, **given)
-    (tmp_path / ".out.other-1.part").mkdir()
-    with pytest.raises(ConfigError, match="Another run is writing the output"):
-        run(table, small, output)
-    assert not output.exists()
+@pytest.mark.parametrize(
+    ("rows", "given", "message"),
+    [
+        ({"id": [1, 2], "text": TEXTS[:2]}, {"sample": 2, "hold_out": True}, "--hold-out leaves no row"),
+        ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
+        ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
+        ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, message):
+    if "public_corpus" in given:
+        given = {"public_corpus": str(write_table(tmp_path / "strange", {"text": ["nothing known"]}))}
+    with pytest.raises(DptextError, match=message):
+        run(write_table(tmp_path / "in", rows), small, tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.versions

@@ -66,7 +66,6 @@ AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
         (CALIBRATE + "--output done", "The calibration done exists"),
         (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
-        (CALIBRATE + "--estimator exact", "does not serve"),
         (CALIBRATE + "--release-words 65", "--release-words"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
         (EVALUATE + "--text nope", "Got: nope"),

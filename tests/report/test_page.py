@@ -20,7 +20,7 @@ from tests.helpers.page import drawn
 from tests.helpers.tables import ROOT
 
 HOSTILE = "$\\frac{<b>$"
-FIGURES = {"calibration": ["n_w", "s_w"], "evaluation": ["kept", "similarity"]}
+FIGURES = {"calibration": ["n_w", "s_w"], "evaluation": ["similarity"]}
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ class Checkpoint:
     storage: Storage
 
     def claim(self, release: dict[str, Any], *, write: bool) -> None:
-        """Check that the checkpoint is of this release; write down that it is where it is new."""
+        """Check that the checkpoint is of this release; a new one becomes so, if it is to be written."""
         record, release = f"{self.path}/{_RECORD}", json.loads(json.dumps(release))
         if self.storage.exists(record):
             known = json.loads(self.storage.read(record))
@@ -65,22 +65,18 @@ class Checkpoint:
                     do="Go on with those it began with, or choose another --incremental and --output",
                 )
         elif write:
-            self._put(record, release)
+            self.put(record, release)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Give the counts of the batches in the output, by the files that have them."""
         paths = self.storage.below(self.path, _COUNTS)
         return {path: json.loads(self.storage.read(path)) for path in paths}
 
-    def has(self, batch: int) -> bool:
-        """Say whether a batch is in the output."""
-        return self.storage.exists(f"{self.path}/batches/{batch:06d}.json")
+    def of_batch(self, number: int) -> str:
+        """Name the file with the counts of a batch, which is there when the batch is in the output."""
+        return f"{self.path}/batches/{number:06d}.json"
 
-    def add(self, batch: int, counts: dict[str, int]) -> None:
-        """Write down that a batch is in the output."""
-        self._put(f"{self.path}/batches/{batch:06d}.json", counts)
-
-    def _put(self, path: str, value: dict[str, Any]) -> None:
+    def put(self, path: str, value: dict[str, Any]) -> None:
         """Write a file that is there whole or not at all."""
         self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
         self.storage.rename(f"{path}.part", path)
@@ -98,7 +94,7 @@ class GrowingTable(Table):
         cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
     ) -> None:
         """Refuse an output that is not the checkpoint's."""
-        path = _folder(options)
+        path = str(options.incremental).rstrip("/")
         if not storage.exists(f"{path}/{_RECORD}"):
             super().check_output(storage, options, written, spark)
         elif storage.below(path, _COUNTS) and not storage.exists(options.output):
@@ -138,7 +134,7 @@ class GrowingTable(Table):
             # Parquet goes without saying.
             **{name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)},
         }
-        self.source.stream()
+        self.source.stream()  # or refuse the input
         self._checkpoint.claim(identity, write=not options.dry_run)
 
     def sanitize(
@@ -157,7 +153,7 @@ class GrowingTable(Table):
 
         @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
-            if checkpoint.has(number):  # the run before was cut off just after
+            if self.storage.exists(checkpoint.of_batch(number)):  # the run before was cut off just after
                 return
             batch = rows.drop(*POSITION)
             if look is not None:
@@ -172,7 +168,7 @@ class GrowingTable(Table):
                 self.storage.delete(f"{self.options.output}/_temporary")
                 self.written.add_files(self.storage, result, self.output, name)
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
-                checkpoint.add(number, counts)
+                checkpoint.put(checkpoint.of_batch(number), counts)
 
         with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
             before = checkpoint.counts()
@@ -191,9 +187,4 @@ class GrowingTable(Table):
 
     @property
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint(path=_folder(self.options), storage=self.storage)
-
-
-def _folder(options: PrivatizeOptions) -> str:
-    """The folder of the checkpoint that the options name."""
-    return str(options.incremental).rstrip("/")
+        return Checkpoint(path=str(self.options.incremental).rstrip("/"), storage=self.storage)

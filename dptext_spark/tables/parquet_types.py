@@ -172,8 +172,8 @@ def _refusal(name: str, places: Mapping[_Type, str]) -> InputError:
         return InputError(
             f"Column {name} has a type that Spark cannot read",
             got=unknown[0],
-            do="Write it as strings, or timestamps in microseconds; or name one by one with --keep what passes "
-            "through",
+            do="Write it as strings, or timestamps in microseconds; or name one by one with --keep what "
+            "passes through",
         )
     (one, here), (other, there), *_ = places.items()
     return two_types(name, (one.name, here), (other.name, there))

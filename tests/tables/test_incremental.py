@@ -10,7 +10,7 @@ import pytest
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.formats import files
-from dptext_spark.tables.incremental import Checkpoint
+from dptext_spark.tables.incremental import GrowingTable
 from tests.helpers.cluster import write_key
 from tests.helpers.tables import hashes, run_table, texts, write_table
 
@@ -114,15 +114,15 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
     monkeypatch.setattr(files, "NAMES_FILES", names_files and files.NAMES_FILES)
     for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
         add_file(number, folder=place)
-    put = Checkpoint.put
+    note = GrowingTable._note
 
-    def not_noted(checkpoint, path, value):
+    def not_noted(table, path, value):
         if "/batches/" in path:
             raise JobError("The batch is not noted")
-        put(checkpoint, path, value)
+        note(table, path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "put", not_noted)
+        patch.setattr(GrowingTable, "_note", not_noted)
         with pytest.raises(JobError):
             grow(keep=["id", "dt"])
     # A kill before that leaves the files of finished tasks as well, which the next commit would add.

@@ -47,16 +47,11 @@ WHOLE = entry(1, total=10)
 
 @pytest.mark.parametrize("file", files_of(WHOLE), ids=lambda file: file[0][33:])
 def test_an_event_is_what_was_written_or_damage(file):
-    """Every bit of the first entries, one bit of every byte, every length; rejects a reader of JSON alone."""
+    """One bit of every byte, every length; rejects a reader of JSON alone."""
     # And another release's name, an older ledger read as one without releases, and facts of another event.
     name, content = file[0], file[1].encode("ascii")
-    event = read_event(*file)
-    flipped = [
-        content[:place] + bytes([byte ^ bit]) + content[place + 1 :]
-        for place, byte in enumerate(content)
-        for bit in ([1 << shift for shift in range(7)] if place < 60 else [1])
-    ]
-    kind = name.split(".")[1]
+    event, kind = read_event(*file), name.split(".")[1]
+    flipped = (content[:at] + bytes([byte ^ 1]) + content[at + 1 :] for at, byte in enumerate(content))
     wrong = [
         *((name, damaged.decode("ascii")) for damaged in flipped),
         *((name, file[1][:length]) for length in range(len(content))),
@@ -74,20 +69,14 @@ def test_an_event_is_what_was_written_or_damage(file):
 
 def test_a_release_has_one_beginning():
     """Rejects a release lost with its reservation, and an order by time: clocks are set back."""
-    for state in ("unfinished", "committed", "withdrawn"):
-        whole = entry(1, total=10, state=state)
-        for several in permutations(events_of(whole)):
-            assert Ledger.from_events(several).entries == (whole,)
-        assert Ledger((whole,)).total() == (0 if state == "withdrawn" else 10)
-    first, *rest = events_of(WHOLE)
+    days = [entry(n, total=n).model_copy(update={"time": f"2026-01-{19 - n}"}) for n in (1, 2)]
+    events = [event for day in days for event in events_of(day)]
+    for several in permutations(events):
+        assert Ledger.from_events(several).entries == tuple(days)
+    first, *rest = events
     for found in (rest, [{**first, "number": 0}]):
         with pytest.raises(ConfigError, match=r"The ledger is damaged.* Got: 0+1\.reserved"):
             Ledger.from_events(found)
-    for clock in (1, -1):
-        days = [entry(n).model_copy(update={"time": f"2026-01-{10 + clock * n}"}) for n in (1, 2, 3)]
-        for several in permutations(days):
-            found = [event for day in several for event in events_of(day)]
-            assert [each.number for each in Ledger.from_events(found).entries] == [1, 2, 3]
 
 
 CUT_OFF = {"epsilon": 2.0, "state": "unfinished"}
@@ -146,12 +135,11 @@ def test_a_budget_counts_what_cannot_be_compared():
         cost(*others, terms=fresh, budget=14.0)
     found = cost(*others, terms=fresh)
     assert (found["spent"], found["requested"], found["total"]) == (13, 2, 15)
+    assert cost(*others, costliest=Decimal(10), budget=None)["spent"] == 13  # its own family's, once
     assert "Budget: 15, 0 remain." in found["said"]
     Ledger((entry(1, total=3, state="withdrawn", unit=UNITS[1]), *others)).check_unit("here", UNITS[0])
     for entries, mine in ((others, UNITS[1:]), ([*others, entry(3, total=7, unit=UNITS[1])], [])):
-        with pytest.raises(
-            ConfigError, match=r"ledger here counts in another unit.*Got: nats per unit of an"
-        ):
+        with pytest.raises(ConfigError, match=r"here counts in another unit.*Got: nats per unit of another"):
             Ledger(tuple(entries)).check_unit("here", *mine)
 
 
@@ -162,10 +150,8 @@ def test_laws_come_back_or_are_none():
 
 
 def test_several_releases_of_a_word_together():
-    """Equal laws as words of a row add up; two laws against samples. Rejects a sum of the two losses' t."""
+    """Two laws against samples. Rejects a sum of the two losses' t."""
     law, weak = (SphericalLaplace(dimension=50, epsilon=e) for e in (1.0, 0.3))
-    row = loss_beyond(law, 14.4, words=3, delta=1e-6)
-    assert joint_loss_beyond({law: 3}, 14.4, delta=1e-6) == pytest.approx(row, rel=1e-3)
     together = joint_loss_beyond({law: 1, weak: 2}, 14.4, delta=1e-3)
     assert together < loss_beyond(law, 14.4, delta=1e-3) + 2 * loss_beyond(weak, 14.4, delta=1e-3)
     rng, found = np.random.default_rng(1), np.zeros(400_000)

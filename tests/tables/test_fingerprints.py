@@ -3,7 +3,6 @@
 from functools import cache
 from itertools import product
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -16,12 +15,7 @@ from dptext_spark.tables.batch import ID, ROW, SLOTS, Fields
 from dptext_spark.tables.columns import _sanitize_batches, shared
 from dptext_spark.tables.ledger import _fingerprint_batches
 from tests.helpers.bundles import glove
-from tests.helpers.tables import texts
 from tests.helpers.worlds import KEY, sanitizer
-
-TEXTS = pa.array([*texts(6), "w01", None, "", "w01"])
-TOKENS = pa.array([text.split() if text else None for text in TEXTS.to_pylist()])
-IDS = pa.array(range(len(TEXTS)))
 
 
 @pytest.fixture
@@ -36,17 +30,6 @@ def drawn(monkeypatch):
 
     monkeypatch.setattr(ColumnNoise, "fill", filled)
     return keys
-
-
-@pytest.mark.parametrize(("values", "places"), [(TEXTS, None), (TOKENS, 3)], ids=["text", "tokens of arrays"])
-def test_the_key_of_a_row_is_the_one_that_noise_is_drawn_from(values, places, ring, drawn):
-    """Rejects names that forget a part of the noise's context, or have one that it has not."""
-    positions = None if places is None else np.arange(len(values))[:, None] * places
-    privatizer = sanitizer(ring, Laplace(epsilon=3.0), name="label")
-    privatizer.sanitize(values, IDS, column="c", positions=positions)
-    keys = [key for _, key in privatizer.contexts(values, IDS, column="c", positions=positions)]
-    assert len({*keys}) == len(values)
-    assert {key for _, key in drawn} == {k for k, v in zip(keys, TEXTS.to_pylist(), strict=True) if v}
 
 
 WAYS = (("a", (0,)), ("b", (1,)))

@@ -57,7 +57,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(options, grow, add_f
     # And a batch that is written again where a kill came between our account of it and Spark's.
     options["keep"] = ["id", "dt"]
     where = {"where": "id % 6 < 5", "keep": options["keep"]}
-    add_file(0, folder="dt=007")
+    add_file(0, "w01 w02", folder="dt=007")
     first = grow(**where)
     assert (first.facts["rows"], first.facts["added_rows"]) == (5, 5)
     assert [row["id"] for row in read(tmp_path / "out")] == [0, 1, 2, 3, 4]
@@ -80,6 +80,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(options, grow, add_f
     third = grow(**where, reports=tmp_path / "third")
     assert (third.facts["rows"], third.facts["added_rows"]) == (20, 0)
     assert hashes(tmp_path / "out") == before
+    assert third.facts["row_lengths"]["longest"] == 10  # of all runs
     assert "Rows: 20, 0 of them added by this run" in third.describe()
 
     whole = run_table(**options | {"output": tmp_path / "whole"}, where=where["where"])
@@ -150,8 +151,9 @@ def test_what_was_begun_goes_on_as_it_began(options, grow, add_file, demo_bundle
     shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
     changes = {"where": "text <> 'Quartzman'", "key_file": tmp_path / "other-key", "keep": [], "name": "x"}
     changes |= {"embedding": demo_bundle.path, "release_words": 64, "mechanism": "mahalanobis:lambda=0.5"}
-    changes |= {"layout": "keep", "tokenizer": "icu", "oov": "drop", "epsilon": 2.0}
-    names = "bundle, columns, epsilon, input, keep, key, layout, mechanism, name, oov, tokenizer, where"
+    changes |= {"layout": "keep", "tokenizer": "icu", "oov": "drop", "epsilon": 2.0, "row_budget": 9}
+    names = "bundle, columns, epsilon, input, keep, key, layout, mechanism, name, oov, row-budget, "
+    names += "row-epsilons, tokenizer, where"
     with pytest.raises(ConfigError, match=rf"of a release with other options.*Got: {names}\.") as caught:
         grow(**changes, input=tmp_path / "elsewhere", output=tmp_path / "out", dry_run=True)
     assert "Quartzman" not in str(caught.value)

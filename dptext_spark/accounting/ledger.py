@@ -254,15 +254,13 @@ class Ledger:
 
         What was cut off before it was assessed adds to each row, except to those whose total has it already.
         """
+        cut_off = [entry for entry in self.counted if entry.total is None]
         largest: dict[Family, Decimal] = {}
         for entry in self.counted:
-            cut_off = (
-                other.terms.epsilon
-                for other in self.family(entry.terms)
-                if other.total is None and other.release not in entry.counts
-            )
-            total = exact_sum([entry.total or Decimal(0), *cut_off])
-            largest[entry.terms.family] = max(largest.get(entry.terms.family, total), total)
+            family = entry.terms.family
+            others = (e for e in cut_off if e.terms.family == family and e.release not in entry.counts)
+            total = exact_sum([entry.total or Decimal(0), *(other.terms.epsilon for other in others)])
+            largest[family] = max(largest.get(family, total), total)
         return largest
 
     def total(self, *, without: Family | None = None) -> Decimal:

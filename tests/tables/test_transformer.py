@@ -31,11 +31,8 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, pa
     after = SQLTransformer(statement="SELECT id, concat(text, '.') AS text FROM __THIS__")
     model = Pipeline(stages=[stage, after]).fit(frame)
     dotted = {row: f"{text}." for row, text in expected.items()}
-    assert by_id(stage.transform(frame)) == expected
     assert expected != by_id(privatize(frame, **parameters | {"row_budget": None}, key=KEY))
     assert by_id(model.transform(frame)) == dotted
-    other = stage.transform(frame, {stage.name: "other"})  # a copy keeps the key
-    assert by_id(other) == by_id(privatize(frame, **parameters | {"name": "other"}, key=KEY))
 
     model.write().overwrite().save(str(tmp_path / "model"))
     loaded = PipelineModel.load(str(tmp_path / "model"))

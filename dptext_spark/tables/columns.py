@@ -207,7 +207,7 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = bare(prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)]))
+        schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
     def released(self, table: StructType) -> StructType:
@@ -240,7 +240,7 @@ class TableColumns:
         selected = [F.struct(*columns).alias(ROW), name.cast(StringType()).alias(ID)]
         if self.slots:
             slots = prune(df.schema, [fields[self.slots].path])[0]
-            whole = df.schema[slots.name].dataType
+            whole = bare(df.schema[slots.name].dataType)
             selected.append(pruned(quoted(slots.name), whole, slots.dataType).alias(SLOTS))
         return df.select(*selected)
 

@@ -83,11 +83,10 @@ class ReleaseCounts:
         return describe_counts(self.rows, columns)
 
     def _found(self) -> dict[str, Any]:
-        if self._observation is None:
-            raise ConfigError("These counts belong to no release", do="Give them to privatize(df, ...)")
-        if found := self._observation.get:
+        if self._observation is not None and (found := self._observation.get):
             return dict(found)
-        raise ConfigError("Nothing is counted yet", do="Run an action on the result first, such as a write")
+        do = "Give the counts to privatize(df, ...), and run an action on its result, such as a write"
+        raise ConfigError("Nothing is counted yet", do=do)
 
 
 def privatize(

@@ -251,7 +251,7 @@ def test_the_counts_are_known_after_the_first_action(spark, ring):
     ]
     with pytest.raises(ConfigError, match="belong to another call"):
         privatize(frame, **options, counts=counts)
-    with pytest.raises(ConfigError, match="belong to no release"):
+    with pytest.raises(ConfigError, match="Nothing is counted yet"):
         _ = ReleaseCounts().rows
 
 

@@ -176,7 +176,10 @@ def without_structs(value):
             {"text": "payload.nope"},
             r"columns\. Allowed: id, payload\.sec.*, turns\[\]\.text.*Got: payload\.n",
         ),
-        ({"text": "turns.text payload[].message Turns tags.k"}, r"turns\.text, payload.*, Turns, tags\.k\. Per"),
+        (
+            {"text": "turns.text payload[].message Turns tags.k"},
+            r"turns\.text, payload.*, Turns, tags\.k\. Per",
+        ),
         ({"text": "tags"}, r"tags \(map<string,string>\), not string"),
         ({"text": "turns[].words"}, r"turns\[\]\.words \(array<string>\), not string"),
         ({"tokens": "turns[].text"}, r"turns\[\]\.text \(string\), not array<string>"),

@@ -257,6 +257,7 @@ def test_each_policy_is_known_to_let_pass_nothing_or_something():
     ledger = Ledger((entry(1, **passing),))
     assert not ledger.exposed(terms(**passing))
     assert ledger.exposed(terms(policy={**passing["policy"], "tokenizer": "icu"}))
+    assert not Ledger((entry(1, columns=(), kept=("text",)),)).exposed(terms(**passing))  # all of it is out
     for option, kind in (("oov", OovPolicy), ("protect", Protection), ("layout", Layout)):
         assert {*kind.policies} - _NOTHING_RAW[option] <= {*_RAW}
         assert _NOTHING_RAW[option] <= {*kind.policies} and not _NOTHING_RAW[option] & {*_RAW}

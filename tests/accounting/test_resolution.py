@@ -137,4 +137,7 @@ def test_the_places_that_are_counted():
     assert nearest_word_distance(7917, 50) == 101 * 7916 * 2.0**-53
     changes = 40 * 10 + 9 + 50 * (80 * 10 + 9) + 1
     assert nearest_word_distance(10, 50, vickrey=True) == changes * 2.0**-53
+    longest = 3.0 * float(gamma_quantile(4, np.array([1.0 - 2.0**-52]))[0])
+    walls = 2.0 * longest + 6.0 + 4.0 * (24.0 * (1.0 + np.sqrt(3.0)) + 8.0)
+    assert rounded_vector_distance(4, 3.0) == pytest.approx(walls * 2.0**-53, rel=1e-12)
     assert proposed_word_distance(10) == 150 * 2.0**-53 and proposed_word_distance(2**60) == 1.0

@@ -85,7 +85,8 @@ def test_persons(release, ring, tmp_path):
 
     printed, report = release(diaries, *options, "--row-budget", "4:within=0.3", "--oov", "drop", "--dry-run")
     assert "Persons, by column author: 11; 2 rows name none" in printed
-    assert "longest 100, in a sample of 20 rows" in printed
+    lengths = report["row_lengths"]
+    assert (lengths["longest"], lengths["sample"]) == (100, 20)
     found = report["persons"]
     assert found["words"]["largest"] == 32  # the unknown ones are left out
     assert found["losses"]["largest"] == {"pure": 32.0} and found["losses"]["50%"] == {"pure": 4.0}

@@ -109,7 +109,7 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, t
     shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "ledger"), "--json"])
     found = json.loads(shown.stdout)
     assert found["total"] == 20.0 and found["releases"][0]["rows"]["new"] == 6
-    assert found["releases"][0]["terms"]["output"].endswith("/out-1")
+    assert found["releases"][0]["terms"]["output"].endswith("/out-0")
 
 
 @pytest.mark.usefixtures("light")

@@ -5,7 +5,6 @@ A new command is a class here, a module of its name in ``dptext_spark.jobs``, an
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +26,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dptext_spark.accounting.ledger import Permission
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
@@ -122,20 +120,6 @@ def check_row_budget(spec: str) -> str:
     numbers = {"": loss, **dict(sorted(given.items()))}
     first, *others = (f"{n}={float(v)!r}".removesuffix(".0") for n, v in numbers.items())
     return ":".join(filter(None, [first.removeprefix("="), ",".join(others)]))
-
-
-def read_budget(spec: str) -> tuple[float, frozenset[Permission]]:
-    """Read ``TOTAL:allow=PERMISSION``: the largest total of a row, and what is released despite it."""
-    every: tuple[Permission, ...] = get_args(Permission)
-    try:
-        total, given = parsed(spec)
-        allow = given.pop("allow", None)
-        if 0.0 < float(total) < math.inf and not given and allow in (None, "all", *every):
-            return float(total), frozenset(each for each in every if allow in ("all", each))
-    except (ConfigError, ValueError):
-        pass
-    forms = f"TOTAL above 0, or TOTAL:allow= with {', '.join(every)} or all"
-    raise ConfigError("Option --budget has a wrong value", allowed=forms, got=repr(spec))
 
 
 def check_mechanism(spec: str) -> str:
@@ -757,9 +741,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         "checkpoint folder: add files that are new since the last run", None
     )
     ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
-    largest_total: Annotated[str, WRITTEN, read_by(read_budget), "TOTAL"] | None = LEDGER(
-        "with --ledger: refuse a row with a larger total epsilon than this", None, alias="budget"
-    )
+    budget: Above0 | None = LEDGER("with --ledger: refuse a row with a larger total epsilon than this", None)
 
     @property
     def unfinished(self) -> str:
@@ -781,22 +763,12 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         given = parsed(self.row_budget or "")[1]
         return float(given["within"]) if "within" in given else None
 
-    @property
-    def budget(self) -> float | None:
-        """The largest total of a row in the ledger, if any."""
-        return None if self.largest_total is None else read_budget(self.largest_total)[0]
-
-    @property
-    def ledger_allow(self) -> frozenset[Permission]:
-        """What is released despite the budget."""
-        return frozenset() if self.largest_total is None else read_budget(self.largest_total)[1]
-
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
         if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
             do = "Give one, or take --identifiers mask: a fresh key's stand-ins are found in no other table"
             yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
-        if self.largest_total is not None and self.ledger is None:
+        if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
         if self.incremental is None:
             return

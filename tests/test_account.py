@@ -58,15 +58,7 @@ def test_the_verdict(demo_bundle, epsilons, distance, verdict):
     assert verdict in last and f"1 word at distance {distance}, except with probability 1e-06" in last
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("", 2, "Option --epsilon is missing"),
-        ("--epsilon 5 --deltas 0", 2, "--deltas has a wrong value"),
-        ("--epsilon 5 --words 0", 2, "--words has a wrong value"),
-        ("--epsilon 5 --distance 0", 2, "--distance has a wrong value"),
-    ],
-)
-def test_what_is_refused(demo_bundle, arguments, code, message):
-    result = account(demo_bundle, arguments)
-    assert (result.exit_code, message in result.output) == (code, True), result.output
+def test_what_is_refused(demo_bundle):
+    for arguments in ("--deltas 0", "--words 0", "--distance 0"):
+        result = account(demo_bundle, f"--epsilon 5 {arguments}")
+        assert result.exit_code == 2 and f"{arguments.split()[0]} has a wrong value" in result.output

@@ -13,6 +13,7 @@ from tests.helpers import worlds
 pytest.importorskip("pyspark")
 from dptext_spark.tables.batch import Fields
 from dptext_spark.tables.columns import _sanitize_batches, shared
+from dptext_spark.tables.look import _count
 
 BUDGET = RowBudget(loss=2.0, within=1.0)
 WEAK = Exponential(epsilon=50.0)
@@ -60,6 +61,38 @@ def test_all_columns_of_a_row_share_one_budget(line):
         law = np.log(bound.probabilities(np.arange(len(points))))
         spent += np.abs(law[word] - law[apart[word] <= BUDGET.within]).max()
     assert 0.3 * BUDGET.loss < spent <= BUDGET.loss
+
+
+def test_slots_of_elements(line):
+    """All that reads a row gives an element its own slots; rejects those of the first one, or of the row."""
+    release = worlds.sanitizer(line, WEAK, row_budget=BUDGET, protect="slots:turns[].marks")
+    turns = [("w1 w2 w3", [(3, 5)]), ("w4 nope", [(0, 2)]), (None, None), ("w0", [(0, 9)])]
+    said, marks = zip(*turns, strict=True)
+    marks = [each and [{"start": s, "end": e} for s, e in each] for each in marks]
+    rows = [[*range(4)], [0], None, []]
+    columns = {
+        "row": [{"turns": row and [{"said": said[n]} for n in row]} for row in rows],
+        "slots": [row and [{"marks": marks[n]} for n in row] for row in rows],
+    }
+    arrays = {name: pa.array(each) for name, each in columns.items()}
+    batch = pa.RecordBatch.from_pydict(arrays | {"id": pa.array([*"1234"])})
+    ways = Fields(routes=(("turns[].said", (0, -1, 0)),), slots=(-1, 0))
+    words = release.visible_words(pa.array(said), pa.array(marks)).tolist()
+    (counted,) = _count(release.release.reader, ways, [batch])
+    assert counted["words"].to_pylist() == [sum(words), words[0], 0, 0] and sum(words) == 6
+    shared.cache_clear()
+    (made,) = _sanitize_batches(release, ways, [batch])
+    for row_id, row, numbers in zip("12", made["row"].to_pylist(), rows, strict=False):
+        expected = release.sanitize(
+            pa.array([said[n] for n in numbers]),
+            pa.array([row_id] * len(numbers)),
+            column="turns[].said",
+            slots=pa.array([marks[n] for n in numbers]),
+            positions=np.array(numbers)[:, None],
+            words=np.full(len(numbers), sum(words[n] for n in numbers)),
+        )
+        assert [turn["said"] for turn in row["turns"]] == expected.values.to_pylist()
+    assert made["row"][0].as_py()["turns"][0]["said"].split()[::2] == ["w1", "w3"]
 
 
 @pytest.mark.parametrize("oov", ["mask", "drop", "random", "keep-unprotected"])

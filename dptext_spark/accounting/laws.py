@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
@@ -23,10 +23,10 @@ from dptext_spark.geometry.sphere import gamma_quantile
 Atoms = tuple[Floats, Floats]
 """Losses and their probabilities, float64 (a,) each."""
 
-# Cells of the noise's length, and of its cosine with the difference of the words, which tells far more. The
-# coarse ones are for where many laws are wanted: losses are a little larger then.
-_CELLS: Final = (600, 2400)
-_COARSE: Final = (120, 2400)
+# Cells of the noise's length, fine or coarse, and of its cosine with the difference of the words, which tells
+# far more.
+_LENGTHS: Final = {False: 600, True: 120}
+_COSINES: Final = 2400
 # Of the losses of a bounded range.
 _EDGES: Final = 2400
 # Normal quantiles of the outermost cells: they hold 1e-16 each.
@@ -47,12 +47,11 @@ class LossLaw(ABC):
         """The largest loss of two words at a distance: what is proven without any delta."""
 
     @abstractmethod
-    def atoms(self, distance: float) -> Atoms:
-        """Give the law for words at a distance above 0; it bounds that of words less far apart as well."""
+    def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
+        """Give the law for words at a distance above 0; it bounds that of words less far apart as well.
 
-    def coarse(self) -> LossLaw:
-        """Give the same law in fewer atoms, which bound it as well, if not as closely."""
-        return self
+        ``coarse`` are fewer atoms, which bound it as well, if not as closely.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +60,13 @@ class RadialLaw(LossLaw):
 
     dimension: int
     epsilon: float
-    cells: tuple[int, int] = field(default=_CELLS, repr=False)  # of length and cosine, to cut the noise into
 
     def bound(self, distance: float) -> float:
         return self.epsilon * distance
 
     @abstractmethod
     def radii(self, uniforms: Floats) -> Floats:
-        """Quantile of the noise's length: uniforms (k,) in [0, 1) to lengths (k,)."""
+        """Quantile of the noise's length: uniforms (k,) in (0, 1) to lengths (k,)."""
 
     @abstractmethod
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
@@ -78,15 +76,12 @@ class RadialLaw(LossLaw):
         of a cell.
         """
 
-    def atoms(self, distance: float) -> Atoms:
-        shares = _shares(self.cells[0])
-        cosines, weights = _cosines(self.dimension, self.cells[1])
-        radii = np.append(self.radii(shares[:-1]), np.inf)
+    def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
+        shares = _shares(_LENGTHS[coarse])
+        cosines, weights = _cosines(self.dimension)
+        radii = np.concatenate([[0.0], self.radii(shares[1:-1]), [np.inf]])
         losses = self.losses(distance, radii, cosines)
         return losses.ravel(), np.outer(np.diff(shares), weights).ravel()
-
-    def coarse(self) -> LossLaw:
-        return replace(self, cells=_COARSE)
 
 
 def _shares(cells: int) -> Floats:
@@ -98,13 +93,13 @@ def _shares(cells: int) -> Floats:
 
 
 @lru_cache(maxsize=8)
-def _cosines(dimension: int, cells: int) -> tuple[Floats, Floats]:
+def _cosines(dimension: int) -> tuple[Floats, Floats]:
     """Give the least cosine of a direction in each cell, and its probability, (c,) each."""
     from scipy import special  # slow to load, as above
 
     if dimension == 1:
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
-    half, shares = (dimension - 1) / 2.0, _shares(cells)
+    half, shares = (dimension - 1) / 2.0, _shares(_COSINES)
     return np.asarray(2.0 * special.betaincinv(half, half, shares) - 1.0)[:-1], np.diff(shares)
 
 
@@ -129,34 +124,34 @@ class SphericalLaplace(RadialLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class BallLaw(RadialLaw):
-    """Noise in the Poincaré ball whose density by volume is a function of the hyperbolic distance alone."""
+    """Noise in the Poincaré ball, its density by volume proportional to exp(-epsilon r) sech(r / 2)^(2 k).
 
+    Its log-density falls by epsilon + k tanh(r / 2) per unit, so that the loss grows where the other word is
+    farther away than this one, by k (tanh(other / 2) - tanh(r / 2)) at most.
+    """
+
+    @property
     @abstractmethod
-    def quantile(self, uniforms: Floats) -> Floats:
-        """Quantile of the noise's hyperbolic length: uniforms (k,) in (0, 1) to lengths (k,)."""
+    def power(self) -> int:
+        """The number k."""
 
-    def radii(self, uniforms: Floats) -> Floats:
-        radii = np.zeros_like(uniforms)
-        inner = uniforms > 0.0
-        radii[inner] = self.quantile(uniforms[inner])
-        return radii
+    def bound(self, distance: float) -> float:
+        return (self.epsilon + self.power) * distance
 
-    @abstractmethod
-    def fall(self, radii: Floats) -> Floats:
+    def _fall(self, radii: Floats) -> Floats:
         """By how much the log-density is less at these hyperbolic distances than at 0."""
-
-    @abstractmethod
-    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats | float:
-        """Bound how much the loss can grow in a cell, ``other`` the largest distance from the other word."""
+        log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
+        return np.asarray(self.epsilon * radii + 2.0 * self.power * log_cosh)
 
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         bounded = np.minimum(radii, _FAR)[:, None]
         start, stop = bounded[:-1], bounded[1:]
         first, last = (_third_side(side, distance, cosines) for side in (start, stop))
-        # A distance is convex on a geodesic, so that the farthest point is an end.
-        excess = self.excess(start, stop, np.maximum(first, last))
-        found = self.fall(first) - self.fall(start) + excess
-        return np.clip(found, -self.bound(distance), self.bound(distance))
+        # A distance is convex on a geodesic, so that the farthest point of a cell is an end.
+        farther = np.tanh(np.maximum(first, last) / 2.0) - np.tanh(start / 2.0)
+        excess = (stop - start) * self.power * np.maximum(farther, 0.0)
+        found = self._fall(first) - self._fall(start) + excess
+        return np.asarray(np.clip(found, -self.bound(distance), self.bound(distance)))
 
 
 def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
@@ -170,37 +165,22 @@ def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
 class VolumeLaw(BallLaw):
     """Density by volume proportional to exp(-epsilon r)."""
 
-    def quantile(self, uniforms: Floats) -> Floats:
+    power = 0
+
+    def radii(self, uniforms: Floats) -> Floats:
         return volume_radii(uniforms, dimension=self.dimension, epsilon=self.epsilon)
-
-    def fall(self, radii: Floats) -> Floats:
-        return self.epsilon * radii
-
-    def excess(self, start: Floats, stop: Floats, other: Floats) -> float:
-        return 0.0  # the log-density falls evenly, and the loss by the triangle inequality
 
 
 @dataclass(frozen=True, kw_only=True)
 class LebesgueLaw(BallLaw):
-    """Density by volume proportional to exp(-epsilon r) sech(r / 2)^(2n).
+    """Density by volume proportional to exp(-epsilon r) sech(r / 2)^(2 n)."""
 
-    Its log-density falls by epsilon + n tanh(r / 2) per unit, so that the loss grows where the other word is
-    farther away than this one, by n (tanh(other / 2) - tanh(r / 2)) at most.
-    """
+    @property
+    def power(self) -> int:
+        return self.dimension
 
-    def bound(self, distance: float) -> float:
-        return (self.epsilon + self.dimension) * distance
-
-    def quantile(self, uniforms: Floats) -> Floats:
+    def radii(self, uniforms: Floats) -> Floats:
         return LebesgueRadii.of(dimension=self.dimension, epsilon=self.epsilon)(uniforms)
-
-    def fall(self, radii: Floats) -> Floats:
-        log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
-        return np.asarray(self.epsilon * radii + 2.0 * self.dimension * log_cosh)
-
-    def excess(self, start: Floats, stop: Floats, other: Floats) -> Floats:
-        slope = self.dimension * np.maximum(np.tanh(other / 2.0) - np.tanh(start / 2.0), 0.0)
-        return np.asarray((stop - start) * slope)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +200,7 @@ class BoundedRange(LossLaw):
     def bound(self, distance: float) -> float:
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
 
-    def atoms(self, distance: float) -> Atoms:
+    def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
         most = self.bound(distance)
         edges = np.linspace(-most, most, _EDGES + 1)
         deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
@@ -265,21 +245,34 @@ def loss_beyond(
 
     It is never above what is proven without a delta; ``coarse`` bounds it less closely, far faster.
     """
-    pure = words * law.bound(distance)
+    return joint_loss_beyond({law: words}, distance, delta=delta, coarse=coarse)
+
+
+def joint_loss_beyond(
+    laws: Mapping[LossLaw, int], distance: float, *, delta: float, coarse: bool = False
+) -> float:
+    """Find t, as above, for words or releases of one word: so many with noise of each law."""
+    pure, words = sum(times * law.bound(distance) for law, times in laws.items()), sum(laws.values())
     if pure == 0.0:
         return 0.0
-    steps = _STEPS
-    if coarse or words > _MANY:
-        law, steps = law.coarse(), max(_COARSE_STEPS[0], min(_COARSE_STEPS[1], int(6400 / words**0.5)))
-    composed = _words(law, distance, law.bound(distance) / steps)
+    steps, precision = _STEPS, _COARSELY if coarse else _PRECISION
+    if coarse := coarse or words > _MANY:
+        steps = max(_COARSE_STEPS[0], min(_COARSE_STEPS[1], int(6400 / words**0.5)))
+    # One grid for all: that of the largest loss.
+    interval = max(law.bound(distance) for law in laws) / steps
+    # Each composition may cut off a part of its own.
+    cut_off = _TRUNCATED * delta / (2 * len(laws) - 1)
+    parts = []
+    for law, times in laws.items():
+        one = _words(law, distance, interval, coarse)
+        parts.append(one if times == 1 else one.self_compose(times, tail_mass_truncation=cut_off))
+    composed = reduce(lambda one, other: one.compose(other, tail_mass_truncation=cut_off), parts)
     if words > 1:
-        cut_off, erred = _TRUNCATED * delta, FOURIER * words
-        composed = composed.self_compose(words, tail_mass_truncation=cut_off)
-        delta -= erred
+        delta -= FOURIER * words
     low, high = 0.0, pure
     if composed.get_delta_for_epsilon(low) <= delta:
         return low
-    while high - low > (_COARSELY if coarse else _PRECISION) * pure:
+    while high - low > precision * pure:
         middle = (low + high) / 2.0
         if composed.get_delta_for_epsilon(middle) <= delta:
             high = middle
@@ -288,29 +281,12 @@ def loss_beyond(
     return high
 
 
-def joint_loss_beyond(laws: Mapping[LossLaw, int], distance: float, *, delta: float) -> float:
-    """Find t, as above, for one word that was released several times, so often with noise of each law."""
-    pure = sum(times * law.bound(distance) for law, times in laws.items())
-    if pure == 0.0:
-        return 0.0
-    # One grid for all: that of the largest loss.
-    interval = max(law.bound(distance) for law in laws) / _STEPS
-    # Each composition may cut off a part of its own.
-    cut = _TRUNCATED * delta / (2 * len(laws))
-    parts = [
-        _words(law, distance, interval).self_compose(times, tail_mass_truncation=cut)
-        for law, times in laws.items()
-    ]
-    composed = reduce(lambda one, other: one.compose(other, tail_mass_truncation=cut), parts)
-    return min(max(float(composed.get_epsilon_for_delta(delta)), 0.0), pure)
-
-
 @lru_cache(maxsize=64)
-def _words(law: LossLaw, distance: float, interval: float) -> PrivacyLossDistribution:
+def _words(law: LossLaw, distance: float, interval: float, coarse: bool) -> PrivacyLossDistribution:
     # A large package, and all that a release of words without an account does without.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    first, masses = on_grid(law.atoms(distance), interval)
+    first, masses = on_grid(law.atoms(distance, coarse=coarse), interval)
     return PrivacyLossDistribution.create_from_rounded_probability(
         {first + i: float(mass) for i, mass in enumerate(masses) if mass > 0.0},
         infinity_mass=0.0,

@@ -14,9 +14,8 @@ two tables is the sum over words that differ, so that the largest total bounds t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cached_property, reduce
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -31,9 +30,6 @@ FORMAT_VERSION: Final = 3
 
 LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""
-
-Permission: TypeAlias = Literal["new-unit", "weaker-policy"]
-"""What a budget refuses unless it allows it by name."""
 
 Naming: TypeAlias = Literal["id", "position", "file"]
 """What names rows. Under an ``id`` a row comes again wherever it lies. A ``position`` in a file may hold
@@ -59,6 +55,13 @@ RowCounts: TypeAlias = dict[str, int]
 ``equal`` (all columns as they were in some earlier release) and ``changed``; and how many are ``free``, under
 no new noise."""
 
+NEIGHBOURS: Final = {
+    "nearest": "its nearest word",
+    "tenth": "its 10th nearest word",
+    "hundredth": "its 100th nearest word",
+}
+"""What a ledger knows of how far words lie apart, medians over words; see ``guarantee.TypicalDistances``."""
+
 Family: TypeAlias = tuple[str, str]
 
 
@@ -77,21 +80,13 @@ class _Record(BaseModel):
 
 
 class Unit(_Record):
-    """In what an epsilon counts: the distance, in words, and the bundle. No two units are ever added."""
+    """In what an epsilon counts: the distance, in words, and the bundle. A ledger has one unit."""
 
     metric: str
     fingerprint: str
 
     def __str__(self) -> str:
         return f"nats per unit of {self.metric}, bundle {self.fingerprint[:16]}"
-
-
-class TypicalDistances(_Record):
-    """How far words of a bundle lie apart: medians over words; see ``guarantee.TypicalDistances``."""
-
-    nearest: float
-    tenth: float
-    hundredth: float
 
 
 class Terms(_Record):
@@ -112,8 +107,8 @@ class Terms(_Record):
     # Proven nats per unit, at each word: per unit of Euclidean distance where that is proven.
     epsilon: float = Field(gt=0.0, le=LARGEST_EPSILON)
     delta: float = Field(ge=0.0, le=1.0)
-    loss: dict[str, str | int | float | None] | None  # the law of a word's loss, where it has one
-    distances: TypicalDistances | None  # between words, in the unit
+    loss: dict[str, str | int | float | None]  # the law of a word's loss
+    distances: dict[str, float] | None  # of words and their ``NEIGHBOURS``, in the unit
 
     @property
     def family(self) -> Family:
@@ -131,7 +126,7 @@ class Terms(_Record):
                 return {_WHOLE: ""}
         if name not in map(str.casefold, self.columns):
             return None
-        words = f"{self.policy.get('tokenizer')} {self.unit.fingerprint}"
+        words = self.policy["tokenizer"]
         return {
             f"{_RAW.get(policy.partition(':')[0], 'what passes')} of": "" if option == "layout" else words
             for option, safe in _NOTHING_RAW.items()
@@ -139,24 +134,16 @@ class Terms(_Record):
         }
 
 
-def recorded(law: LossLaw) -> dict[str, str | int | float | None] | None:
-    """Write down a law of losses; None where it has more to it than numbers."""
-    name = type(law).__name__
-    if LAWS.get(name) is not type(law):
-        return None
-    # How finely a law is computed makes it no other one, and is not in its repr.
-    parameters = [f.name for f in fields(law) if f.repr]  # type: ignore[arg-type]
-    return {"law": name, **{parameter: getattr(law, parameter) for parameter in parameters}}
+def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
+    """Write down a law of losses."""
+    return {"law": type(law).__name__, **vars(law)}
 
 
 def law_of(terms: Terms) -> LossLaw | None:
-    """Give the law of a word's loss again, where the ledger has it."""
-    parameters: dict[str, Any] = dict(terms.loss or {})
-    kind = LAWS.get(parameters.pop("law", ""))
-    with suppress(TypeError):  # of another version, with other parameters
-        if kind is not None and recorded(law := kind(**parameters)) == terms.loss:
-            return law
-    return None
+    """Give the law of a word's loss again, where this version has it."""
+    parameters: dict[str, Any] = dict(terms.loss)
+    kind = LAWS.get(parameters.pop("law"))
+    return None if kind is None else kind(**parameters)
 
 
 class Entry(_Record):
@@ -210,7 +197,7 @@ def read_event(name: str, content: str) -> dict[str, Any]:
 
 
 def damaged(name: str, how: str = "it cannot say what was released") -> ConfigError:
-    """Make the error of a ledger with files that are not what was written."""
+    """Make the error of a ledger whose files are not what was written."""
     return ConfigError(
         f"The ledger is damaged: {how}",
         got=name,
@@ -244,37 +231,44 @@ class Ledger:
         """Releases that anybody may have seen: all but those that were withdrawn."""
         return tuple(entry for entry in self.entries if entry.state != "withdrawn")
 
-    @cached_property
-    def units(self) -> tuple[Unit, ...]:
-        """Units of the releases that count."""
-        return tuple(dict.fromkeys(entry.terms.unit for entry in self.counted))
+    def check_unit(self, place: str, *mine: Unit) -> None:
+        """Refuse to add up what counts in different units."""
+        units = dict.fromkeys([*(entry.terms.unit for entry in self.counted), *mine])
+        if len(units) > 1:
+            own, *others = map(str, units)
+            raise ConfigError(
+                f"The ledger {place} counts in another unit, and distances differ",
+                allowed=own,
+                got="; ".join(others),
+                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
+                "distance, or begin another --ledger: nothing of this one is added there",
+            )
 
     def family(self, terms: Terms) -> list[Entry]:
-        """Give the releases whose rows can be compared with a release's, and count in its unit."""
-        same = terms.unit, terms.family
-        return [entry for entry in self.counted if (entry.terms.unit, entry.terms.family) == same]
+        """Give the releases whose rows can be compared with a release's."""
+        return [entry for entry in self.counted if entry.terms.family == terms.family]
 
-    def family_totals(self, unit: Unit) -> dict[Family, Decimal]:
-        """Give the largest total of a row in a unit, for each family.
+    @cached_property
+    def family_totals(self) -> dict[Family, Decimal]:
+        """The largest total of a row, for each family.
 
         What was cut off before it was assessed adds to each row, except to those whose total has it already.
         """
-        own = [entry for entry in self.counted if entry.terms.unit == unit]
-        cut_off = [entry for entry in own if entry.total is None]
+        cut_off = [entry for entry in self.counted if entry.total is None]
         largest: dict[Family, Decimal] = {}
-        for entry in own:
+        for entry in self.counted:
             family = entry.terms.family
             others = (e for e in cut_off if e.terms.family == family and e.release not in entry.counts)
             total = exact_sum([entry.total or Decimal(0), *(other.terms.epsilon for other in others)])
             largest[family] = max(largest.get(family, total), total)
         return largest
 
-    def total(self, unit: Unit, *, without: Family | None = None) -> Decimal:
-        """Give the largest total of a row in a unit, without a family if one is named.
+    def total(self, *, without: Family | None = None) -> Decimal:
+        """Give the largest total of a row, without a family if one is named.
 
         Rows of different families cannot be compared: a row may be the costliest of each.
         """
-        return exact_sum(total for family, total in self.family_totals(unit).items() if family != without)
+        return exact_sum(total for family, total in self.family_totals.items() if family != without)
 
     def exposed(self, terms: Terms) -> list[str]:
         """Say what a release lets out raw that an earlier one protected, and that is not out already."""
@@ -304,7 +298,7 @@ def cost_of(
     rows: RowCounts | None,
     costliest: Decimal | None,
     budget: float | None,
-    exposed: Sequence[str] = (),
+    exposed: list[str],
 ) -> dict[str, Any]:
     """Give what a release adds to a ledger; a row with more than the ``budget`` is refused.
 
@@ -312,19 +306,8 @@ def cost_of(
     none does: then nothing is ever refused.
     """
     unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
-    spent = exact_sum([ledger.total(unit, without=terms.family), costliest or 0])
+    spent = exact_sum([ledger.total(without=terms.family), costliest or 0])
     total = exact_sum([spent, requested])
-    left = None if budget is None else exact_sum([budget, total.copy_negate()])
-    if requested and budget is not None and left is not None and left < 0:
-        raise ConfigError(
-            f"The release is over the budget of the ledger {place}",
-            allowed=f"--budget {plainly(budget)} for each word of a row, of which the costliest row that "
-            f"would get new noise has spent {plainly(spent)} and has "
-            f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
-            got=f"{plainly(requested)} requested",
-            do="Release what was released before under the same key, name and options, which costs nothing, "
-            "leave out the rows that have spent the most, or lower --epsilon",
-        )
     said = [
         "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; {free:,} of "
         "them cost nothing.".format(**rows)
@@ -339,12 +322,19 @@ def cost_of(
             f"The costliest row that gets new noise had spent {plainly(spent)}, and has spent "
             f"{plainly(total)} with this release, in {unit}."
         )
-        if budget is not None and left is not None:
-            said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")
-    others = {other: ledger.total(other) for other in ledger.units if other != unit}
-    said += [
-        f"Not added, for distances differ: {plainly(n)} spent in {other}." for other, n in others.items()
-    ]
+    if requested and budget is not None:
+        left = exact_sum([budget, total.copy_negate()])
+        if left < 0:
+            raise ConfigError(
+                f"The release is over the budget of the ledger {place}",
+                allowed=f"--budget {plainly(budget)} for each word of a row, of which the costliest row that "
+                f"would get new noise has spent {plainly(spent)} and has "
+                f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
+                got=f"{plainly(requested)} requested",
+                do="Release what was released before under the same key, name and options, which costs "
+                "nothing, leave out the rows that have spent the most, or lower --epsilon",
+            )
+        said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")
     return {
         "unit": unit.model_dump(),
         "rows": rows,
@@ -352,7 +342,6 @@ def cost_of(
         "spent": float(spent),
         "total": float(total),
         "budget": budget,
-        "exposed": [*exposed],
+        "exposed": exposed,
         "said": "\n".join(said),
-        "not_added": [{**other.model_dump(), "spent": float(n)} for other, n in others.items()],
     }

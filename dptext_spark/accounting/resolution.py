@@ -1,11 +1,7 @@
 """What uniforms of finitely many bits change: the computed law of an output against the proven one.
 
-A uniform is the middle of one of 2^bits equal cells of (0, 1). Let an output change at B places as one
-uniform goes from 0 to 1, all else given. The output of a number and that of its cell's middle differ only
-where such a place lies between them, which is half a cell for each at most. So the law moves by
-B 2^-(bits + 1) at most in total variation, and uniforms that are replaced one after the other by those on the
-grid add up.
-docs/mathematics.md counts the places for each mechanism.
+An output that changes at B places as one uniform goes from 0 to 1 moves by B 2^-(bits + 1) at most in total
+variation, and uniforms add up: docs/mathematics.md has the proof, and counts the places for each mechanism.
 """
 
 from __future__ import annotations
@@ -25,11 +21,7 @@ _CHOICES: Final = 9
 def nearest_word_distance(
     words: int, dimension: int, *, vickrey: bool = False, bits: int = UNIFORM_BITS
 ) -> float:
-    """Bound the total variation for the word of a noisy point, nearest or by Vickrey's choice.
-
-    The uniform of the noise's length moves the point along a ray, on which two words are equally near once at
-    most; that of one coordinate of its direction along half an ellipse, where they are twice at most.
-    """
+    """Bound the total variation for the word of a noisy point, nearest or by Vickrey's choice."""
     # On a line a direction is a sign, whose change at 1/2 lies between two cells.
     arcs = dimension if dimension > 1 else 0
     if not vickrey:

@@ -106,19 +106,15 @@ def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> lis
     """Give the epsilons of a pure budget: the bound is a straight line in epsilon."""
     one, two = (law(epsilon).bound(budget.within) for epsilon in (1.0, 2.0))
     slope = two - one
-    # A line through 0 but for roundings.
-    offset = one - slope if abs(one - slope) > 1e-9 * slope else 0.0
+    if one - slope > 1e-9 * slope:
+        raise ConfigError(
+            "The mechanism cannot keep to a row budget: at any epsilon a word loses more than nothing",
+            got=f"{one - slope:.3g} nats a word at epsilon 0",
+            do="Take exponential, which serves every geometry",
+        )
     epsilons = []
     for words in lengths:
-        epsilon = (budget.loss / words - offset) / slope
-        if epsilon <= 0.0:
-            longest = math.floor(budget.loss / offset)
-            raise ConfigError(
-                "The mechanism cannot keep to a row budget: at any epsilon a word loses more than nothing",
-                allowed="mechanisms whose loss goes to 0 with epsilon",
-                got=f"{offset:.3g} nats a word at epsilon 0, enough for rows of {longest} words",
-                do="Take exponential, which serves every geometry",
-            )
+        epsilon = budget.loss / words / slope
         while words * law(epsilon).bound(budget.within) > budget.loss:
             epsilon = math.nextafter(epsilon, 0.0)
         epsilons.append(epsilon)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
 from pyspark.sql.utils import is_remote
 
 from dptext_spark.accounting.laws import joint_loss_beyond
-from dptext_spark.accounting.ledger import Ledger, Unit, law_of, plainly
+from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, law_of, plainly
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
@@ -37,7 +36,8 @@ def run(options: LedgerOptions) -> Report:
 
 
 def report(path: str, ledger: Ledger) -> Report:
-    """Give the releases of a ledger, and what they add up to in each unit."""
+    """Give the releases of a ledger, and what they add up to."""
+    ledger.check_unit(path)
     releases = [
         {
             **entry.model_dump(mode="json", exclude={"fingerprints"}),
@@ -45,71 +45,58 @@ def report(path: str, ledger: Ledger) -> Report:
         }
         for entry in ledger.entries
     ]
-    units = [
-        {
-            **unit.model_dump(),
-            "total": float(ledger.total(unit)),
-            "delta": sum(entry.terms.delta for entry in ledger.counted if entry.terms.unit == unit),
-            "losses": list(losses(ledger, unit)),
-        }
-        for unit in ledger.units
-    ]
-    facts = {"ledger": path, "releases": releases, "units": units}
-    return Report(facts=facts, text=_described(path, ledger, units))
+    facts = {
+        "ledger": path,
+        "releases": releases,
+        "total": float(ledger.total()),
+        "delta": sum(entry.terms.delta for entry in ledger.counted),
+        "losses": list(losses(ledger)),
+    }
+    return Report(facts=facts, text=_described(ledger, facts))
 
 
-def losses(ledger: Ledger, unit: Unit) -> Iterator[Facts]:
+def losses(ledger: Ledger) -> Iterator[Facts]:
     """Bound what all releases reveal of a word: ``pure``, and where all laws are known for ``DELTAS``.
 
     They are the losses of a row that was in every release, which bound those of all.
     """
-    terms = [entry.terms for entry in ledger.counted if entry.terms.unit == unit]
+    terms = [entry.terms for entry in ledger.counted]
     laws = Counter(law for each in terms if (law := law_of(each)) is not None)
     known = laws.total() == len(terms)
     # No release counts distances beyond the largest truncation, if each has one.
     limits = [getattr(law, "truncation", None) for law in laws] if known else [None]
-    farthest = max(math.inf if limit is None else limit for limit in limits)
-    typical = next((each.distances for each in terms if each.distances is not None), None)
-    for name, distance in typical or ():
-        pure = float(ledger.total(unit)) * min(distance, farthest)
+    farthest = max((math.inf if limit is None else limit for limit in limits), default=0.0)
+    typical = next((each.distances for each in terms if each.distances is not None), {})
+    for name, distance in typical.items():
+        pure = float(ledger.total()) * min(distance, farthest)
         deltas = DELTAS if known else ()
         beyond = {f"{d:g}": min(pure, joint_loss_beyond(laws, distance, delta=d)) for d in deltas}
-        yield {"from": _NEIGHBOURS[name], "distance": distance, "pure": pure, **beyond}
+        yield {"from": NEIGHBOURS[name], "distance": distance, "pure": pure, **beyond}
 
 
-_NEIGHBOURS: Final = {
-    "nearest": "its nearest word",
-    "tenth": "its 10th nearest word",
-    "hundredth": "its 100th nearest word",
-}
-
-
-def _described(path: str, ledger: Ledger, units: list[Facts]) -> str:
+def _described(ledger: Ledger, facts: Facts) -> str:
     if not ledger.entries:
-        return f"Ledger {path}: no releases"
-    numbers = {unit: str(n) for n, unit in enumerate(dict.fromkeys(e.terms.unit for e in ledger.entries), 1)}
-    rows = [("", "time", "name", "unit", "epsilon", "new", "equal", "changed", "state")]
+        return f"Ledger {facts['ledger']}: no releases"
+    rows = [("", "time", "name", "epsilon", "new", "equal", "changed", "state")]
     for entry in ledger.entries:
         terms, found = entry.terms, entry.rows
         counts = [f"{found[name]:,}" for name in ("new", "equal", "changed")] if found else "---"
-        first = (str(entry.number), entry.time, terms.label, numbers[terms.unit], plainly(terms.epsilon))
+        first = (str(entry.number), entry.time, terms.label, plainly(terms.epsilon))
         rows.append((*first, *counts, entry.state))
-    blocks = [table(rows)]
+    releases = table(rows)
     if any(entry.state == "unfinished" for entry in ledger.entries):
-        blocks[0].append("unfinished: was killed, or is at work; it counts as spent.")
-    for unit, facts in zip(ledger.units, units, strict=True):
-        lines = [f"Unit {numbers[unit]}: {unit}"]
-        lines.append(f"  Largest sum of epsilon of a row: {plainly(ledger.total(unit))}")
-        if facts["delta"]:
-            lines.append(f"  except with probability {rounded_up(facts['delta'])}")
-        named = [f"{delta:g}" for delta in DELTAS]
-        for loss in facts["losses"]:
-            bounds = " or ".join(factor(loss[delta]) for delta in named if delta in loss)
-            worst = "; ".join(filter(None, [bounds, f"worst case {factor(loss['pure'])}"]))
-            lines.append(f"  a word and {loss['from']}, {loss['distance']:.3g} away: {worst}")
-            if loss is facts["losses"][-1] and bounds:
-                lines.append(
-                    f"  (except with probability {' or '.join(named)}, for a row that was in every release)"
-                )
-        blocks.append(lines)
-    return rendered(blocks)
+        releases.append("unfinished: was killed, or is at work; it counts as spent.")
+    lines = [f"Largest sum of epsilon of a row: {plainly(ledger.total())}"]
+    lines += [f"  in {each.terms.unit}" for each in ledger.counted[:1]]
+    if facts["delta"]:
+        lines.append(f"  except with probability {rounded_up(facts['delta'])}")
+    named = [f"{delta:g}" for delta in DELTAS]
+    for loss in facts["losses"]:
+        bounds = " or ".join(factor(loss[delta]) for delta in named if delta in loss)
+        worst = "; ".join(filter(None, [bounds, f"worst case {factor(loss['pure'])}"]))
+        lines.append(f"  a word and {loss['from']}, {loss['distance']:.3g} away: {worst}")
+        if loss is facts["losses"][-1] and bounds:
+            lines.append(
+                f"  (except with probability {' or '.join(named)}, for a row that was in every release)"
+            )
+    return rendered([releases, lines])

@@ -24,29 +24,17 @@ _PART_BYTES: Final = 1 << 25
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The ways to what is sanitized.
+    """The ways to what is sanitized."""
 
-    Attributes:
-        routes: Of each field, by its name, inside the rows.
-        slots: Inside the column of slots; None without slots.
-    """
-
-    routes: tuple[tuple[str, Route], ...]
-    slots: Route | None = None
+    routes: tuple[tuple[str, Route], ...]  # of each field, by its name, inside the rows
+    slots: Route | None = None  # inside the column of slots
 
 
 @dataclass(kw_only=True)
 class Batch:
-    """Rows of an Arrow batch; nothing else reads or writes its columns.
+    """Rows of an Arrow batch; nothing else reads or writes its columns."""
 
-    Attributes:
-        row: What comes out of each row.
-        ids: What names each row.
-        slots: The slots of each row, where there are any.
-        ways: To the fields that are sanitized.
-    """
-
-    row: pa.StructArray
+    row: pa.StructArray  # what comes out of each row
     ids: pa.Array
     slots: pa.Array | None
     ways: Fields

@@ -5,12 +5,12 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import combinations
 from operator import add
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     FloatType,
     IntegralType,
     LongType,
-    MapType,
     StringType,
     StructField,
     StructType,
@@ -38,8 +37,10 @@ from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, 
 from dptext_spark.text.spans import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need neither formats nor options
+    from dptext_spark.sanitizer import Sanitizer
     from dptext_spark.tables.formats.format import Format
     from dptext_spark.tables.source import Source
+    from dptext_spark.vector_sanitizer import VectorWorker
 
 MEDIAN: Final = "__dptext_median_words"
 LONGEST: Final = "__dptext_longest_words"
@@ -52,26 +53,8 @@ _ACCURACY: Final = 10_000
 
 KindT = TypeVar("KindT", bound=Counts[int])
 WorkerT = TypeVar("WorkerT", bound=Hashable)
-
-
-class Worker(Hashable, Protocol):
-    """What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
-
-    @property
-    def counts(self) -> Any:
-        """The kind of :class:`Counts` that it gives."""
-
-    @property
-    def by_words(self) -> bool:
-        """Whether what becomes of a row depends on its number of words in all columns together."""
-
-    @property
-    def sanitize(self) -> Callable[..., Any]:
-        """As ``Sanitizer.sanitize``."""
-
-    @property
-    def visible_words(self) -> Callable[..., NDArray[np.int64]]:
-        """As ``Sanitizer.visible_words``; only where ``by_words`` says so."""
+Worker: TypeAlias = "Sanitizer | VectorWorker"
+"""What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
 
 
 @lru_cache(maxsize=2)  # a reused worker sees a new one for every release, and must not keep them all
@@ -145,10 +128,7 @@ class TableColumns:
     ) -> None:
         """Check that the columns exist in a table and have the right types.
 
-        Args:
-            schema: The table's columns.
-            partitions: Those whose values are names of folders.
-            exact: Whether names may differ in capitals only.
+        ``exact`` says that names may differ in capitals only.
         """
         fields = self._fields(schema)
         if not self.sanitized:
@@ -171,11 +151,11 @@ class TableColumns:
         ]
         wrong += [f"{name}, which is in an array" for name in ids if None in fields[name].path]
         _refuse("Columns have the wrong type", ["; ".join(wrong)])
-        if slots and len(sanitized) > 1:
-            what = (
-                f"Column {slots.name} says where slots stand in one column, and several are to be sanitized"
-            )
-            raise InputError(what, got=", ".join(self.sanitized), do="Sanitize them one by one")
+        _refuse(
+            f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
+            self.sanitized if slots and len(sanitized) > 1 else (),
+            do="Sanitize them one by one",
+        )
         _refuse(
             f"Column {self.slots} does not lie in the same arrays as its text",
             [own.name for own in sanitized if slots and slots.arrays != own.arrays],
@@ -193,11 +173,9 @@ class TableColumns:
             allowed="names that differ" if exact else "names that differ in more than capitals",
             do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
         )
-        twice = {name for name in self.sanitized if self.sanitized.count(name) > 1}
-        _refuse("Columns are named twice", sorted(twice))
         pairs = (sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2))
         within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
-        _refuse("Columns to sanitize lie inside one another", within)
+        _refuse("Columns to sanitize are named twice, or lie inside one another", within)
         clash = {s.name: k.name for s in sanitized for k in kept if s.holds(k) or k.holds(s)}
         _refuse(
             "Columns are both sanitized and kept raw",
@@ -218,10 +196,7 @@ class TableColumns:
     def _fields(self, schema: StructType) -> dict[str, Field]:
         found = {name: Field.find(schema, name) for name in self.mentioned}
         if absent := [name for name, fields in found.items() if not fields]:
-            starts = (name[:end] for name in absent for end in range(1, len(name)))
-            in_map = any(isinstance(f.data_type, MapType) for s in starts for f in Field.find(schema, s))
-            do = "What is in a map cannot be named" if in_map else ""
-            raise absent_columns(absent, [*field_names(schema)], do)
+            raise absent_columns(absent, [*field_names(schema)])
         _refuse(
             "Names can be read as a column's, and as the path of a field inside another column",
             [name for name, fields in found.items() if len(fields) > 1],
@@ -232,17 +207,15 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = bare(prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)]))
+        schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
     def released(self, table: StructType) -> StructType:
         """Give the schema of what comes out."""
-        if not self.vectors:
-            return self.schema(table)
         # A text without words has no vector, so a column of another type has nulls of its own.
-        vector = ArrayType(FloatType())
+        texts, vector = self.text if self.vectors else (), ArrayType(FloatType())
         fields = self.schema(table).fields
-        return StructType([StructField(f.name, vector) if f.name in self.text else f for f in fields])
+        return StructType([StructField(f.name, vector) if f.name in texts else f for f in fields])
 
     def ways(self, table: StructType) -> Fields:
         """Give the ways to sanitized fields and slots in what :meth:`select` leaves of such a table."""
@@ -250,8 +223,8 @@ class TableColumns:
         routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
         if not self.slots:
             return Fields(routes=routes)
-        path = fields[self.slots].path
-        return Fields(routes=routes, slots=fields[self.slots].route(prune(table, [path]))[1:])
+        slots = fields[self.slots]
+        return Fields(routes=routes, slots=slots.route(prune(table, [slots.path]))[1:])
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read; see :mod:`dptext_spark.tables.batch`.
@@ -267,7 +240,7 @@ class TableColumns:
         selected = [F.struct(*columns).alias(ROW), name.cast(StringType()).alias(ID)]
         if self.slots:
             slots = prune(df.schema, [fields[self.slots].path])[0]
-            whole = df.schema[slots.name].dataType
+            whole = bare(df.schema[slots.name].dataType)
             selected.append(pruned(quoted(slots.name), whole, slots.dataType).alias(SLOTS))
         return df.select(*selected)
 
@@ -278,7 +251,8 @@ class TableColumns:
 
         The observation receives ``rows`` and the counters of each column once the result is written.
         """
-        counters = [counter(name, c) for name in self.sanitized for c in worker.counts.names()]
+        kind: type[Counts[Any]] = worker.counts
+        counters = [counter(name, c) for name in self.sanitized for c in kind.names()]
         # Spark trusts this schema and matches columns by position.
         row = StructField(ROW, self.released(table), nullable=False)
         outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
@@ -287,12 +261,9 @@ class TableColumns:
             columns = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
             measures = [F.count(F.lit(1)).alias("rows")]
             measures += [F.sum(column).alias(name) for name, column in columns.items()]
-            if worker.counts.shown is not None:
-                of_all, left_out = worker.counts.shown
-                words = [columns[counter(name, of_all)] for name in self.sanitized]
-                row_words = reduce(
-                    add, words + [-columns[counter(name, left_out)] for name in self.sanitized]
-                )
+            if kind.shown is not None:
+                shown = (map(partial(counter, name), kind.shown) for name in self.sanitized)
+                row_words = reduce(add, (columns[of_all] - columns[left_out] for of_all, left_out in shown))
                 measures.append(F.percentile_approx(row_words, 0.5, _ACCURACY).alias(MEDIAN))
                 measures.append(F.max(row_words).alias(LONGEST))
             result = result.observe(observation, *measures)
@@ -353,8 +324,7 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 def check_left_out(read: Format, source: Source, columns: TableColumns) -> TableColumns:
     """Refuse to leave out fields that the files have, not the table that was opened, and the run wants.
 
-    Returns:
-        The columns; of those to leave out the ones that the table has.
+    Of the columns to leave out it gives the ones that the table has.
     """
 
     def is_within(name: str, others: Iterable[str]) -> bool:
@@ -393,13 +363,11 @@ def _refuse(what: str, names: Iterable[str], *, allowed: str = "", do: str = "")
         raise InputError(what, allowed=allowed, got=got, do=do)
 
 
-def absent_columns(absent: Sequence[str], allowed: Sequence[str], do: str = "") -> InputError:
+def absent_columns(absent: Sequence[str], allowed: Sequence[str]) -> InputError:
     """Make the error of a table without some columns; it says which names are near to theirs."""
+    names = ", ".join(allowed) or "none: the table has no columns"
     return InputError(
-        "The input table lacks columns",
-        allowed=", ".join(allowed) or "none: the table has no columns",
-        got=", ".join(absent),
-        do=do or nearest(absent, allowed),
+        "The input table lacks columns", allowed=names, got=", ".join(absent), do=nearest(absent, allowed)
     )
 
 

@@ -7,10 +7,10 @@ but a small plan.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -50,9 +50,6 @@ class ReleaseCounts:
     The first action on its result fills them, and asking for them waits for it. They are of the rows that
     this action computed: of all after a write, of some after ``show()``. They are exact facts about the
     private rows, for those who run the job.
-
-    Raises:
-        ConfigError: The counts were given to no call, or to two; or no action has run.
     """
 
     def __init__(self) -> None:
@@ -85,15 +82,11 @@ class ReleaseCounts:
         columns = {name: token_counts(counts, oov) for name, counts in self.columns.items()}
         return describe_counts(self.rows, columns)
 
-    def __repr__(self) -> str:
-        return f"ReleaseCounts(of {', '.join(self._columns) or 'nothing yet'})"
-
     def _found(self) -> dict[str, Any]:
-        if self._observation is None:
-            raise ConfigError("These counts belong to no release", do="Give them to privatize(df, ...)")
-        if found := self._observation.get:
+        if self._observation is not None and (found := self._observation.get):
             return dict(found)
-        raise ConfigError("Nothing is counted yet", do="Run an action on the result first, such as a write")
+        do = "Give the counts to privatize(df, ...), and run an action on its result, such as a write"
+        raise ConfigError("Nothing is counted yet", do=do)
 
 
 def privatize(
@@ -124,7 +117,7 @@ def privatize(
     """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
 
     Recomputing the result gives the same words again: noise is a function of key, id and content. In a
-    notebook the guarantee and its scope are printed below the cell, once for each release.
+    notebook the guarantee and its scope are printed below the cell.
 
     Args:
         df: Any frame.
@@ -177,7 +170,7 @@ def privatize(
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
     check_ids(df, None if trust_id else id)
     if show:
-        _show_once(columns, release, kept=key is not None)
+        _show(columns, release, kept=key is not None)
     observation = None if counts is None else counts.observe(columns.sanitized, policy)
     worker = sent(df.sparkSession, Sanitizer.open(release, key))
     return columns.sanitize(columns.select(df), df.schema, worker, observation)
@@ -245,19 +238,11 @@ def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
     spark.udf.register(udf, privatize_udf(**options))
 
 
-_SHOWN: Final[set[Hashable]] = set()
-
-
-def _show_once(columns: TableColumns, release: Release, *, kept: bool) -> None:
-    """Print in an IPython kernel or shell what a release promises and leaves out, unless it was shown."""
+def _show(columns: TableColumns, release: Release, *, kept: bool) -> None:
+    """Print in an IPython kernel or shell what a release promises and leaves out."""
     ipython = sys.modules.get("IPython")
     if ipython is None or ipython.get_ipython() is None:
         return
-    parts = (release.mechanism, release.search, release.policy, release.row_epsilons)
-    shown = (columns, release.embedding.fingerprint, parts, kept)
-    if shown in _SHOWN:
-        return
-    _SHOWN.add(shown)
     by_key = key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
     facts = release_facts(
         release,

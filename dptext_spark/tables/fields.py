@@ -112,16 +112,16 @@ def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
 
 
 def prune(data_type: Any, paths: Collection[Sequence[Step]]) -> Any:
-    """Leave in a type what some path leads to, and what is around it."""
+    """Leave in a type what some path leads to, and what is around it; :func:`bare`."""
     if () in paths:
-        return data_type
+        return bare(data_type)
     if isinstance(data_type, ArrayType):
         return ArrayType(prune(data_type.elementType, [p[1:] for p in paths]), data_type.containsNull)
-    fields = []
-    for field in data_type.fields:
-        if inside := [tuple(path[1:]) for path in paths if path[0] == field.name]:
-            kept = prune(field.dataType, inside)
-            fields.append(StructField(field.name, kept, field.nullable, field.metadata))
+    fields = [
+        StructField(field.name, prune(field.dataType, inside), field.nullable)
+        for field in data_type.fields
+        if (inside := [tuple(path[1:]) for path in paths if path[0] == field.name])
+    ]
     return StructType(fields)
 
 

@@ -4,6 +4,9 @@ Spark's Structured Streaming knows which files were taken: it writes down the fi
 batch runs, and after a crash it gives the same batch again. The files that a batch adds bear its number, so
 what a crash left of it is found and removed; once its counts are written the batch is not run again. The
 output is a plain Parquet folder: no reader has to know of any of this.
+
+The checkpoint holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N,
+which say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +30,7 @@ from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Places
 from dptext_spark.tables.table import Entered, Look, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
@@ -42,50 +45,6 @@ _RECORD: Final = "dptext.json"
 _COUNTS: Final = "batches/*.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """The folder that knows what is in the output.
-
-    It holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N, which
-    say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
-    """
-
-    path: str
-    storage: Storage
-
-    def claim(self, release: dict[str, Any], *, write: bool) -> None:
-        """Check that the checkpoint is of this release; write down that it is where it is new."""
-        record, release = f"{self.path}/{_RECORD}", json.loads(json.dumps(release))
-        if self.storage.exists(record):
-            known = json.loads(self.storage.read(record))
-            if other := sorted(n for n in {*known, *release} if known.get(n) != release.get(n)):
-                raise ConfigError(
-                    f"The checkpoint {self.path} is of a release with other options, key, bundle or columns",
-                    got=", ".join(other),
-                    do="Go on with those it began with, or choose another --incremental and --output",
-                )
-        elif write:
-            self._put(record, release)
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Give the counts of the batches in the output, by the files that have them."""
-        paths = self.storage.below(self.path, _COUNTS)
-        return {path: json.loads(self.storage.read(path)) for path in paths}
-
-    def has(self, batch: int) -> bool:
-        """Say whether a batch is in the output."""
-        return self.storage.exists(f"{self.path}/batches/{batch:06d}.json")
-
-    def add(self, batch: int, counts: dict[str, int]) -> None:
-        """Write down that a batch is in the output."""
-        self._put(f"{self.path}/batches/{batch:06d}.json", counts)
-
-    def _put(self, path: str, value: dict[str, Any]) -> None:
-        """Write a file that is there whole or not at all."""
-        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
-        self.storage.rename(f"{path}.part", path)
-
-
 class GrowingTable(Table):
     """A table to whose output each run adds the files that are new."""
 
@@ -98,7 +57,7 @@ class GrowingTable(Table):
         cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
     ) -> None:
         """Refuse an output that is not the checkpoint's."""
-        path = _folder(options)
+        path = str(options.incremental).rstrip("/")
         if not storage.exists(f"{path}/{_RECORD}"):
             super().check_output(storage, options, written, spark)
         elif storage.below(path, _COUNTS) and not storage.exists(options.output):
@@ -132,14 +91,30 @@ class GrowingTable(Table):
             "tokenizer": release.policy.tokenizer.identity or options.tokenizer,
             "identifiers": release.policy.marks_identity,
             "release-words": release.search.release_words,
-            **({} if release.row_epsilons is None else {"row-epsilons": release.row_epsilons.identity}),
+            "row-epsilons": release.row_epsilons and release.row_epsilons.identity,
             **release.search.options,
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
             # Parquet goes without saying.
             **{name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)},
         }
-        self.source.stream()
-        self._checkpoint.claim(identity, write=not options.dry_run)
+        self.source.stream()  # or refuse the input
+        record, identity = f"{self._checkpoint}/{_RECORD}", json.loads(json.dumps(identity))
+        if self.storage.exists(record):
+            known = json.loads(self.storage.read(record))
+            if other := sorted(n for n in {*known, *identity} if known.get(n) != identity.get(n)):
+                raise ConfigError(
+                    f"The checkpoint {self._checkpoint} is of a release with other options, key, bundle or "
+                    "columns",
+                    got=", ".join(other),
+                    do="Go on with those it began with, or choose another --incremental and --output",
+                )
+        elif not options.dry_run:
+            self._note(record, identity)
+
+    def _note(self, path: str, value: dict[str, Any]) -> None:
+        """Write a file that is there whole or not at all."""
+        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
+        self.storage.rename(f"{path}.part", path)
 
     def sanitize(
         self,
@@ -153,11 +128,11 @@ class GrowingTable(Table):
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
         """
-        checkpoint = self._checkpoint
 
         @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
-            if checkpoint.has(number):  # the run before was cut off just after
+            noted = f"{self._checkpoint}/batches/{number:06d}.json"
+            if self.storage.exists(noted):  # the run before was cut off just after
                 return
             batch = rows.drop(*POSITION)
             if look is not None:
@@ -172,16 +147,17 @@ class GrowingTable(Table):
                 self.storage.delete(f"{self.options.output}/_temporary")
                 self.written.add_files(self.storage, result, self.output, name)
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
-                checkpoint.add(number, counts)
+                self._note(noted, counts)
 
-        with self.storage.locked(f"{checkpoint.path}/lock", "Another run works with this checkpoint"):
-            before = checkpoint.counts()
+        with self.storage.locked(f"{self._checkpoint}/lock", "Another run works with this checkpoint"):
+            before = self.storage.below(self._checkpoint, _COUNTS)
             rows = replace(self, source=self.source.stream()).rows
             query = rows.writeStream.foreachBatch(add)
-            query.option("checkpointLocation", f"{checkpoint.path}/stream")
+            query.option("checkpointLocation", f"{self._checkpoint}/stream")
             with progress(rows.sparkSession, "Sanitizing"):
                 query.trigger(availableNow=True).start().awaitTermination()
-            after = checkpoint.counts()
+            paths = self.storage.below(self._checkpoint, _COUNTS)
+            after = {path: json.loads(self.storage.read(path)) for path in paths}
         sums = Counter({"rows": 0, "added_rows": 0})
         longest = max((counts.pop(LONGEST, 0) for counts in after.values()), default=0)
         for path, counts in after.items():
@@ -190,10 +166,5 @@ class GrowingTable(Table):
         return {**sums, LONGEST: longest}
 
     @property
-    def _checkpoint(self) -> Checkpoint:
-        return Checkpoint(path=_folder(self.options), storage=self.storage)
-
-
-def _folder(options: PrivatizeOptions) -> str:
-    """The folder of the checkpoint that the options name."""
-    return str(options.incremental).rstrip("/")
+    def _checkpoint(self) -> str:
+        return str(self.options.incremental).rstrip("/")

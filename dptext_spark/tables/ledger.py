@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import partial
@@ -33,11 +33,11 @@ from pyspark.sql.types import DecimalType
 
 from dptext_spark.accounting.ledger import (
     LARGEST_EPSILON,
+    NEIGHBOURS,
     Ledger,
     Naming,
     RowCounts,
     Terms,
-    TypicalDistances,
     Unit,
     cost_of,
     damaged,
@@ -120,18 +120,12 @@ class LedgerFolder:
         return Ledger.from_events(self._read.values())
 
     def check_seen(self, spark: SparkSession) -> None:
-        """Refuse a folder that a server of Spark Connect does not see as this machine does.
-
-        A task copies a file that this machine wrote, and this machine reads the copy; both go again.
-        """
-        token, got = uuid4().hex, "a folder of this machine alone"
-        place = f"{self.path}/.{token}"
+        """Refuse a folder in which a server of Spark Connect does not find what this machine writes."""
+        place = f"{self.path}/.{uuid4().hex}"
         try:
-            self.storage.write(f"{place}/here", token)
-            spark.read.text(literal(f"{place}/here")).write.text(f"{place}/there")
-            copies = [path for path in self.storage.children(f"{place}/there") if "/part-" in path]
-            if token in "".join(map(self.storage.read, copies)):
-                return
+            self.storage.write(f"{place}/here", "")
+            spark.read.text(literal(f"{place}/here")).count()
+            return
         except FAILURES as error:
             got = condition(error)
         finally:
@@ -208,21 +202,15 @@ def compare(
 ) -> tuple[RowCounts, Decimal | None, Decimal]:
     """Compare fingerprints of a release's rows with those of earlier ones; no row leaves Spark.
 
-    Args:
-        mine: Of the release.
-        earlier: Of all earlier ones of its family, with a column ``release``.
-        before: All earlier ones.
-        terms: Of the release.
+    ``earlier`` are those of its family, with a column ``release``.
 
     Returns:
         Counts of rows; the largest earlier total in the family of those that get new noise, None where none
         does; and the largest total there of all of them with this release.
     """
-    largest = _tiny(before.family_totals(terms.unit).get(terms.family, Decimal(0)))
-    family = before.family(terms)
-    worth = F.lit(None)  # what counts in another unit is never added
-    if pairs := [F.lit(part) for e in family for part in (e.release, _tiny(e.terms.epsilon))]:
-        worth = F.element_at(F.create_map(*pairs), F.col("release"))
+    largest, family = before.family_totals.get(terms.family, Decimal(0)), before.family(terms)
+    epsilons = {"": Decimal(0), **{entry.release: _tiny(entry.terms.epsilon) for entry in family}}
+    worth = F.create_map(*(F.lit(part) for pair in epsilons.items() for part in pair))[F.col("release")]
     if earlier is None:
         earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
     # Of each place what was released of it: once for each noise context, however often it came. A run that
@@ -230,7 +218,7 @@ def compare(
     assessed = F.col("release").isin([e.release for e in family if e.total is not None])
     contexts = earlier.groupBy(*_PLACE, "context").agg(
         F.min("content").alias("content"),
-        F.coalesce(F.max(worth.cast(_SUM)), F.lit(0).cast(_SUM)).alias("worth"),
+        F.max(worth.cast(_SUM)).alias("worth"),
         F.bool_or(assessed).alias("assessed"),
     )
     known = contexts.groupBy(*_PLACE).agg(
@@ -250,7 +238,7 @@ def compare(
     )
     # A row that may be any earlier one counts from the largest total.
     any_row = ~free & {"id": F.lit(False), "file": ~new, "position": F.lit(True)}[terms.known_as]
-    spent = F.when(any_row, F.lit(largest)).otherwise(F.coalesce(known_spent, F.lit(0))).cast(_SUM)
+    spent = F.when(any_row, F.lit(_tiny(largest))).otherwise(F.coalesce(known_spent, F.lit(0))).cast(_SUM)
     places = mine.join(known, [*_PLACE], "left").select(
         "row",
         new.alias("new"),
@@ -330,7 +318,7 @@ class LedgerRun:
             epsilon=guarantee.epsilon,
             delta=guarantee.delta,
             loss=recorded(guarantee.law),
-            distances=None if far is None else TypicalDistances.model_validate(far, from_attributes=True),
+            distances=None if far is None else {name: getattr(far, name) for name in NEIGHBOURS},
         )
         own, ways = key.derive(b"ledger"), columns.ways(job.source.df.schema)
         made = partial(fingerprints, key=own, sanitizer=sanitizer, ways=ways)
@@ -344,7 +332,8 @@ class LedgerRun:
 
     def _check(self, ledger: Ledger) -> None:
         """Refuse, whatever the rows are, what does not go with a ledger."""
-        path, allowed, terms = self.folder.path, self.options.ledger_allow, self.terms
+        path, terms = self.folder.path, self.terms
+        ledger.check_unit(path, terms.unit)
         known = (e for e in ledger.counted if (e.terms.key, e.terms.label) == (terms.key, terms.label))
         if (other := next((e for e in known if e.terms.input != terms.input), None)) is not None:
             raise ConfigError(
@@ -353,24 +342,14 @@ class LedgerRun:
                 do="Give this input another --name: under this one equal ids and texts come out as equal "
                 "words, which would show which rows are in both",
             )
-        exposed, units = ledger.exposed(terms), ledger.units
+        exposed = ledger.exposed(terms)
         self._exposed.update(dict.fromkeys(exposed))
-        if self.options.budget is None:
-            return
-        if exposed and "weaker-policy" not in allowed:
+        if exposed and self.options.budget is not None:
             raise ConfigError(
                 f"The release lets out raw what earlier releases in the ledger {path} protected",
                 allowed="with --budget: what they let out raw",
                 got="; ".join(exposed),
-                do="Protect it as before, or say that it may go out: --budget TOTAL:allow=weaker-policy",
-            )
-        if units and terms.unit not in units and "new-unit" not in allowed:
-            raise ConfigError(
-                f"The release counts in a new unit, in which the ledger {path} has nothing spent",
-                allowed="with --budget: " + ", or ".join(map(str, units)),
-                got=str(terms.unit),
-                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
-                "distance, or let the budget begin anew: --budget TOTAL:allow=new-unit",
+                do="Protect it as before; or leave out --budget once: then it is out, and the report says so",
             )
 
     def look(self, selected: DataFrame) -> None:
@@ -435,17 +414,13 @@ class LedgerRun:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Be the only one that reserves, where the file system is this machine's; others have no locks."""
-        deadline = time.monotonic() + _PATIENCE
-        lock = f"{self.folder.path}/lock"
+        lock, deadline = f"{self.folder.path}/lock", time.monotonic() + _PATIENCE
         with ExitStack() as held:
             while True:
-                try:
+                with suppress(JobError) if time.monotonic() < deadline else nullcontext():
                     held.enter_context(self.job.storage.locked(lock, "Another run reserves in the ledger"))
                     break
-                except JobError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(_PAUSE)
+                time.sleep(_PAUSE)
             yield
 
     def _assess(self, before: Ledger, mine: DataFrame | None) -> dict[str, Any]:
@@ -472,7 +447,7 @@ class LedgerRun:
 
     def _earlier(self, mine: DataFrame, before: Ledger) -> DataFrame | None:
         """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""
-        family = [entry for entry in before.counted if entry.terms.family == self.terms.family]
+        family = before.family(self.terms)
         wanted = {e.release: e.fingerprints for e in family if e.fingerprints and e.fingerprints["lines"]}
         if not wanted:
             return None

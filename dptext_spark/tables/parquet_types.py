@@ -76,8 +76,7 @@ def columns_of_files(
 ) -> tuple[StructType, Callable[[DataFrame], DataFrame], dict[str, InputError]]:
     """Find the columns that a frame's files have together, apart from those that their folders name.
 
-    Returns:
-        What to read; what makes timestamps of nanoseconds in a frame of it; what is left out, and why.
+    It gives what to read; what makes timestamps of nanoseconds of it; what is left out, and why.
     """
     files, spark = sorted(listed.inputFiles()), listed.sparkSession
     found: dict[str, tuple[str, dict[_Type, str]]] = {}
@@ -169,14 +168,13 @@ def _widest(kinds: Sequence[_Type]) -> _Type | None:
 
 def _refusal(name: str, places: Mapping[_Type, str]) -> InputError:
     """Say why a column cannot be read."""
-    for kind, file in places.items():
-        if kind.spark is None:
-            return InputError(
-                f"Column {name} has a type that Spark cannot read",
-                got=f"{kind.name} in {file}",
-                do="Write it as strings, or timestamps in microseconds; or name one by one with --keep what "
-                "passes through",
-            )
+    if unknown := [f"{kind.name} in {file}" for kind, file in places.items() if kind.spark is None]:
+        return InputError(
+            f"Column {name} has a type that Spark cannot read",
+            got=unknown[0],
+            do="Write it as strings, or timestamps in microseconds; or name one by one with --keep what "
+            "passes through",
+        )
     (one, here), (other, there), *_ = places.items()
     return two_types(name, (one.name, here), (other.name, there))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.accounting.ledger import Entry, Terms, TypicalDistances, Unit, recorded
+from dptext_spark.accounting.ledger import Entry, Terms, Unit, recorded
 
 UNITS = [
     Unit(metric="Euclidean distance", fingerprint="a" * 64),
@@ -36,7 +35,7 @@ def terms(**changes: Any) -> Terms:
             "epsilon": 10.0,
             "delta": 0.0,
             "loss": recorded(law),
-            "distances": TypicalDistances(nearest=1.0, tenth=2.0, hundredth=3.0),
+            "distances": {"nearest": 1.0, "tenth": 2.0, "hundredth": 3.0},
             **changes,
         }
     )
@@ -67,8 +66,3 @@ def entry(
             "state": state,
         }
     )
-
-
-def total_of(contexts: Iterable[tuple[Hashable, float]]) -> Fraction:
-    """Epsilon of each noise context once, however often it came: exact."""
-    return sum((Fraction(repr(epsilon)) for epsilon in dict(contexts).values()), Fraction(0))

@@ -3,106 +3,16 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_spark import Exponential, Laplace, RowBudget, privatize
+from dptext_spark import Laplace
 from dptext_spark.accounting.laws import loss_beyond
 from dptext_spark.jobs.privatize import open_release
-from dptext_spark.lookup import WordReader
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.look import count_persons
-from dptext_spark.text.policies import TextPolicy
-from tests.helpers import worlds
-from tests.helpers.tables import RING_WORDS, spark_settings, write_table
-from tests.helpers.worlds import KEY
+from tests.helpers.tables import RING_WORDS, write_table
 
 pytestmark = pytest.mark.spark
-
-BUDGET = RowBudget(loss=30.0, within=0.2)
-
-
-@pytest.fixture(scope="module")
-def frame(spark):
-    """Rows of 0 to 39 words in two columns, one of them inside an array."""
-    rng = np.random.default_rng(6)
-    rows = [(1000, None, None), (1001, "", []), (1002, "w01", [(None,)])]
-    for number in range(40):
-        note = " ".join(rng.choice(RING_WORDS, number))
-        turns = [(" ".join(rng.choice(RING_WORDS, part)),) for part in rng.integers(0, 6, number % 4)]
-        rows.append((number, note, turns))
-    schema = "id int, note string, turns array<struct<said: string>>"
-    return spark.createDataFrame(rows, schema).repartition(3, "id")
-
-
-def outputs(frame):
-    return {row["id"]: (row["note"], row["turns"]) for row in frame.collect()}
-
-
-@pytest.mark.parametrize("mechanism", [Laplace(epsilon=40.0), Exponential(epsilon=40.0)], ids=repr)
-def test_batches_and_partitions_change_nothing(spark, frame, ring, mechanism):
-    """And each column is what the sanitizer makes of it with the words of the whole row."""
-    # Rejects an epsilon by the words of one column.
-    options = {"embedding": ring, "mechanism": mechanism, "id": "id", "keep": "id"}
-    options |= {"text": ("note", "turns[].said"), "row_budget": BUDGET, "key": KEY, "name": "here"}
-    first = outputs(privatize(frame, **options))
-    with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1):
-        assert outputs(privatize(frame.coalesce(1), **options)) == first
-
-    sanitizer = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET)
-    rows = sorted(frame.collect(), key=lambda row: row["id"])
-    told = [
-        len((row["note"] or "").split()) + sum(len((t["said"] or "").split()) for t in row["turns"] or [])
-        for row in rows
-    ]
-    notes, ids = [row["note"] for row in rows], [row["id"] for row in rows]
-    expected = sanitizer.sanitize(notes, ids, column="note", words=np.array(told)).values.to_pylist()
-    assert [first[number][0] for number in ids] == expected
-    assert sanitizer.sanitize(notes, ids, column="note").values.to_pylist() != expected
-
-
-MARKED = (
-    "id int, author string, turns array<struct<said: string, marks: array<struct<start: int, end: int>>>>"
-)
-TURNS = [("w01 w02 w03", [(4, 7)]), ("w04 nope", [(0, 3)]), (None, None), ("w05", [(0, 9)])]
-
-
-def test_slots_of_elements(spark, ring):
-    """All that reads a row gives an element its own slots; rejects those of the first one, or of the row."""
-    rows = [(1, "a", TURNS), (2, None, TURNS[:1]), (3, "a", None), (4, "b", [])]
-    frame = spark.createDataFrame(rows, MARKED)
-    mechanism, policy = Laplace(epsilon=40.0), TextPolicy(protect="slots:turns[].marks")
-    options = {"id": "id", "text": "turns[].said", "keep": "id", "embedding": ring.path}
-    options |= {"mechanism": mechanism, "name": "here", "protect": policy.protect, "key": KEY}
-    made = {row["id"]: row["turns"] for row in privatize(frame, **options, row_budget=BUDGET).collect()}
-
-    release = worlds.sanitizer(ring, mechanism, key=KEY, name="here", row_budget=BUDGET, **vars(policy))
-    texts, marks = zip(*TURNS, strict=True)
-    slots = pa.array([each and [{"start": s, "end": e} for s, e in each] for each in marks])
-    told = release.visible_words(pa.array(texts), slots)
-    for number, turns in ((1, 4), (2, 1)):
-        expected = release.sanitize(
-            pa.array(texts[:turns]),
-            pa.array([number] * turns),
-            column="turns[].said",
-            slots=slots[:turns],
-            positions=np.arange(turns)[:, None],
-            words=np.full(turns, told[:turns].sum()),
-        )
-        assert [turn["said"] for turn in made[number]] == expected.values.to_pylist()
-    assert made[1][0]["said"].split()[::2] == ["w01", "w03"] and (made[3], made[4]) == (None, [])
-
-    columns = TableColumns(text=("turns[].said",), keep=("id",), id="id", slots=policy.spans_column)
-    reader = WordReader(bundle=BundleFiles.send(spark, ring), policy=policy)
-    persons = count_persons(frame, columns, "author", reader, 0.3)
-    assert persons is not None and (persons["persons"], persons["nobody"]) == (2, 1)
-    assert persons["words"]["largest"] == told.sum() == 6
-
-
-BUDGETED = ("--row-budget", "30:within=0.2")
 
 
 @pytest.fixture
@@ -128,28 +38,17 @@ def notes(tmp_path):
 
 
 def test_a_job(release, notes):
-    printed, report = release(notes, "--row-budget", "30:within=0.2,delta=1e-6")
+    """Rejects lengths that count what the policy leaves out."""
+    printed, report = release(notes, "--row-budget", "30:within=0.2,delta=1e-6", "--oov", "drop")
     ladder = report["row_budget"]
     assert (ladder["loss"], ladder["within"], ladder["delta"]) == (30.0, 0.2, 1e-6)
     epsilons = {rung["words"]: rung["epsilon"] for rung in ladder["epsilons"]}
     assert epsilons[1] == 10.0 >= epsilons[2] > epsilons[1 << 31] > 0.0  # --epsilon is the largest
     lengths = report["row_lengths"]
-    assert (lengths["median"], lengths["longest"]) == (4, 9)
-    assert lengths["epsilons"] == {"median": epsilons[4], "longest": epsilons[9]}
+    assert (lengths["median"], lengths["longest"]) == (4, 8)
+    assert lengths["epsilons"] == {"median": epsilons[4], "longest": epsilons[8]}
     assert "Budget of each row\n" in printed and "probability 1e-6" in printed
-    assert "longest length (9 words) has epsilon" in printed
-
-
-def test_lengths_of_rows_are_told(release, notes):
-    """Before the run, of a sample, and after it, of all; what is left out is not counted."""
-    printed, _ = release(notes, "--dry-run")
-    assert "longest 9, in a sample of 10 rows" in printed
-    printed, report = release(notes, "--oov", "drop")
-    assert "Words of a row: median 4, longest 8\n" in printed
-    losses = {loss["words"]: loss for loss in report["row_lengths"]["losses"]}
-    nearest = next(x for x in report["guarantee"]["losses"] if x["from"] == "its nearest word")
-    assert losses[8]["pure"] == pytest.approx(8 * nearest["pure"])
-    assert nearest["1e-06"] < losses[8]["1e-06"] < losses[8]["pure"]
+    assert "longest length (8 words) has epsilon" in printed
 
 
 def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(ring, ring_release):
@@ -160,19 +59,6 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(ring, ring_re
     for budget, within in ((5.0, nearest.nearest), ("5:within=1.5", 1.5)):
         epsilons = open_release(PrivatizeOptions.of({**given, "row-budget": budget}))[0].row_epsilons
         assert epsilons is not None and epsilons.budget.within == within
-
-
-def test_files_that_are_added(dptext, notes, tmp_path):
-    """The longest row of all runs; a run under another budget is refused."""
-    incremental = ("--incremental", tmp_path / "checkpoint")
-    first = dptext(notes.parent, *incremental, *BUDGETED)
-    assert first.exit_code == 0, first.output
-    write_table(notes.parent / "more.parquet", {"id": [50], "text": ["w01 w02"], "author": [2]})
-    second = dptext(notes.parent, *incremental, *BUDGETED)
-    assert second.exit_code == 0 and "longest length (9 words) has epsilon" in second.output, second.output
-    assert "Rows: 11, 1 of them added" in second.output
-    other = dptext(notes.parent, *incremental, "--row-budget", "31:within=0.2")
-    assert other.exit_code == 2 and "row-budget" in other.output
 
 
 def test_persons(release, ring, tmp_path):
@@ -199,12 +85,14 @@ def test_persons(release, ring, tmp_path):
 
     printed, report = release(diaries, *options, "--row-budget", "4:within=0.3", "--oov", "drop", "--dry-run")
     assert "Persons, by column author: 11; 2 rows name none" in printed
+    lengths = report["row_lengths"]
+    assert (lengths["longest"], lengths["sample"]) == (100, 20)
     found = report["persons"]
     assert found["words"]["largest"] == 32  # the unknown ones are left out
     assert found["losses"]["largest"] == {"pure": 32.0} and found["losses"]["50%"] == {"pure": 4.0}
 
 
-def test_nothing_to_tell(dptext, release, tmp_path):
+def test_nothing_to_tell(release, tmp_path):
     """Of a table without words, one without rows, and one without names."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("author", pa.string())])
     unnamed = {"id": 1, "text": "w01", "author": None}
@@ -213,6 +101,3 @@ def test_nothing_to_tell(dptext, release, tmp_path):
         source = write_table(tmp_path / name / "a.parquet", {name: table[name] for name in schema.names})
         printed, _ = release(source, "--person", "author", "--dry-run")
         assert "Persons" not in printed and ("Words of a row" in printed) == (name == "unnamed")
-    assert "Words of a row" not in release(source)[0]
-    absent = dptext(source, "--id", "id", "--person", "nobody", output=tmp_path / "new")
-    assert absent.exit_code == 2 and "lacks columns" in absent.output

@@ -17,7 +17,6 @@ from dptext_spark import (
     Laplace,
     NoiseKey,
     ReleaseCounts,
-    TextPrivatizer,
     privatize,
     privatize_udf,
     register_udf,
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.spark
 MECHANISM = Laplace(epsilon=10.0)  # on the ring: a typical word moves by some places
 EXACT = Laplace(epsilon=1e9)  # no word moves
 KEYED = {"key": KEY, "name": LABEL}
-ROWS = 240
+ROWS = 120
 
 
 @pytest.fixture(scope="module")
@@ -63,44 +62,11 @@ def ours(ring, mechanism=MECHANISM, **options):
     return lambda df: privatize(df, embedding=ring, mechanism=mechanism, **given)
 
 
-@pytest.mark.parametrize("staged", [False, True], ids=["privatize(df)", "TextPrivatizer"])
-def test_a_streaming_frame_is_refused_in_one_sentence(spark, ring, staged):
+def test_a_streaming_frame_is_refused_in_one_sentence(spark, ring):
     """Rejects Spark's "Queries with streaming sources must be executed ..." of a check; byzer-lang #1620."""
     frame = spark.readStream.format("rate").load()
-    given = {"embedding": ring, "mechanism": MECHANISM, "id": "value", "text": "timestamp"}
     with pytest.raises(ConfigError, match=r"A streaming frame .*foreachBatch, or run dptext .*--incr"):
-        TextPrivatizer(**given).transform(frame) if staged else privatize(frame, **given)
-
-
-def test_the_named_columns_come_out_in_the_frames_order(spark, ring):
-    """Rejects nulls and empties that become one another, lost rows, and columns that nobody named."""
-    schema = "words array<string>, score double, note string, extra string, id int, text string"
-    rows = [
-        (None, 1.5, "w02", "secret", 1, None),
-        ([], None, None, "secret", 2, ""),
-        ([None], 0.5, "", "secret", 3, " \t!? \U0001f600"),
-        (["", None, "W01", "unheard-of"], 0.5, "w03", None, 4, "W01, w02... unheard-of"),
-        (["w63", "w63"], 0.5, "w04", None, 5, "w63"),
-    ]
-    expected = [
-        (None, 1.5, "w02", 1, None),
-        ([], None, None, 2, ""),
-        ([None], 0.5, "", 3, ""),
-        (["", None, "w01", "[MASK]"], 0.5, "w03", 4, "w01 w02 [MASK] [MASK]"),
-        (["w63", "w63"], 0.5, "w04", 5, "w63"),
-    ]
-    frame = spark.createDataFrame(rows, schema).repartition(3)
-    out = privatize(
-        frame,
-        embedding=ring.path,
-        mechanism=EXACT,
-        id="id",
-        text=["text", "note"],
-        tokens="words",
-        keep=["id", "score"],
-    )
-    wanted = spark.createDataFrame(expected, schema.replace(" extra string,", ""))
-    assert_df_equality(out, wanted, ignore_nullable=True, ignore_row_order=True)
+        privatize(frame, embedding=ring, mechanism=MECHANISM, id="value", text="timestamp")
 
 
 def test_kept_columns_of_every_type_come_through_unchanged(spark, ring):
@@ -112,9 +78,7 @@ def test_kept_columns_of_every_type_come_through_unchanged(spark, ring):
         "-0.0D as zero, interval '1' day as span, cast(1 as tinyint) as tiny, 'Raw!' as raw, null as void"
     )
     kept = [name for name in frame.columns if name != "text"]
-    out = privatize(
-        frame, embedding=ring, mechanism=MECHANISM, id="id", text="text", keep=kept, trust_id=True
-    )
+    out = ours(ring, keep=kept)(frame)
     assert_df_equality(out.select(kept), frame.select(kept), ignore_nullable=True)
 
 
@@ -136,7 +100,6 @@ def test_policies_reach_the_workers(spark, ring):
         frame = spark.createDataFrame([(1, text, [(12, 15, "x")])], f"id int, text string, spans {SPANS}")
         outs.append(ours(ring, EXACT, keep=(), **options)(frame))
         wanted.append((expected,))
-        assert outs[-1].columns == ["text"]
         given = {"embedding": ring, "mechanism": EXACT, "column": "text", **options}
         if "protect" in options:
             with pytest.raises(ConfigError, match="sees no slots"):
@@ -154,60 +117,30 @@ def released(out):
     return {row["id"]: tuple(row[name] for name in COLUMNS) for row in out.collect()}
 
 
-def cached_after_a_count(sanitize, df):
-    out = sanitize(df).cache()
-    try:
-        assert out.count() == ROWS
-        return released(out)
-    finally:
-        out.unpersist()
-
-
-def cut(partitions, records):
-    def way(sanitize, df):
-        with spark_settings(df.sparkSession, execution_arrow_maxRecordsPerBatch=records):
-            return released(sanitize(df.repartition(partitions)))
-
-    return way
-
-
-def filtered_on_the_output(sanitize, df):
-    """Rows that a filter on the released words lets through still fit it, and none is lost."""
-    out = sanitize(df)
-    below, above = released(out.filter("text < 'w32'")), released(out.filter("text >= 'w32'"))
-    assert below and above and not set(below) & set(above)
-    assert max(below.values()) < ("w32",) <= min(above.values())
-    return below | above
+def in_batches_of_one(sanitize, df):
+    with spark_settings(df.sparkSession, execution_arrow_maxRecordsPerBatch=1):
+        return released(sanitize(df.repartition(1)))
 
 
 def joined_with_itself(sanitize, df):
-    out = sanitize(df)
-    other = out.select("id", F.col("text").alias("again")).repartition(3)
-    rows = out.join(other, "id").collect()
+    """Computed twice, in other partitions."""
+    out = sanitize(df.repartition(7))
+    rows = out.join(out.select("id", F.col("text").alias("again")).repartition(3), "id").collect()
     assert all(row["text"] == row["again"] for row in rows)
     return {row["id"]: tuple(row[name] for name in COLUMNS) for row in rows}
 
 
-WAYS = {
-    "cached after a count": cached_after_a_count,
-    "1 partition in batches of 1": cut(1, 1),
-    "7 partitions in batches of 10,000": cut(7, 10_000),
-    "filter on the output": filtered_on_the_output,
-    "joined with itself": joined_with_itself,
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [in_batches_of_one, joined_with_itself], ids=lambda way: way.__name__)
 def test_the_words_are_the_sanitizers_however_spark_computes_them(frame, ring, values, way):
     """Rejects noise that the contents of two columns, or of rows in two partitions, share."""
-    found = WAYS[way](ours(ring, text=["note", "text"], tokens=["words"]), frame)
+    found = way(ours(ring, text=["note", "text"], tokens=["words"]), frame)
     ids = list(range(100, 100 + ROWS))
     released = [reference(ring, ids, values[name], name) for name in COLUMNS]
     assert found == {row: tuple(each[row] for each in released) for row in ids}
 
 
 def test_a_fresh_key_is_another_for_each_call(frame, ring):
-    """Two releases of a row of 8 words would hardly ever agree by chance; and 240 rows never."""
+    """Two releases of a row of 8 words would hardly ever agree by chance."""
     fresh = ours(ring, Laplace(epsilon=1e-3), key=None, name="")
     rows = fresh(frame).join(fresh(frame).withColumnRenamed("text", "other"), "id").collect()
     assert len(rows) == ROWS and not any(row["text"] == row["other"] for row in rows)
@@ -254,10 +187,9 @@ def test_odd_column_names(spark, ring):
     assert out.columns == frame.columns[1:] and out.first() == row[1:]
 
 
-@pytest.mark.parametrize("named", [{}, {"name": ""}])
-def test_a_key_needs_the_name_of_what_is_released(frame, ring, named):
+def test_a_key_needs_the_name_of_what_is_released(frame, ring):
     """Rejects frames and UDFs of two tables whose equal ids and texts come out equal unasked."""
-    given = {"embedding": ring, "mechanism": EXACT, "key": KEY, **named}
+    given = {"embedding": ring, "mechanism": EXACT, "key": KEY}
     with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
         privatize(frame, id="id", text="text", **given)
     with pytest.raises(ConfigError, match=r"needs the name of this release.*Got: none"):
@@ -304,7 +236,6 @@ def test_the_counts_are_known_after_the_first_action(spark, ring):
     counts = ReleaseCounts()
     options = {"embedding": ring, "mechanism": EXACT, "id": "id", "text": "text"}
     out = privatize(frame, **options, tokens="words", oov="drop", counts=counts)
-    assert repr(counts) == "ReleaseCounts(of text, words)"  # rejects a repr that waits for an action
     out.collect()
     assert counts.rows == 3
     none = dict.fromkeys(TokenCounts.names(), 0)
@@ -320,25 +251,22 @@ def test_the_counts_are_known_after_the_first_action(spark, ring):
     ]
     with pytest.raises(ConfigError, match="belong to another call"):
         privatize(frame, **options, counts=counts)
-    with pytest.raises(ConfigError, match="belong to no release"):
+    with pytest.raises(ConfigError, match="Nothing is counted yet"):
         _ = ReleaseCounts().rows
 
 
-def test_a_notebook_shows_each_guarantee_once(frame, ring, monkeypatch, capsys):
-    show = ours(ring, Laplace(epsilon=7.5), keep=())
-    show(frame)
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
-    ours(ring, Laplace(epsilon=7.5), show=False)(frame)
-    assert capsys.readouterr().out == ""
-    for _ in range(2):
-        show(frame)
-    ours(ring, Laplace(epsilon=7.5), oov="keep-unprotected")(frame)
-    before, first, second = capsys.readouterr().out.split("Release of text\n")
-    assert not before and first.startswith("Guarantee\nlaplace, epsilon 7.5: ")
-    assert "WITHOUT ANY PROTECTION" in second and "protection: id" in second
+def test_a_notebook_shows_the_guarantee(frame, ring, monkeypatch, capsys):
+    shown = ours(ring, oov="keep-unprotected")
+    shown(frame)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    ours(ring, name="imported, but no notebook")(frame)
+    shown(frame)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
+    ours(ring, show=False)(frame)
     assert capsys.readouterr().out == ""
+    shown(frame)
+    said = capsys.readouterr().out
+    assert said.startswith("Release of text\nGuarantee\nlaplace, epsilon 10: ")
+    assert "WITHOUT ANY PROTECTION" in said and "protection: id" in said
 
 
 @pytest.mark.parametrize("rows", [0, 3])

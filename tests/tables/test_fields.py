@@ -66,8 +66,7 @@ def frame(spark):
 
 
 def test_the_fields_that_were_named_come_out_in_their_places(frame, ring):
-    """Also rejects structs in place of null, arrays without their nulls, and the order of the options."""
-    # And types or nullability that are not the frame's.
+    """Rejects structs in place of null, arrays without their nulls, other nullability or order."""
     out = privatize(frame, embedding=ring, keep=["turns[].who", "payload.lang", "id"], **GIVEN, **ALL)
     assert [tuple(row) for row in out.collect()] == [
         (
@@ -107,9 +106,8 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame, ring):
     rest = ("payload.lang", "id", "payload.odd.name`", "turns[].who", "turns[].words", "dotted.name")
     assert columns.named(SCHEMA).keep == rest
     assert replace(columns, keep=("*", "brackets[]")).named(SCHEMA).keep[0] == "brackets[]"
-    absent = replace(columns, left_out=("tag", "payload.secret"))
     with pytest.raises(InputError, match=r"lacks columns.*Got: tag\."):
-        absent.named(SCHEMA)
+        replace(columns, left_out=("tag",)).named(SCHEMA)
 
 
 def test_every_element_and_field_has_noise_of_its_own(spark, ring):
@@ -178,33 +176,27 @@ def without_structs(value):
             {"text": "payload.nope"},
             r"columns\. Allowed: id, payload\.sec.*, turns\[\]\.text.*Got: payload\.n",
         ),
-        ({"text": "turns.text"}, r"Got: turns\.text"),
-        ({"text": "payload[].message"}, r"Got: payload\[\]\.message"),
-        ({"text": "Payload.message"}, r"Got: Payload\.message"),
-        ({"text": "tags.k"}, r"Got: tags\.k\. What is in a map cannot be named"),
+        (
+            {"text": "turns.text payload[].message Turns tags.k"},
+            r"turns\.text, payload.*, Turns, tags\.k\. Per",
+        ),
         ({"text": "tags"}, r"tags \(map<string,string>\), not string"),
-        ({"text": "payload"}, r"payload \(struct<.*>\), not string"),
         ({"text": "turns[].words"}, r"turns\[\]\.words \(array<string>\), not string"),
         ({"tokens": "turns[].text"}, r"turns\[\]\.text \(string\), not array<string>"),
         ({"text": "notes[]", "id": "turns[].who"}, r"turns\[\]\.who, which is in an array"),
+        ({"text": "notes[]", "id": "notes"}, r"notes \(array<string>\), not an integer or string id"),
         ({"text": "notes[]", "slots": "turns[].who"}, r"does not lie in the same.*Got: notes\[\]"),
-        ({"text": "notes[]", "slots": "payload.lang"}, r"does not lie in the same.*Got: notes\[\]"),
         ({"text": "dotted.name", "slots": "notes[]"}, r"does not lie in the same.*Got: dotted\.name"),
-        ({"text": "notes[] dotted.name", "slots": "turns[].who"}, r"one column.*Got: notes\[\], dotted\.n"),
+        ({"text": "dotted.name", "tokens": "notes", "slots": "id"}, r"in one column.*dotted\.name, notes"),
+        ({"text": "dotted.name", "slots": "notes"}, "Got: notes, .*Give positions, not texts"),
+        ({"text": "dotted.name", "slots": "brackets[]"}, "cannot hold the positions.*, string"),
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
+        ({"text": "notes[] notes[]"}, r"named twice.*Got: notes\[\]"),
         ({"text": "payload.message", "keep": "payload"}, r"both .*payload\.message and payload\. Keep the f"),
         ({"text": "turns[].text", "keep": "turns[].text"}, r"both sanitized and .* Got: turns\[\]\.text\.$"),
-        ({"text": "notes[] nope", "keep": "gone", "id": "idd"}, "brackets.*Got: nope, gone, idd"),
-        ({"text": "notes[] notes[]"}, r"named twice.*Got: notes\[\]"),
-        ({"keep": "id"}, "No column is to be sanitized"),
-        ({"text": "id"}, r"id \(int\), not string"),
-        ({"text": "notes[]", "id": "notes"}, r"notes \(array<string>\), not an integer or string id"),
-        ({"text": "dotted.name", "slots": "marks"}, "Got: marks"),
-        ({"text": "dotted.name", "slots": "notes"}, "Got: notes, .*Give positions, not texts"),
-        ({"text": "dotted.name", "slots": "deep"}, "cannot hold the positions.*Got: deep"),
-        ({"text": "dotted.name", "slots": "brackets[]"}, "cannot hold the positions.*, string"),
-        ({"text": "dotted.name", "tokens": "notes", "slots": "id"}, r"in one column.*dotted\.name, notes"),
         ({"tokens": "notes", "keep": "notes[]"}, r"both sanitized and kept raw\. Got: notes and notes\[\]"),
+        ({"text": "notes[] nope", "keep": "gone", "id": "idd", "slots": "m"}, "Got: nope, gone, idd, m"),
+        ({"keep": "id"}, "No column is to be sanitized"),
     ],
 )
 def test_wrong_fields_are_refused_at_once(options, message):
@@ -232,8 +224,6 @@ TWO_WAYS = r"as a column's, and as the path.*Got: {}\. Rename"
     [
         ({"text": "a.b"}, True, TWO_WAYS.format(r"a\.b")),
         ({"text": "text", "keep": "a.b"}, True, TWO_WAYS.format(r"a\.b")),
-        ({"text": "l[]"}, True, TWO_WAYS.format(r"l\[\]")),
-        ({"text": "text"}, False, r"Several columns.*Got: text\. .*spark.sql.caseSensitive"),
         ({"text": "a.c"}, False, r"Several columns.*Got: a\.c\. .*spark.sql.caseSensitive"),
         ({"text": "twice"}, True, r"Several columns.*Got: twice\. Rename them\.?$"),
         ({"text": "text a.C", "tokens": "l"}, True, None),
@@ -255,12 +245,9 @@ def test_names_that_differ_in_capitals_only(spark, ring):
     schema = struct(("id", IntegerType()), *words, ("a", ArrayType(struct(*words))))
     row = ("w00", "w01", "w02")
     frame = spark.createDataFrame([(1, *row, [row])], schema)
-    options = {"embedding": ring, **GIVEN}
     with spark_settings(spark, caseSensitive="true"):
-        out = privatize(frame, text=["text", "TEXT", "a[].text", "a[].TEXT"], **options)
+        out = privatize(frame, embedding=ring, text=["text", "TEXT", "a[].text", "a[].TEXT"], **GIVEN)
         assert out.first() == ("w00", "w01", [("w00", "w01")])
-    with pytest.raises(InputError, match=r"Got: a\[\]\.text\. .*spark.sql.caseSensitive"):
-        privatize(frame, text="a[].text", **options)
 
 
 def test_large_arrow_types(frame, ring, spark):

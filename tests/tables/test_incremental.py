@@ -10,7 +10,7 @@ import pytest
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.formats import files
-from dptext_spark.tables.incremental import Checkpoint
+from dptext_spark.tables.incremental import GrowingTable
 from tests.helpers.cluster import write_key
 from tests.helpers.tables import hashes, run_table, texts, write_table
 
@@ -57,7 +57,7 @@ def test_new_files_are_added_once_with_the_words_of_one_run(options, grow, add_f
     # And a batch that is written again where a kill came between our account of it and Spark's.
     options["keep"] = ["id", "dt"]
     where = {"where": "id % 6 < 5", "keep": options["keep"]}
-    add_file(0, folder="dt=007")
+    add_file(0, "w01 w02", folder="dt=007")
     first = grow(**where)
     assert (first.facts["rows"], first.facts["added_rows"]) == (5, 5)
     assert [row["id"] for row in read(tmp_path / "out")] == [0, 1, 2, 3, 4]
@@ -73,25 +73,21 @@ def test_new_files_are_added_once_with_the_words_of_one_run(options, grow, add_f
     }
 
     before = hashes(tmp_path / "out")
-    _forget_the_last_commit(tmp_path / "checkpoint")
+    commits = tmp_path / "checkpoint" / "stream" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / f"{last}").unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
     third = grow(**where, reports=tmp_path / "third")
     assert (third.facts["rows"], third.facts["added_rows"]) == (20, 0)
     assert hashes(tmp_path / "out") == before
+    assert third.facts["row_lengths"]["longest"] == 10  # of all runs
     assert "Rows: 20, 0 of them added by this run" in third.describe()
 
     whole = run_table(**options | {"output": tmp_path / "whole"}, where=where["where"])
     assert read(tmp_path / "out") == read(tmp_path / "whole")
-    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"dt=007", "dt=008"}
     assert third.facts["columns"] == whole.facts["columns"]
     written = json.loads((tmp_path / "third/private/report.json").read_text())
     assert (written["rows"], written["added_rows"]) == (20, 0)
-
-
-def _forget_the_last_commit(checkpoint):
-    commits = checkpoint / "stream" / "commits"
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
-    (commits / f"{last}").unlink()
-    (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
 def test_a_batch_that_fails_adds_nothing_and_is_tried_again(grow, add_file, tmp_path):
@@ -110,10 +106,6 @@ def test_a_batch_that_fails_adds_nothing_and_is_tried_again(grow, add_file, tmp_
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
 
 
-def not_noted(*_):
-    raise JobError("The batch is not noted")
-
-
 @pytest.mark.versions
 @pytest.mark.parametrize("names_files", [True, False], ids=["Spark 4", "Spark 3.5"])
 def test_a_batch_that_was_written_and_not_noted_is_written_anew(
@@ -123,8 +115,15 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
     monkeypatch.setattr(files, "NAMES_FILES", names_files and files.NAMES_FILES)
     for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
         add_file(number, folder=place)
+    note = GrowingTable._note
+
+    def not_noted(table, path, value):
+        if "/batches/" in path:
+            raise JobError("The batch is not noted")
+        note(table, path, value)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "add", not_noted)
+        patch.setattr(GrowingTable, "_note", not_noted)
         with pytest.raises(JobError):
             grow(keep=["id", "dt"])
     # A kill before that leaves the files of finished tasks as well, which the next commit would add.
@@ -141,59 +140,44 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
 
 
 def test_what_was_begun_goes_on_as_it_began(options, grow, add_file, demo_bundle, tmp_path):
-    """Rejects other noise, other rows or other columns in one output."""
+    """Rejects other noise, rows or columns in one output, and a dry run that begins one."""
     add_file(0)
+    grow(dry_run=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"in"}
     where = {"where": "text <> 'Zebulon'"}
     grow(**where)
     before = hashes(tmp_path)
     write_key(tmp_path / "other-key", bytes(range(1, 33)))
-    for change, names in [
-        ({"epsilon": 2.0, "key_file": tmp_path / "other-key"}, "epsilon, key, where"),
-        ({"where": "text <> 'Quartzman'", "oov": "drop", "name": "x"}, "name, oov, where"),
-        ({"mechanism": "mahalanobis:lambda=0.5", "keep": []}, "columns, keep, mechanism"),
-        ({"layout": "keep", "tokenizer": "icu"}, "layout, tokenizer"),
-        ({"embedding": demo_bundle.path, "release_words": 64}, "bundle"),
-        ({"output": tmp_path / "out", "input": tmp_path / "elsewhere"}, "input"),
-    ]:
-        if names == "input":
-            shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
-        with pytest.raises(ConfigError, match=rf"of a release with other options.*Got: {names}\.") as caught:
-            grow(**{**where, **change}, dry_run=True)
-        assert "Quartzman" not in str(caught.value)
-    kept = {path: digest for path, digest in hashes(tmp_path).items() if path in before}
-    assert kept == before
-    assert "Zebulon" not in "".join(
-        path.read_text(errors="replace") for path in (tmp_path / "checkpoint").rglob("*.json")
-    )
-    copy = shutil.copytree(options["embedding"], tmp_path / "copy")
-    may_change = {
-        "embedding": copy,
-        "write_option": "compression=zstd",
-        "read_option": "maxFilesPerTrigger=3",
-    }
-    assert grow(**where, **may_change).facts["added_rows"] == 0
-    assert (
-        hashes(tmp_path / "out").items() <= {k[4:]: v for k, v in before.items() if k[:4] == "out/"}.items()
-    )
+    shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
+    changes = {"where": "text <> 'Quartzman'", "key_file": tmp_path / "other-key", "keep": [], "name": "x"}
+    changes |= {"embedding": demo_bundle.path, "release_words": 64, "mechanism": "mahalanobis:lambda=0.5"}
+    changes |= {"layout": "keep", "tokenizer": "icu", "oov": "drop", "epsilon": 2.0, "row_budget": 9}
+    names = "bundle, columns, epsilon, input, keep, key, layout, mechanism, name, oov, row-budget, "
+    names += "row-epsilons, tokenizer, where"
+    with pytest.raises(ConfigError, match=rf"of a release with other options.*Got: {names}\.") as caught:
+        grow(**changes, input=tmp_path / "elsewhere", output=tmp_path / "out", dry_run=True)
+    assert "Quartzman" not in str(caught.value)
+    assert hashes(tmp_path).items() >= before.items()
+    kept = (path.read_text(errors="replace") for path in (tmp_path / "checkpoint").rglob("*.json"))
+    assert "Zebulon" not in "".join(kept)
 
-
-def test_checkpoint_and_output_belong_together(options, grow, add_file, tmp_path):
-    add_file(0)
-    grow(dry_run=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"in"}
-    grow()
     with (tmp_path / "checkpoint" / "lock").open("wb") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         with pytest.raises(JobError, match="Another run works with this checkpoint"):
-            grow()
+            grow(**where)
     shutil.move(tmp_path / "out", tmp_path / "moved")
     with pytest.raises(ConfigError, match="to which new files are to be added, is gone"):
-        grow()
+        grow(**where)
     shutil.move(tmp_path / "moved", tmp_path / "out")
     with pytest.raises(ConfigError, match=r"The (public report|output) .* exists"):
         grow(incremental=tmp_path / "fresh")
-    for place in (tmp_path / "in" / "checkpoint", tmp_path / "out" / "checkpoint"):
-        with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):
-            grow(incremental=place)
+    with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):
+        grow(incremental=tmp_path / "out" / "checkpoint")
     with pytest.raises(ConfigError, match="Option --incremental cannot find new files under this --input"):
         grow(input=tmp_path / "in" / "0.parquet", output=tmp_path / "x", incremental=tmp_path / "y")
+
+    may_change = {"write_option": "compression=zstd", "read_option": "maxFilesPerTrigger=3"}
+    may_change["embedding"] = shutil.copytree(options["embedding"], tmp_path / "copy")
+    assert grow(**where, **may_change).facts["added_rows"] == 0
+    files = {path: digest for path, digest in hashes(tmp_path).items() if path.startswith("out/")}
+    assert files.items() <= before.items()

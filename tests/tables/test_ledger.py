@@ -23,7 +23,7 @@ from dptext_spark.tables.ledger import LINES, LedgerFolder, LedgerRun, compare
 from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.partitioning import POSITION
 from dptext_spark.tables.table import Table
-from tests.helpers.ledgers import UNITS, entry, terms, total_of
+from tests.helpers.ledgers import entry, terms
 from tests.helpers.tables import names, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -72,10 +72,6 @@ def counts(cost):
     return tuple(cost["rows"][name] for name in ("new", "equal", "changed", "free"))
 
 
-def totals(ledger):
-    return [ledger.total(unit) for unit in ledger.units]
-
-
 def states(ledger):
     return [release.state for release in ledger.entries]
 
@@ -83,9 +79,7 @@ def states(ledger):
 def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, tmp_path, request):
     """Rejects totals by release, a repeat that costs, an edited row that costs nothing or makes all cost."""
     # And a dry run that writes, or does not see the budget.
-    assert release(ROWS, dry_run=True)["total"] == 10
-    assert not (tmp_path / "ledger").exists()
-    first = release(budget=15.0)
+    first = release(ROWS, budget=15.0)
     assert counts(first) == (6, 0, 0, 0) and first["total"] == 10
     before = names(tmp_path)
     with pytest.raises(ConfigError) as caught:
@@ -105,7 +99,7 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, t
     edited = release({**ROWS, 2: "w00 w01", 6: "w05"}, budget=20.0)
     assert counts(edited) == (1, 5, 1, 5) and (edited["spent"], edited["total"]) == (10, 20)
     assert "Budget: 20, 0 remain" in edited["said"]
-    assert totals(ledger()) == [20] and [e.total for e in ledger().counted] == [10, 10, 20]
+    assert ledger().total() == 20 and [e.total for e in ledger().counted] == [10, 10, 20]
     # Another epsilon for rows that have spent 10, without the edited one.
     files = sorted((tmp_path / "ledger").rglob("*"))
     rest = {n: text for n, text in ROWS.items() if n != 2}
@@ -114,12 +108,12 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, t
     assert sorted((tmp_path / "ledger").rglob("*")) == files
     shown = CliRunner().invoke(main, ["ledger", "show", str(tmp_path / "ledger"), "--json"])
     found = json.loads(shown.stdout)
-    assert found["units"][0]["total"] == 20.0 and found["releases"][0]["rows"]["new"] == 6
-    assert found["releases"][0]["terms"]["output"].endswith("/out-1")
+    assert found["total"] == 20.0 and found["releases"][0]["rows"]["new"] == 6
+    assert found["releases"][0]["terms"]["output"].endswith("/out-0")
 
 
 @pytest.mark.usefixtures("light")
-def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, tmp_path):
+def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, tmp_path, plane):
     """Rejects "nothing is spent" where a weaker policy lets words pass, and a refusal of what is out."""
     release(ROWS, budget=50.0)
     write_table(tmp_path / "more" / "a.parquet", {"id": [1], "text": ["w01"], "more": ["w02"]})
@@ -127,31 +121,21 @@ def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release,
         "stop words of column text": {"protect": "content"},
         "column text": {"text": ["more"], "keep": ["text"], "place": "more", "name": "more"},
     }.items():
-        said = rf"Got: {words} \(protected in release 1\)\. .*TOTAL:allow=weaker-policy"
+        said = rf"Got: {words} \(protected in release 1\)\. .*leave out --budget once"
         with pytest.raises(ConfigError, match=said):
             release(budget=50.0, **changes)
     assert len(ledger().entries) == 1  # refused before anything was reserved
-    forced = {"protect": "content", "budget": 50.0}
-    told = release(**forced | {"budget": "50:allow=weaker-policy"})
+    told = release(protect="content")
     said = "stop words of column text (protected in release 1)"
     assert f"Raw from now on, without any bound: {said}." in told["said"]
     assert told["exposed"] == [said] and "nothing is spent" not in told["said"]
     assert told["requested"] == 0
-    assert not release(**forced, dry_run=True)["exposed"]  # it is out already
-
-
-@pytest.mark.usefixtures("light")
-def test_one_unit_for_all_that_is_proven_in_euclidean_distance(release, ledger, plane):
-    """Rejects a budget that begins anew with each lambda or bundle."""
-    release(ROWS, budget=30.0)
-    dry = {"budget": 30.0, "dry_run": True}
-    found = release(mechanism="mahalanobis:lambda=0.1000001", epsilon=2.0, **dry)
+    assert not release(protect="content", budget=50.0, dry_run=True)["exposed"]  # it is out already
+    # One unit for all that is proven in Euclidean distance: no budget begins anew with a lambda or a bundle.
+    found = release(mechanism="mahalanobis:lambda=0.1000001", epsilon=2.0, dry_run=True)
     assert found["total"] == pytest.approx(12)  # on a circle, for all lambda
-    with pytest.raises(ConfigError, match=r"in a new unit.* TOTAL:allow=new-unit"):
-        release(embedding=plane.path, **dry)
-    other = release(embedding=plane.path, **dry | {"budget": "30:allow=all"})
-    assert other["total"] == 10 and "Not added, for distances differ: 10 spent" in other["said"]
-    assert len(ledger().units) == 1
+    with pytest.raises(ConfigError, match=r"counts in another unit.* begin another --ledger"):
+        release(embedding=plane.path)
 
 
 @pytest.mark.usefixtures("light")
@@ -161,7 +145,7 @@ def test_disjoint_partitions_compose_in_parallel(release, ledger, tmp_path):
         rows = {10 * day + n: t for n, t in ROWS.items()}
         cost = release(rows, f"dt={day}", name=f"day {day}", budget=10.0)
         assert counts(cost) == (6, 0, 0, 0) and cost["total"] == 10
-    assert totals(ledger()) == [10]
+    assert ledger().total() == 10
     message = r"another input under this key and name\. Got: release 2 to file:"
     with pytest.raises(ConfigError, match=message):
         release(ROWS, name="day 1")
@@ -192,7 +176,7 @@ def test_a_growing_table_enters_its_new_rows(release, ledger, tmp_path):
     for number in range(2):
         write_table(tmp_path / "in" / f"{number}.parquet", {"id": [*range(6)], "text": texts(6)})
         assert counts(release(**grow)) == (6, 0, 0, 0)
-    assert totals(ledger()) == [10] and states(ledger()) == ["committed"] * 2
+    assert ledger().total() == 10 and states(ledger()) == ["committed"] * 2
     write_table(tmp_path / "in" / "2.parquet", {"id": [1], "text": ["w01"]})
     with pytest.raises(ConfigError, match="over the budget"):
         release(**{**grow, "budget": 5.0})
@@ -216,7 +200,7 @@ def test_a_failed_run_that_wrote_nothing_is_withdrawn(release, ledger, tmp_path,
     ):
         with pytest.raises(InputError, match="words outside the vocabulary"):
             release(**changes)
-        assert states(ledger())[-1] == state and totals(ledger()) == [total]
+        assert states(ledger())[-1] == state and ledger().total() == total
 
 
 @pytest.mark.usefixtures("light")
@@ -255,13 +239,8 @@ def lines_of(spark, releases):
     return spark.createDataFrame(rows, f"{LINES}, release string")
 
 
-def turns(_):
-    """The elements of an array, or the rows of a file, that are once at each of three places."""
-    return [{(place, "a"): (place == at, (place, place == at)) for place in range(3)} for at in range(3)]
-
-
-def random_rows(seed):
-    rng = np.random.default_rng(seed)
+def random_rows():
+    rng = np.random.default_rng(5)
     return [
         {
             (row, column): (content, (row, column, content, number // 3))
@@ -274,35 +253,31 @@ def random_rows(seed):
 
 
 @pytest.mark.parametrize("known_as", ["id", "position", "file"])
-@pytest.mark.parametrize("made", [turns, random_rows])
-def test_comparison_against_rows(spark, made, known_as):
+def test_comparison_against_rows(spark, known_as):
     """Releases of rows, against a dictionary of noise contexts for each row and column."""
-    # Rejects a sum over releases, a maximum over rows of sums that are of different rows, totals of places
-    # where any row may have moved there, and totals that add what has another unit (the second of six).
-    rows, entries = made(5), list[Entry]()
-    epsilons = [0.1, 100.0, 0.2, 10.0, 10.0, 10.0][-len(rows) :]
+    # Rejects a sum over releases, a maximum over rows of sums that are of different rows, and totals of
+    # places where any row may have moved there.
+    rows, entries, epsilons = random_rows(), list[Entry](), [0.1, 3.0, 0.2, 10.0, 10.0, 10.0]
     past = defaultdict(dict)
     largest = Fraction(0)
     for number, (now, epsilon) in enumerate(zip(rows, epsilons, strict=True), 1):
-        other_unit = (number, len(rows)) == (2, 6)
         facts, spent, after = defaultdict(list), [], [Fraction(0)]
         for (row, column), (content, context) in now.items():
-            context = (context, number if other_unit else epsilon)
+            context = (context, epsilon)
             now[row, column] = (content, context)
             before = past[row, column]
             free = context in before
             facts[row].append((not before, before and content not in [c for c, _ in before.values()], free))
-            total = total_of((known, value) for known, (_, value) in before.items())
+            total = sum(Fraction(repr(value)) for _, value in before.values())
             if not free and (known_as == "position" or (known_as == "file" and before)):
                 total = largest
             spent += [] if free else [total]
             after.append(total + (0 if free else Fraction(repr(epsilon))))
         for place, (content, context) in now.items():
-            past[place].setdefault(context, (content, 0.0 if other_unit else epsilon))
-        largest = largest if other_unit else max(largest, *after)
-        changes = {"epsilon": epsilon, "known_as": known_as, "unit": UNITS[other_unit]}
+            past[place].setdefault(context, (content, epsilon))
+        largest = max(largest, *after)
         total = Decimal(max(after).numerator) / Decimal(max(after).denominator)
-        entries.append(entry(number, total=total, **changes))
+        entries.append(entry(number, total=total, epsilon=epsilon, known_as=known_as))
     *others, last = entries
     named = dict(zip((each.release for each in entries), rows, strict=True))
     mine = lines_of(spark, {last.release: named.pop(last.release)}).drop("release")
@@ -315,13 +290,12 @@ def test_comparison_against_rows(spark, made, known_as):
     assert found["new"] + found["equal"] + found["changed"] == len(facts)
     assert found["free"] == sum(all(free for *_, free in row) for row in facts.values())
     assert spent and costliest is not None and Fraction(costliest) == max(spent) and total == last.total
-    if made is turns:
-        assert total == (20 if known_as == "id" else 30)
 
 
 def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark):
     """Rejects totals of 28 digits, and no rows or no earlier ones that fail."""
-    none, some = (lines_of(spark, {"": rows}).drop("release") for rows in ({}, turns(0)[0]))
+    rows = {(n, "a"): (1, n) for n in range(3)}
+    none, some = (lines_of(spark, {"": each}).drop("release") for each in ({}, rows))
     total = Decimal("1000000000000.000000000000000001")
     many = Ledger((entry(1, total=str(total), known_as="position"),))
     assert compare(none, None, Ledger(), terms())[1:] == (None, 0)
@@ -340,7 +314,7 @@ def test_what_was_cut_off_before_it_was_assessed_frees_nobody(spark):
     assert found == ({**counts, "free": 0}, 9, 11)
     known = Ledger((done, entry(2, total=11, epsilon=2.0)))
     assert compare(again, earlier, known, terms(epsilon=2.0)) == ({**counts, "free": 1}, None, 11)
-    assert Ledger((cut_off, done)).total(UNITS[0]) == Ledger((done, cut_off)).total(UNITS[0]) == 11
+    assert Ledger((cut_off, done)).total() == Ledger((done, cut_off)).total() == 11
 
 
 def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path):
@@ -409,10 +383,10 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, rel
         patch.setattr(LedgerRun, "_leave", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             release(ROWS, epsilon=6.0, budget=10.0, id=named)
-    assert states(ledger()) == ["unfinished"] and totals(ledger()) == [6]
+    assert states(ledger()) == ["unfinished"] and ledger().total() == 6
     with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
         release(epsilon=5.0 if named else 6.0, budget=10.0, id=named)
     # Its budget is checked once, and it then counts once.
     assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == (6 if event == "assessed" else 0)
-    assert totals(ledger()) == [6 if named else 12]
+    assert ledger().total() == (6 if named else 12)
     assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 0

@@ -14,6 +14,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ from scripts.experiments.shared import FILE, evenly, made_embedding, markdown, s
 MECHANISMS: Final = {"hyperbolic": 0, "hyperbolic-icdm": 1, "exponential": 0}
 """And by how many dimensions what they prove is above their epsilon."""
 BURN_IN: Final = 10
+WORDS: Final = 200
+RUNS: Final = 300
 
 
 @click.command()
@@ -44,8 +47,6 @@ BURN_IN: Final = 10
 @click.option("--reconstructed", default=10_000, show_default=True, help="words measured for ranks")
 @click.option("--gensim", is_flag=True, help="train with gensim as well")
 @click.option("--proven", type=float, multiple=True, help="epsilons to measure N_w at")
-@click.option("--words", default=300, show_default=True, help="measured for N_w, evenly spread")
-@click.option("--runs", default=1000, show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="folder that keeps the bundles")
 def main(
     pairs: str,
@@ -57,8 +58,6 @@ def main(
     reconstructed: int,
     gensim: bool,
     proven: Sequence[float],
-    words: int,
-    runs: int,
     output: Path | None,
 ) -> None:
     """Print the tables of docs/experiments/poincare-embeddings.md."""
@@ -66,23 +65,19 @@ def main(
     known = None if vocabulary is None else read_words(vocabulary, "--vocabulary")
     relations, filtered, _ = filtered_relations(PoincareOptions(**options), known, None)
     click.echo(f"```\n{json.dumps(filtered, indent=2)}\n```\n")
-    every = [
-        Settings(dimension=n, max_radius=radius, epochs=epochs)
-        for n in dimensions
-        for radius in radii or (None,)
-    ]
     quality: list[tuple[object, ...]] = []
     noise: list[tuple[object, ...]] = []
     with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
         folder = output or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        for settings in every:
+        for n, radius in product(dimensions, radii or (None,)):
+            settings = Settings(dimension=n, max_radius=radius, epochs=epochs)
             label, began = (settings.dimension, f"{settings.radius:.3g}"), time.process_time()
             vectors, _ = train(relations, settings)
             seconds = time.process_time() - began
             quality.append(("dptext", *label, *of_vectors(vectors, relations, reconstructed, seconds)))
             bundle = made_embedding(relations.words, vectors, folder / "-".join(map(str, label)), "poincare")
-            noise += [(*label, *row) for row in of_noise(bundle, proven, words, runs)]
+            noise += [(*label, *row) for row in of_noise(bundle, proven)]
         for n in dimensions if gensim else ():
             vectors, seconds = trained_by_gensim(relations, n, epochs)
             quality.append(("gensim", n, "-", *of_vectors(vectors, relations, reconstructed, seconds)))
@@ -121,20 +116,17 @@ def trained_by_gensim(relations: Relations, dimension: int, epochs: int) -> tupl
     return vectors, time.process_time() - began
 
 
-def of_noise(
-    embedding: Embedding, proven: Sequence[float], words: int, runs: int
-) -> Iterator[tuple[str, ...]]:
+def of_noise(embedding: Embedding, proven: Sequence[float]) -> Iterator[tuple[str, ...]]:
     """Write N_w at proven epsilons, of the mechanisms that have them."""
-    n, rows = embedding.dimension, evenly(words, len(embedding.words))
+    n, rows = embedding.dimension, evenly(WORDS, len(embedding.words))
     cells: dict[tuple[str, float], str] = {}
     for name, less in MECHANISMS.items():
         least = {"hyperbolic": n - 1, "hyperbolic-icdm": n, "exponential": 0}[name]
         possible = [epsilon for epsilon in proven if epsilon > least]
         grid = [mechanism(name, epsilon=epsilon - n * less) for epsilon in possible]
-        found = list(staying(grid, embedding, rows, runs=runs)["n_w"]) if grid else []
+        found = list(staying(grid, embedding, rows, runs=RUNS)["n_w"]) if grid else []
         for epsilon, n_w in zip(possible, found, strict=True):
-            spread = f"{n_w.mean():.3f} / {np.quantile(n_w, 0.95):.3f} / {n_w.max():.3f}"
-            cells[name, epsilon] = spread
+            cells[name, epsilon] = f"{n_w.mean():.3f} / {np.quantile(n_w, 0.95):.3f} / {n_w.max():.3f}"
     nearest = np.median(np.sort(embedding.space.metric().to_all(rows), axis=1)[:, 1])
     for epsilon in proven:
         own = (cells.get((name, epsilon), "") for name in MECHANISMS)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse, stats
+from sklearn.model_selection import train_test_split
 
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.calibration.estimators import BLOCK_WORDS
@@ -232,6 +233,12 @@ def mean_vectors(texts: WordRows, embedding: Embedding) -> Floats:
     words = bag_of_words(texts, embedding)[:, :-1]
     sums: Floats = words @ np.asarray(embedding.vectors, dtype=np.float64)
     return sums / np.maximum(np.asarray(words.sum(axis=1)), 1.0)
+
+
+def drawn(labels: NDArray[Any], seed: int) -> NDArray[np.bool_]:
+    """Choose 30 % of the rows for tests, of each label as many: bool (rows,)."""
+    rows = np.arange(len(labels))
+    return np.isin(rows, train_test_split(rows, test_size=0.3, random_state=seed, stratify=labels)[1])
 
 
 def scored(model: Any, features: Any, labels: NDArray[Any], tested: NDArray[np.bool_]) -> float:

@@ -190,11 +190,11 @@ def verdict(facts: Facts) -> Iterator[str]:
 _FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "n_w": (
         {"label": "$N_w$ (share of runs; lower is better)", "limits": (0.0, 1.0)},
-        "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
+        "N_w over epsilon: the median of the words; bars reach from the 5th to the 95th percentile.",
     ),
     "s_w": (
         {"label": "$S_w$ (outputs, log scale; higher is better)", "log": True},
-        "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
+        "S_w over epsilon: the median of the words; bars reach from the 5th to the 95th percentile.",
     ),
 }
 """What figures have over epsilon, and what they show."""
@@ -205,15 +205,15 @@ def page(facts: Facts) -> dict[str, Any]:
     names = [own["mechanism"] for own in facts["mechanisms"]]
     plots = []
     for statistic, (axis, caption) in _FIGURES.items():
-        curves = {}
+        lines = {}
         for name in names:
             own = [r for r in facts["summary"] if (r["statistic"], r["mechanism"]) == (statistic, name)]
             own.sort(key=lambda row: float(row["epsilon"]))
-            curves[name] = {n: [row[n] for row in own] for n in ("p5", "p50", "p95")}
-            curves[name]["x"] = [row["epsilon"] for row in own]
+            ends = {"x": "epsilon", "low": "p5", "y": "p50", "high": "p95"}
+            lines[name] = {end: [row[of] for row in own] for end, of in ends.items()}
         x = {"label": "Epsilon (nats per unit of distance)"}
-        shown = {"curves": curves, "x": x, "y": axis, "caption": caption}
-        plots.append({"name": statistic, "kind": "percentiles", **shown})
+        shown = {"lines": lines, "bars": "y", "x": x, "y": axis, "caption": caption}
+        plots.append({"name": statistic, **shown})
     return {
         "template": "calibration.html",
         "title": f"Calibration of {', '.join(names)}",

@@ -9,7 +9,6 @@ this project's, in local mode. Bytes are compared under names without the random
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -66,12 +65,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Airflow:
-    """An Airflow of its own, and the DAG's data.
-
-    Attributes:
-        command: Its executable.
-        folder: Where everything goes.
-    """
+    """An Airflow of its own, and the DAG's data: its executable, and the folder where everything goes."""
 
     command: Path
     folder: Path
@@ -99,9 +93,9 @@ class Airflow:
         meanwhile: Callable[[int], None] = lambda _: None,
         **params: Any,
     ) -> Run:
-        """Run the DAG for a day, after putting its partition, with more of the DAG's parameters.
+        """Run the DAG for a day, after putting its partition; no other day's partition may change.
 
-        ``meanwhile`` is called with the process's id while it runs. No other day's partition may change.
+        ``meanwhile`` is called with the process's id while it runs; ``params`` are more of the DAG's.
         """
         if queries is not None:
             file = self.folder / "messages" / f"dt={day}" / "part.parquet"
@@ -170,14 +164,8 @@ def queries(ids_from: int, copies: int = 1) -> pa.Table:
 
 
 def with_unknown_words(table: pa.Table) -> pa.Table:
-    """The same queries with every third word's letters doubled."""
-
-    def doubled(text: str) -> str:
-        words = enumerate(text.split())
-        return " ".join(re.sub(r"(\w)", r"\1\1", word) if n % 3 == 0 else word for n, word in words)
-
-    texts = pa.array([doubled(text) for text in table["text"].to_pylist()])
-    return table.set_column(table.column_names.index("text"), "text", texts)
+    """The same queries, spelt backwards."""
+    return table.set_column(table.column_names.index("text"), "text", pc.utf8_reverse(table["text"]))
 
 
 def good_day(airflow: Airflow) -> None:

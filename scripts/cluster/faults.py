@@ -55,17 +55,11 @@ SPLITTING: Final = {f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBy
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A submitted job.
+    """A submitted job."""
 
-    Attributes:
-        process: spark-submit, which is the driver's JVM.
-        folder: A folder of its own, with its log and Spark's event log.
-        output: The table that it is to write.
-    """
-
-    process: subprocess.Popen[Any]
-    folder: Path
-    output: Path
+    process: subprocess.Popen[Any]  # spark-submit, which is the driver's JVM
+    folder: Path  # of its own, with its log and Spark's event log
+    output: Path  # the table that it is to write
 
     def hidden(self) -> list[Path]:
         """What lies next to the output under a hidden name."""

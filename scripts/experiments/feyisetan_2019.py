@@ -64,18 +64,12 @@ Setting: TypeAlias = Mechanism | str
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A Euclidean embedding, and its words that a ball has too, in both geometries.
+    """A Euclidean embedding, and its words that a ball has too, in both geometries."""
 
-    Attributes:
-        large: The Euclidean embedding, whose vectors are the features.
-        flat, ball: The common words, in its order.
-        ids: int64 (k,), of the common words in the large vocabulary, ascending.
-    """
-
-    large: Embedding
-    flat: Embedding
-    ball: Embedding
-    ids: Words
+    large: Embedding  # the Euclidean one, whose vectors are the features
+    flat: Embedding  # the common words, in its order
+    ball: Embedding  # the same
+    ids: Words  # of the common words in the large vocabulary, ascending
 
     @classmethod
     def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
@@ -252,18 +246,12 @@ STAY: Final = "words that stay"
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Labelled texts.
+    """Labelled texts."""
 
-    Attributes:
-        words: Words of the large vocabulary.
-        slots: bool (tokens,), which words are in a slot.
-        tested: bool (texts,), which are for tests; where none is, each sample draws them.
-    """
-
-    words: WordRows
-    slots: NDArray[np.bool_]
+    words: WordRows  # of the large vocabulary
+    slots: NDArray[np.bool_]  # (tokens,), which are in a slot
     labels: NDArray[Any]
-    tested: NDArray[np.bool_]
+    tested: NDArray[np.bool_]  # (texts,), which are for tests; where none is, each sample draws them
 
     def sample(self, count: int, rng: np.random.Generator) -> Texts:
         """Draw texts, a quarter of them for tests."""

@@ -73,17 +73,11 @@ def n_w(bundle: Path, epsilons: Sequence[float]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """What is perturbed, and what is asked of it.
+    """What is perturbed, and what is asked of it."""
 
-    Attributes:
-        parts: Texts by task, and ``audit``.
-        labels: Labels of the rows of each part that is classified.
-        reference: Texts of other authors than those of ``audit``, which the auditor has.
-    """
-
-    parts: dict[str, WordRows]
-    labels: dict[str, NDArray[Any]]
-    reference: WordRows
+    parts: dict[str, WordRows]  # by task, and ``audit``
+    labels: dict[str, NDArray[Any]]  # of the rows of each part that is classified
+    reference: WordRows  # of other authors than those of ``audit``, which the auditor has
 
 
 @main.command()

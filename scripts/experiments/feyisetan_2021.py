@@ -65,15 +65,10 @@ Row = list[object]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Law:
-    """Releases matrix x + noise of density proportional to exp(-epsilon |z| / Delta).
+    """Releases matrix x + noise of density proportional to exp(-epsilon |z| / Delta)."""
 
-    Attributes:
-        matrix: float64 (m, n), public.
-        constant: Delta, in lengths of images per length of inputs; spectral, where it holds for all vectors.
-    """
-
-    matrix: Floats
-    constant: float
+    matrix: Floats  # (m, n), public
+    constant: float  # Delta, in lengths of images per length of inputs
 
     def images(self, vectors: NDArray[np.floating]) -> Floats:
         """Project vectors (t, n) without noise: float64 (t, m)."""
@@ -100,10 +95,9 @@ class Setup:
 
     @cache  # noqa: B019  a process has one setup
     def laws(self, beta: float, seed: int) -> dict[str, Law]:
-        """Give all ways to release vectors.
+        """Give all ways to release vectors: all but ``plain`` and ``principal`` have one Gaussian projection.
 
-        ``paper``, ``vocabulary`` and ``spectral`` share the Gaussian projection of the seed. ``principal``
-        has the embedding's main axes for rows, scaled to keep the mean square of the vocabulary's distances.
+        The main axes are scaled to keep the mean square of the vocabulary's distances.
         """
         vectors, n = self.embedding.vectors, self.embedding.dimension
         rows = least_dimension(n, beta, self.delta)

@@ -52,19 +52,13 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Rows and how they are released.
-
-    Attributes:
-        judge: The embedding's words in the same order; by its vectors similarity is measured.
-        release_words: How many words may come out.
-        runs, candidates: As for an evaluation.
-    """
+    """Rows and how they are released."""
 
     texts: Sequence[str]
     labels: Sequence[str]
     embedding: Embedding
-    judge: Embedding
-    release_words: int
+    judge: Embedding  # has the same words in the same order; by its vectors similarity is measured
+    release_words: int  # how many may come out
     runs: int = 100
     candidates: int = 64
 

@@ -118,14 +118,8 @@ def staying(
 ) -> dict[str, Floats]:
     """Measure ``n_w``, as a share, and ``s_w`` by mechanisms that differ in epsilon alone.
 
-    Args:
-        mechanisms, embedding: As for :func:`~dptext_spark.calibration.estimator`.
-        words: int64 (k,), ascending.
-        runs, seed: Of each word; of the noise.
-        blocks: The words are dealt out to so many blocks in turn; those of one block share noise.
-
-    Returns:
-        Each float64 (epsilons, k), in the order of the words.
+    The words (k,) are dealt out to so many blocks in turn; those of one block share noise. Each result is float64
+    (epsilons, k), in the order of the words.
     """
     search = ExactSearch.over(embedding)
     draw = estimator(mechanisms, embedding, search=search, runs=runs, seed=seed)
@@ -143,17 +137,11 @@ def staying(
 
 @dataclass(frozen=True, kw_only=True)
 class WordRows:
-    """Texts as the word ids of their tokens.
+    """Texts as the word ids of their tokens."""
 
-    Attributes:
-        words: int64 (tokens,), -1 where the vocabulary has no such word.
-        rows: int64 (tokens,), the row of each token, in order.
-        count: How many rows there are.
-    """
-
-    words: Words
-    rows: NDArray[np.int64]
-    count: int
+    words: Words  # (tokens,), -1 where the vocabulary has no such word
+    rows: NDArray[np.int64]  # (tokens,), ascending
+    count: int  # of rows
 
     @classmethod
     def of(cls, texts: Sequence[str], embedding: Embedding, *, longest: int | None = None) -> WordRows:
@@ -203,11 +191,9 @@ def releases(
     seed: int = 0,
     release_words: int | None = None,
 ) -> list[list[WordRows]]:
-    """Perturb texts by mechanisms that differ in epsilon alone; unknown words stay -1.
+    """Perturb texts by each mechanism, in each repetition; unknown words stay -1.
 
-    Returns:
-        For each mechanism and each repetition, the texts. Repetitions have noise of their own; mechanisms
-        share it, so that differences between them come out sharper.
+    Mechanisms differ in epsilon alone and share noise, so that differences between them come out sharper.
     """
     words, search = np.tile(texts.words, repetitions), ExactSearch.over(embedding, release_words)
     known, found = np.flatnonzero(words >= 0), []

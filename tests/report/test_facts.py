@@ -174,12 +174,10 @@ def test_rows(line):
     lengths = {"median": 2, "longest": 31, "sample": None}
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
     near, found = guarantee.distances.nearest, facts.row_lengths(lengths, guarantee, None)
-    named = zip(found["losses"], found["said"], ("median", "longest"), (2, 31), strict=True)
-    for loss, said, name, words in named:
+    for loss, name, words in zip(found["losses"], ("median", "longest"), (2, 31), strict=True):
         assert (loss["row"], loss["words"], loss["pure"]) == (name, words, pytest.approx(2 * words * near))
         assert loss["1e-09"] == guarantee.loss_beyond(1e-9, near, words)
-        start = f"A row of the table's {name} length ({words} words), each word compared with its nearest: "
-        assert said.startswith(start)
+    assert found["said"] == ["Words of a row: median 2, longest 31"]
 
     sampled = {"median": None, "longest": 1, "sample": 1200}
     for given, said in (
@@ -190,6 +188,8 @@ def test_rows(line):
     ):
         rows = facts.row_lengths(given, guarantee, epsilons)["said"]
         assert rows == [f"A row of the table's {row}" for row in said]
+    plain = facts.row_lengths({**sampled, "longest": 7}, guarantee, None)["said"]
+    assert plain == ["Words of a row: longest 7, in a sample of 1,200 rows"]
     assert facts.row_budget(epsilons, guarantee)["loss"] == 3.0
 
 

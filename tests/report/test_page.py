@@ -117,7 +117,7 @@ def test_figures_differ_without_colour_and_grow_with_their_legend():
     looks = [(str(look["color"]), str(look["ls"])) for look in map(_look, range(35))]
     assert len(set(looks)) == 35 and len({dash for _, dash in looks[:5]}) == 5
     line = {"marks": ["1", "2"], "x": [0.1, 0.5], "low": [0.1, 0.4], "high": [0.2, 0.6], "y": [0.2, 0.4]}
-    rest = {**axes, "kind": "trade_off", "caption": "", "floor": (0, 0), "chosen": []}
+    rest = {**axes, "bars": "x", "caption": "", "floor": (0, 0), "chosen": []}
     few, many = (
         _drawn({**rest, "lines": {f"a mechanism, number {i}": line for i in range(n)}}) for n in (1, 13)
     )

@@ -100,8 +100,8 @@ def product():
 
 
 def some():
-    """Few cases that have every value of each option, and each of the extras with each kind of text."""
-    cases = {case: {*enumerate(case), case[-2:]} for case in sorted(product())}
+    """Few cases that have every value of each option."""
+    cases = {case: {*enumerate(case)} for case in sorted(product())}
     missing = set().union(*cases.values())
     while missing:
         case = max(cases, key=lambda case: len(cases[case] & missing))
@@ -238,7 +238,7 @@ def release_all(run, ring, cases):
 
 def test_no_canary_leaves_a_run(run, ring):
     """In a few runs that write all kinds of places."""
-    assert 8 < release_all(run, ring, some()) < 12
+    assert 6 < release_all(run, ring, some()) < 10
 
 
 def test_no_canary_leaves_by_another_way(run, ring, frame):

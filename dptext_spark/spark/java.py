@@ -124,7 +124,7 @@ def is_running() -> bool:
 def start(conf: SparkConf, *, logged: bool) -> None:
     """Start Spark in the JVM of spark-submit, or in one that writes to a log, or to standard error.
 
-    That JVM has a session of its own: no signal to all processes of a run reaches it. A signal to this process
+    That JVM has a session of its own: no signal to all processes of a run reaches it. One to this process
     ends it, with its shutdown hooks, before anything else is done.
     """
     launch: Any = java_gateway.launch_gateway

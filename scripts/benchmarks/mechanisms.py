@@ -96,7 +96,6 @@ def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, ba
         "N_w": float(law.probabilities(sample)[np.arange(len(sample)), sample].mean()),
         "multiple of laplace": each * len(turns) * batch / sum(turns),
         "multiple of laplace, lists made": each * batch / again,
-        "laplace, after / before": after / before,
     }
 
 

@@ -118,8 +118,8 @@ def staying(
 ) -> dict[str, Floats]:
     """Measure ``n_w``, as a share, and ``s_w`` by mechanisms that differ in epsilon alone.
 
-    The words (k,) are dealt out to so many blocks in turn; those of one block share noise. Each result is float64
-    (epsilons, k), in the order of the words.
+    The words (k,) are dealt out to so many blocks in turn; those of one block share noise. Each result is
+    float64 (epsilons, k), in the order of the words.
     """
     search = ExactSearch.over(embedding)
     draw = estimator(mechanisms, embedding, search=search, runs=runs, seed=seed)

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 import numpy as np
@@ -149,31 +149,23 @@ def translated(embedding: Embedding, words: Words) -> str:
 # Figures 6 and 7
 
 
-class Task(NamedTuple):
-    """Texts of two classes; ``labels``, bool (rows,), is True for spam and for disasters."""
-
-    name: str
-    texts: list[str]
-    labels: NDArray[np.bool_]
-
-
 @main.command()
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
 def texts(bundle: Path, data: Path) -> None:
     """Classify perturbed texts."""
-    tasks, large = [read_sms(data), read_tweets(data)], Embedding.open(bundle)
+    tasks, large = read(data), Embedding.open(bundle)
     # The words that these texts have, as in the paper. No release should do this.
-    used = np.unique(np.concatenate([WordRows.of(task.texts, large).words for task in tasks]))
+    used = np.unique(np.concatenate([WordRows.of(own, large).words for own, _ in tasks.values()]))
     used = used[used >= 0]
     columns = ("ε", "λ", "words that stay", "accuracy", "recall")
     with tempfile.TemporaryDirectory() as folder:
         words = large.words.take(pa.array(used)).to_pylist()
         embedding = shared.made_embedding(words, large.vectors[used], Path(folder, "own"))
-        for task in tasks:
-            cells = classified(task, embedding)
-            majority = max(task.labels.mean(), 1.0 - task.labels.mean())
-            click.echo(f"## {task.name}: {len(task.texts):,} rows; the larger class has {majority:.3f}\n")
+        for name, (own, labels) in tasks.items():
+            cells = classified(own, labels, embedding)
+            majority = max(labels.mean(), 1.0 - labels.mean())
+            click.echo(f"## {name}: {len(own):,} rows; the larger class has {majority:.3f}\n")
             rows = []
             for (mixing, epsilon), cell in sorted(cells.items(), key=lambda item: item[0][::-1]):
                 setting = ("no noise", "") if epsilon == np.inf else (f"{epsilon:g}", f"{mixing:g}")
@@ -182,26 +174,25 @@ def texts(bundle: Path, data: Path) -> None:
             click.echo(shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
 
 
-def read_sms(data: Path) -> Task:
-    """Read the SMS as they are."""
-    table = pq.read_table(data / "sms_spam" / "sms_spam.parquet")
-    return Task("SMS", table["text"].to_pylist(), np.array(table["label"].to_pylist()) == "spam")
+def read(data: Path) -> dict[str, tuple[list[str], NDArray[np.bool_]]]:
+    """Read texts and which of them are of the class that is looked for, by task.
 
-
-def read_tweets(data: Path) -> Task:
-    """Read the tweets without links, names of users and stop words: the paper has 7.3 words a tweet."""
-    table, stop = pq.read_table(data / "disaster_tweets" / "train.parquet"), stop_words()
-    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in table["text"].to_pylist()]
+    Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
+    """
+    sms = pq.read_table(data / "sms_spam" / "sms_spam.parquet").to_pydict()
+    tweets, stop = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict(), stop_words()
+    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
     clean = [" ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw]
-    return Task("tweets", clean, np.array(table["target"].to_pylist()) == 1)
+    spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
+    return {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
 
 
-def classified(task: Task, embedding: Embedding) -> Cells:
+def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embedding) -> Cells:
     """Score every setting by (lambda, epsilon); (0, infinity) is without noise.
 
     A bag of words is trained on 70 % of the rows; accuracy and recall are those of the rest.
     """
-    original, labels = WordRows.of(task.texts, embedding), task.labels
+    original = WordRows.of(texts, embedding)
 
     def measure(repetition: tuple[int, WordRows]) -> dict[str, float]:
         seed, texts = repetition

@@ -172,8 +172,8 @@ def test_lambda_is_more_noise(demo_bundle, monkeypatch):
     for name, values in {"TEXT_LAMBDAS": (0.0, 1.0), "TEXT_EPSILONS": (1.0, 8.0), "BETWEEN": (14.0,)}.items():
         monkeypatch.setattr(xu_2020, name, values)
     texts, intents = demo_queries(400)
-    task = xu_2020.Task("queries", texts, np.array([i in ("PlayMusic", "AddToPlaylist") for i in intents]))
-    cells = xu_2020.classified(task, demo_bundle)
+    labels = np.array([i in ("PlayMusic", "AddToPlaylist") for i in intents])
+    cells = xu_2020.classified(texts, labels, demo_bundle)
     kept = {setting: cell["kept"].mean for setting, cell in cells.items()}
     assert rises(kept[0.0, 1.0], 0.01, kept[0.0, 8.0], kept[0.0, 14.0], kept[0.0, np.inf])
     assert rises(kept[1.0, 8.0], kept[0.0, 8.0])

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from dataclasses import replace
+from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
@@ -151,19 +152,15 @@ def test_the_words_say_counts_and_shares(line):
     assert kept.endswith(f"; as they stood: {passed}") and "1 of them added by this run" in kept
 
 
-def test_versions_are_those_that_are_installed(monkeypatch):
-    def version(name):
-        if name == "pyspark":
-            raise facts.PackageNotFoundError(name)
-        return f"{name} 1.0"
-
-    monkeypatch.setattr(facts, "version", version)
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+@pytest.mark.parametrize("found", ["not installed", "4.0.1"])
+def test_versions_are_those_that_are_installed(monkeypatch, found):
+    """A cluster's own pyspark has no metadata."""
+    known = dict.fromkeys({*facts._LIBRARIES} - {"pyspark"}, "1.0")
+    monkeypatch.setattr(facts, "version", lambda name: known.get(name) or metadata.version("absent"))
+    own = SimpleNamespace() if found == "not installed" else SimpleNamespace(__version__=found)
+    monkeypatch.setitem(sys.modules, "pyspark", own)
     versions = facts.versions()
-    assert (versions["pyspark"], versions["numpy"]) == ("not installed", "numpy 1.0") and "python" in versions
-    # A cluster's own pyspark.
-    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.1"))
-    assert facts.versions()["pyspark"] == "4.0.1"
+    assert (versions["pyspark"], versions["numpy"]) == (found, "1.0") and "python" in versions
 
 
 BUDGET = RowBudget(loss=3.0, within=0.5)

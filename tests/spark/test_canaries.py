@@ -89,14 +89,11 @@ EXTRAS = (
 
 def product():
     """All cases: CSV has texts alone, tokens have no layout, and lakehouses no new files."""
-    cases = set()
-    for name, oov, protect, layout, kind, extra in itertools.product(
-        FORMATS, OOV, PROTECT, LAYOUTS, KINDS, range(len(EXTRAS))
-    ):
-        flat, laid_out, grows = name != "csv", kind != "tokens", name in FILES
-        if (flat or (kind == "text" and protect in ("all", "content"))) and (laid_out or layout == "words"):
-            cases |= {(name, oov, protect, layout, kind, extra)} if grows or extra != 2 else set()
-    return cases
+    for case in itertools.product(FORMATS, OOV, PROTECT, LAYOUTS, KINDS, range(len(EXTRAS))):
+        name, _, protect, layout, kind, extra = case
+        flat = name != "csv" or (kind == "text" and protect in ("all", "content"))
+        if flat and (kind != "tokens" or layout == "words") and (name in FILES or extra != 2):
+            yield case
 
 
 def some():

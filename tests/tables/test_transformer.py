@@ -54,7 +54,7 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"key": "k"}, r"no such parameters\. Allowed: .*trust_id\. Got: key"),
+        ({"key": "k"}, r"by name\. Allowed: .*trust_id\. Got: key"),
         ({"mechanism": "laplace"}, r"such as Laplace\(epsilon=8\)"),
         ({"mechanism": {"mechanism": "laplace", "epsilon": -1}}, "Parameter epsilon of mechanism laplace"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),

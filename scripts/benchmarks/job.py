@@ -107,7 +107,6 @@ def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, A
         "search kernel / sgemm": kernel * 2 * embedding.releasable * embedding.dimension / sgemm,
         "whole job / search kernel": words / taken / kernel,
         "job without a bare session / search kernel": words / (taken - bare) / kernel,
-        "job, words/s": words / taken,
         "search kernel, after / before": after[1] / before[1],
     }
 

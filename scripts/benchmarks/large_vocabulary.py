@@ -95,7 +95,6 @@ def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
             "ε": epsilon,
             "multiple": multiple,
             "recall": found["recall"],
-            "share of words": found["words_looked_at"],
             "N_w": lists.unchanged / lists.words,
         }
 

@@ -27,8 +27,7 @@ from scripts.benchmarks.shared import LENGTH, SOURCES, Given, Texts, Turns, sani
 from scripts.experiments.shared import made_embedding
 
 EPSILON: Final = 15.0
-SAMPLE: Final = 200
-"""Words whose N_w is computed."""
+SAMPLE: Final = 200  # words whose N_w is computed
 LAPLACE_WORDS: Final = 4_000
 EXPONENTIAL: Final = (
     ("glove-300d", 2.0, "exponential"),

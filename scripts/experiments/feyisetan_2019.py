@@ -230,13 +230,10 @@ def clipped(world: World) -> None:
 
 # Words in slots
 
-ROWS: Final = 1000
-"""Examples of each task, of each repetition."""
-QUERIES: Final = 4000
-"""To learn from, about."""
+ROWS: Final = 1000  # examples of each task, of each repetition
+QUERIES: Final = 4000  # to learn from, about
 TESTED: Final = 0.25
-FREQUENT: Final = 10
-"""Pairs of words that are seen this often are in no slot."""
+FREQUENT: Final = 10  # pairs of words that are seen this often are in no slot
 FILES: Final = {"CR": "label", "MPQA": "label", "TREC": "coarse"}
 """Tasks of SentEval, and their columns of labels."""
 EXAMPLES: Final = (("ohio", "state"), ("techno", "music"))

@@ -42,10 +42,8 @@ SETS: Final = (
     ("pan11/pan11_small.parquet", "author", 1200, 50, "authors (PAN11)"),
 )
 AUTHOR_WORDS: Final = 400
-LEAST: Final = 10
-"""Rows that a class needs to be taken."""
-SMOOTHING: Final = 10.0
-"""Of the auditor's model of word pairs, in counts."""
+LEAST: Final = 10  # rows that a class needs to be taken
+SMOOTHING: Final = 10.0  # of the auditor's model of word pairs, in counts
 
 
 @click.group()

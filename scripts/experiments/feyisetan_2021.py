@@ -50,8 +50,7 @@ READINGS: Final = {"word": "a vector per word", "token": "a vector per token", "
 TASKS: Final = ("mr", "cr", "mpqa", "sst5", "trec")
 EPSILONS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, math.inf)
 BETAS: Final = (0.5, 0.7, 0.9)
-DELTA: Final = 1e-6
-"""By which the paper chooses the dimension."""
+DELTA: Final = 1e-6  # by which the paper chooses the dimension
 TABLE_EPSILON: Final = 10.0
 TABLE_BETA: Final = 0.9
 TEXT_WORDS: Final = (20, 100)

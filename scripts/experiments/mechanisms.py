@@ -35,15 +35,12 @@ EUCLIDEAN: Final = (
     "laplace",
     "laplace:select=vickrey,t=0.5",
     "mahalanobis:lambda=0.5",
-    "mahalanobis:lambda=1",
     "exponential",
-    "exponential:truncate=6",
     "exponential:truncate=4",
 )
 ROWS: Final = 1000
 RELEASE_WORDS: Final = 5000
-SUCCESS: Final = 0.2
-"""Share of words that is recovered."""
+SUCCESS: Final = 0.2  # share of words that is recovered
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
 
 Interval = tuple[float, float, float]
@@ -122,9 +119,7 @@ def matched(
 ) -> tuple[float, float]:
     """Search the epsilon of a success, by log-odds that are linear in its logarithm between two ends.
 
-    Returns:
-        Epsilon, and the share that is recovered without any output. Of ``hyperbolic`` epsilon is searched
-        above the least, n - 1.
+    Of ``hyperbolic`` it is searched above the least, n - 1. Gives the share without any output, too.
     """
     least = world.embedding.dimension - 1.0 if spec == "hyperbolic" else 0.0
     known: dict[float, float] = {}

@@ -31,8 +31,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE: Final = click.Path(exists=True, path_type=Path)
-CHUNK: Final = 4096
-"""Tokens that are perturbed at once."""
+CHUNK: Final = 4096  # tokens that are perturbed at once
 
 
 # Repetitions and tables

@@ -43,10 +43,8 @@ from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 100
 WORDS: Final = 5000
-BLOCKS: Final = 50
-"""Of words that share their noise."""
-REPETITIONS: Final = 5
-"""Noises and splits."""
+BLOCKS: Final = 50  # of words that share their noise
+REPETITIONS: Final = 5  # noises and splits
 LEVEL: Final = 0.001
 CLAIMED: Final = (5.0, 10.0, 20.0)
 EPSILONS: Final = (1.0, *CLAIMED, 40.0)
@@ -75,8 +73,7 @@ BETWEEN: Final = (7.5, 12.5, 17.5)
 """More of them for lambda = 0, to compare at equal shares of words that stay."""
 
 Statistics = dict[str, Floats]
-Cells = dict[tuple[float, float], dict[str, Mean]]
-"""Shares of words that stayed, accuracy and recall by lambda and epsilon."""
+Cells = dict[tuple[float, float], dict[str, Mean]]  # kept, accuracy and recall by lambda and epsilon
 
 
 @click.group()

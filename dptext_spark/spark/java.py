@@ -194,7 +194,7 @@ def await_end_of_jvm() -> None:
 def _open_log() -> int:
     """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
 
-    It is removed at the end, unless :func:`see_log` named it. The JVM writes to the descriptor and knows no
+    It is removed at the end, unless :func:`see_log` renamed it. The JVM writes to the descriptor and knows no
     path: what it says when the file is gone is lost, not left.
     """
     descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
@@ -209,7 +209,6 @@ def see_log() -> str:
         return "See the log of Spark's driver, which is where spark-submit was told to put it"
     if not _logs:
         return "See Spark's log"
-    atexit.unregister(_logs[0].unlink)
     if not _logs[0].name.endswith(_FAILED):
         with suppress(OSError):
             _logs[0] = _logs[0].rename(_logs[0].with_suffix(_FAILED))

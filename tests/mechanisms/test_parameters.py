@@ -34,7 +34,7 @@ def test_a_value_without_a_name_is_refused(kind):
         (lambda: ProjectedVectors(epsilon=1e30), r"Parameter epsilon .* or less\. Got: 1e\+30\."),
         (
             lambda: TextPolicy(oof="mask"),
-            r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
+            r"TextPolicy takes its .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
         ),
         (lambda: TextPolicy(oov=3), r"The out-of-vocabulary policy .* Got: 3\."),
         (

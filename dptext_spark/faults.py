@@ -120,14 +120,11 @@ def check_names(
     owner: str, names: Collection[str], unnamed: Collection[object], unknown: Iterable[str] = ()
 ) -> None:
     """Refuse parameters without a name, or of a name that does not exist."""
-    allowed = ", ".join(names)
-    if unnamed:
+    absent = [*unknown]
+    if unnamed or absent:
         raise ConfigError(
             f"{owner} takes its parameters by name",
-            allowed=allowed,
-            got=f"{len(unnamed)} without a name",
-            do=f"Write {owner}({next(iter(names))}=...)",
+            allowed=", ".join(names),
+            got=", ".join(absent) or f"{len(unnamed)} without a name",
+            do=nearest(absent, names) or f"Write {owner}({next(iter(names))}=...)",
         )
-    if absent := [*unknown]:
-        what = f"{owner} has no such parameters"
-        raise ConfigError(what, allowed=allowed, got=", ".join(absent), do=nearest(absent, names))

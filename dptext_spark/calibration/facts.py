@@ -157,11 +157,11 @@ def verdict(facts: Facts) -> Iterator[str]:
 _FIGURES: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "n_w": (
         {"label": "$N_w$ (share of runs; lower is better)", "limits": (0.0, 1.0)},
-        "N_w over epsilon: half of the words lie below the median, 5% above the 95th percentile.",
+        "N_w over epsilon: the median of the words; bars reach from the 5th to the 95th percentile.",
     ),
     "s_w": (
         {"label": "$S_w$ (outputs, log scale; higher is better)", "log": True},
-        "S_w over epsilon: half of the words lie below the median, 5% below the 5th percentile.",
+        "S_w over epsilon: the median of the words; bars reach from the 5th to the 95th percentile.",
     ),
 }
 """What figures have over epsilon, and what they show."""
@@ -172,13 +172,14 @@ def page(facts: Facts) -> dict[str, Any]:
     names = [own["mechanism"] for own in facts["mechanisms"]]
     plots = []
     for statistic, (axis, caption) in _FIGURES.items():
-        curves = {}
+        lines = {}
         for name in names:
-            lines = {"p5": "p5", "p50": "p50", "p95": "p95", "x": "epsilon"}
+            ends = {"x": "epsilon", "low": "p5", "y": "p50", "high": "p95"}
             rows = _rows(facts, name, statistic)
-            curves[name] = {line: [row[of] for row in rows] for line, of in lines.items()}
-        axes = {"x": {"label": "Epsilon (nats per unit of distance)"}, "y": axis}
-        plots.append({"name": statistic, "kind": "percentiles", "curves": curves, "caption": caption, **axes})
+            lines[name] = {end: [row[of] for row in rows] for end, of in ends.items()}
+        x = {"label": "Epsilon (nats per unit of distance)"}
+        shown = {"lines": lines, "bars": "y", "x": x, "y": axis, "caption": caption}
+        plots.append({"name": statistic, **shown})
     return {
         "template": "calibration.html",
         "title": f"Calibration of {', '.join(names)}",

@@ -213,7 +213,7 @@ def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:
         line["marks"].append(f"{row['epsilon']:g}")
     return {
         "name": name,
-        "kind": "trade_off",
+        "bars": "x",
         "caption": f"{caption} over the share of words recovered.",
         "x": {"label": "Share of words recovered"},
         "y": {"label": label},

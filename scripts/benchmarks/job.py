@@ -61,11 +61,7 @@ def main(given: Given) -> dict[str, Any]:
         paragraphs(given.data / "novels_98" / "novels_98.parquet", folder / "novels", words)
         vectors = given.data / SOURCES["glove-50d"] / "vectors.npy"
         few = build_embedding(vectors, folder / "few", limit=FEW_WORDS)
-        rows = []
-        for each in (given.bundle("glove-300d"), few):
-            output = folder / f"out-{each.dimension}"
-            found = privatized(each, folder / "novels", output, seconds)
-            rows.append({"embedding": shape(each), **found})
+        rows = [privatized(each, folder / "novels", seconds) for each in (given.bundle("glove-300d"), few)]
         rows.append(calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds))
     notes = [
         f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {EPSILON:g}, on "
@@ -89,8 +85,9 @@ def paragraphs(novels: Path, target: Path, words: int) -> None:
         pq.write_table(pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet")
 
 
-def privatized(embedding: Embedding, table: Path, output: Path, seconds: float) -> dict[str, float]:
+def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, Any]:
     """Measure ``privatize`` with an embedding, and what it is compared with before and after it."""
+    output = table.with_name(f"out-{embedding.dimension}")
 
     def beside() -> tuple[float, ...]:
         """Rates of sgemm and of the kernel, and the seconds of a bare session."""
@@ -99,22 +96,18 @@ def privatized(embedding: Embedding, table: Path, output: Path, seconds: float) 
 
     before = beside()
     options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
-    taken, use = run_job(
-        [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(EPSILON)]
-    )
+    release = [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(EPSILON)]
+    taken, _ = run_job(release)
     after = beside()
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
     words = report["replaced"] + report["unchanged"]
     sgemm, kernel, bare = np.mean([before, after], axis=0).tolist()
     return {
+        "embedding": shape(embedding),
         "search kernel / sgemm": kernel * 2 * embedding.releasable * embedding.dimension / sgemm,
         "whole job / search kernel": words / taken / kernel,
         "job without a bare session / search kernel": words / (taken - bare) / kernel,
-        "the matrix in all processes / its size": use.peaks["matrix"] / (embedding.vectors.nbytes / 1e6),
-        "job, words/s": words / taken,
         "search kernel, after / before": after[1] / before[1],
-        "sgemm, after / before": after[0] / before[0],
-        **{f"{name}, peak, MB": value for name, value in sorted(use.peaks.items())},
     }
 
 
@@ -130,7 +123,6 @@ def calibration(embedding: Embedding, output: Path, words: int, runs: int, secon
     return {
         "embedding": shape(embedding),
         "calibration / plain runs, draws in a second of processor time": draws / plain,
-        "plain runs, after / before": after / before,
     }
 
 

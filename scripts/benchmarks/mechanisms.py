@@ -27,8 +27,7 @@ from scripts.benchmarks.shared import LENGTH, SOURCES, Given, Texts, Turns, sani
 from scripts.experiments.shared import made_embedding
 
 EPSILON: Final = 15.0
-SAMPLE: Final = 200
-"""Words whose N_w is computed."""
+SAMPLE: Final = 200  # words whose N_w is computed
 LAPLACE_WORDS: Final = 4_000
 EXPONENTIAL: Final = (
     ("glove-300d", 2.0, "exponential"),
@@ -96,7 +95,6 @@ def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, ba
         "N_w": float(law.probabilities(sample)[np.arange(len(sample)), sample].mean()),
         "multiple of laplace": each * len(turns) * batch / sum(turns),
         "multiple of laplace, lists made": each * batch / again,
-        "laplace, after / before": after / before,
     }
 
 

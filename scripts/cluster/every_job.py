@@ -19,9 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +31,15 @@ from tests.helpers.cluster import QUICK_JAVA, Cluster, can_hide, environment, wr
 from tests.helpers.comparison import compared
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGE: Final = ROOT / "dist" / "cluster"
 FILES: Final = 8
-JOBS: Final = ("embedding", "privatize", "vectors", "calibrate", "poincare")
+JOBS: Final = {
+    "embedding": "{own}/{glove} --output {own}/embedding/glove-50d",
+    "privatize": "{table} --output {shared}/privatize/table",
+    "vectors": "{table} --output {shared}/vectors/table",
+    "calibrate": "{bundle} --words 200 --runs 200 --output {shared}/calibrate/tables",
+    "poincare": "--pairs {shared}/{mammals} --epochs 20 --output {own}/poincare/mammals",
+}
+"""Options beside those of their configuration files, in an order in which the jobs can run."""
 
 # What `dptext` sets on one machine, and what decides how many files a table has.
 _SPLITTING: Final = {
@@ -44,144 +48,89 @@ _SPLITTING: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where things are.
-
-    Attributes:
-        driver: The submitting host's own folder.
-        shared: What all hosts see: ``input`` and ``output``.
-    """
-
-    driver: Path
-    shared: Path
-
-    @property
-    def undrawn(self) -> Path:
-        """Stand-ins for what draws pages and pictures: the packed environment lacks it too."""
-        return self.shared / "undrawn"
-
-    def fill(self) -> None:
-        """Put package, key and input where they belong."""
-        self.undrawn.mkdir(parents=True)
-        for name in ("jinja2", "matplotlib"):
-            (self.undrawn / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
-        shutil.copytree(PACKAGE, self.driver)
-        shutil.copy(GLOVE, self.driver)
-        libraries = self.driver / "environment"
-        libraries.mkdir()
-        subprocess.run(["tar", "-xzf", f"{libraries}.tar.gz", "-C", libraries], check=True)
-        write_key(self.driver / "release.key")
-        queries, table = self.shared / "input" / "queries", pq.read_table(QUERIES)
-        queries.mkdir(parents=True)
-        shutil.copy(MAMMALS, self.shared / "input")
-        for part in range(FILES):  # so that every worker has some to read
-            own = table.take(list(range(part, len(table), FILES)))
-            pq.write_table(own, queries / f"part-{part}.parquet")
-
-    def jobs(self) -> Iterator[Job]:
-        """Every job, in an order in which they can run."""
-        own, input, output = self.driver, self.shared / "input", self.shared / "output"
-        bundle = f"--embedding {own}/bundle/glove-50d"
-        table = f"{bundle} --input {input}/queries --key-file {own}/release.key --name queries"
-        words = f"{bundle} --words 200 --runs 200"
-        yield Job("embedding", own / "bundle", f"{own}/{GLOVE.name} --output {own}/bundle/glove-50d")
-        yield Job("privatize", output / "privatize", f"{table} --output {output}/privatize/table")
-        yield Job("vectors", output / "vectors", f"{table} --output {output}/vectors/table")
-        yield Job("calibrate", output / "calibrate", f"{words} --output {output}/calibrate/tables")
-        pairs = f"--pairs {input}/{MAMMALS.name} --epochs 20"
-        yield Job("poincare", own / "poincare", f"{pairs} --output {own}/poincare/mammals")
+def fill(own: Path, shared: Path) -> None:
+    """Put package, key and input into the driver's own folder, and into the one that all hosts see."""
+    shutil.copytree(ROOT / "dist" / "cluster", own)
+    shutil.copy(GLOVE, own)
+    (own / "environment").mkdir()
+    subprocess.run(["tar", "-xzf", own / "environment.tar.gz", "-C", own / "environment"], check=True)
+    write_key(own / "release.key")
+    (shared / "queries").mkdir(parents=True)
+    shutil.copy(MAMMALS, shared)
+    # Stand-ins for what draws pages and pictures: the packed environment lacks it too.
+    (shared / "undrawn").mkdir()
+    for name in ("jinja2", "matplotlib"):
+        (shared / "undrawn" / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
+    table = pq.read_table(QUERIES)
+    for part in range(FILES):  # so that every worker has some to read
+        rows = table.take(list(range(part, len(table), FILES)))
+        pq.write_table(rows, shared / "queries" / f"part-{part}.parquet")
 
 
-@dataclass(frozen=True)
-class Job:
-    """A command, the folder that it writes to, and its options beside those of its configuration file."""
-
-    name: str
-    output: Path
-    options: str
-
-    def run(self, places: Places, cluster: Cluster | None) -> subprocess.CompletedProcess[str]:
-        """Run it on this machine, or with spark-submit."""
-        own = places.driver
-        arguments = ["--config", f"{own}/conf/{self.name}.toml", *self.options.split()]
-        if cluster is None:
-            command = [str(Path(sys.executable).with_name("dptext")), self.name, *arguments]
-            env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(places.undrawn)}
-            return subprocess.run(
-                command, cwd=places.shared, env=env, capture_output=True, text=True, check=False
-            )
-        conf = _SPLITTING | {
-            "spark.executor.memory": "512m",
-            "spark.pyspark.python": "./environment/bin/python",
-            "spark.pyspark.driver.python": f"{own}/environment/bin/python",
-        }
-        settings = f"--properties-file {own}/conf/spark-defaults.conf"
-        sent = f"--py-files {own}/dptext_spark.zip --archives {own}/environment.tar.gz#environment"
-        return cluster.submit(*f"{settings} {sent} {own}/jobs/{self.name}.py".split(), *arguments, conf=conf)
-
-    def compare(self, places: Places, cluster: Cluster, aside: Path) -> bool:
-        """Run it here, take away what it wrote, and run it on the cluster."""
-        line = f"{self.name:<12}"
-        for where, width in ((None, 7), (cluster, 9)):
-            self.output.mkdir(parents=True)
-            start = time.monotonic()
-            done = self.run(places, where)
-            if done.returncode != 0:
-                click.echo(f"{self.name} FAILED\n{shlex.join(done.args)}\n{done.stdout}{done.stderr}")
-                return False
-            line += f"{time.monotonic() - start:{width - 2}.0f} s"
-            if where is None:
-                self.output.rename(aside)
-        different, said = compared(aside, self.output)
-        verdict = "DIFFERENT" if different else "equal"
-        click.echo("\n  ".join([f"{line}  {said}: {verdict}", *different]))
-        return not different
+def run(job: str, own: Path, shared: Path, cluster: Cluster | None) -> subprocess.CompletedProcess[str]:
+    """Run a job on this machine, or with spark-submit."""
+    bundle = f"--embedding {own}/embedding/glove-50d"
+    table = f"{bundle} --input {shared}/queries --key-file {own}/release.key --name queries"
+    places = {"own": own, "shared": shared, "glove": GLOVE.name, "mammals": MAMMALS.name}
+    options = JOBS[job].format(bundle=bundle, table=table, **places).split()
+    arguments = ["--config", f"{own}/conf/{job}.toml", *options]
+    if cluster is None:
+        command = [str(Path(sys.executable).with_name("dptext")), job, *arguments]
+        env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(shared / "undrawn")}
+        return subprocess.run(command, cwd=shared, env=env, capture_output=True, text=True, check=False)
+    conf = _SPLITTING | {
+        "spark.executor.memory": "512m",
+        "spark.pyspark.python": "./environment/bin/python",
+        "spark.pyspark.driver.python": f"{own}/environment/bin/python",
+    }
+    settings = f"--properties-file {own}/conf/spark-defaults.conf"
+    sent = f"--py-files {own}/dptext_spark.zip --archives {own}/environment.tar.gz#environment"
+    return cluster.submit(*f"{settings} {sent} {own}/jobs/{job}.py".split(), *arguments, conf=conf)
 
 
-def compare_all(folder: Path, places: Places, names: Sequence[str]) -> bool:
-    """Run the jobs of these names in both ways, print a line for each, and say whether all is equal."""
-    hidden = [places.driver, folder / "local", *(ROOT / name for name in ("dptext_spark", "jobs", "dist"))]
-    hidden.append(Path(sys.executable).parent)
-    (folder / "local").mkdir()
-    quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
-    with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick) as cluster:
-        click.echo(f"{'job':<12}{'local':>7}{'cluster':>9}  compared")
-        jobs = [job for job in places.jobs() if not names or job.name in (*names, "embedding")]
-        equal = [job.compare(places, cluster, folder / "local" / job.name) for job in jobs]
-        click.echo()
-        for host in cluster.hosts:
-            executors = sum(path.is_dir() for path in (host / "work").glob("app-*/*"))
-            copies = sum(path.is_dir() for path in (host / "tmp" / f"dptext-spark-{os.getuid()}").glob("*"))
-            click.echo(f"{host.name}: {executors} executors, {copies} copy of the bundle")
-        left = sorted(path.name for path in cluster.driver.iterdir())
-        click.echo(f"drivers' working folder: {', '.join(left) or 'empty'}")
-    return all(equal) and not left
+def is_equal(job: str, own: Path, shared: Path, cluster: Cluster, aside: Path) -> bool:
+    """Run a job here, take away what it wrote, run it on the cluster, and print what differs."""
+    output = (own if job in ("embedding", "poincare") else shared) / job
+    for where in (None, cluster):
+        output.mkdir()
+        done = run(job, own, shared, where)
+        if done.returncode != 0:
+            click.echo(f"{job} FAILED\n{shlex.join(done.args)}\n{done.stdout}{done.stderr}")
+            return False
+        if where is None:
+            output.rename(aside)
+    different, said = compared(aside, output)
+    verdict = "DIFFERENT" if different else "equal"
+    click.echo("\n  ".join([f"{job:<12}{said}: {verdict}", *different]))
+    return not different
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, type=click.Choice(JOBS))
+@click.argument("jobs", nargs=-1, type=click.Choice(list(JOBS)))
 def main(jobs: Sequence[str]) -> None:
     """Submit JOBS (all by default) and compare; the exit code is 1 where anything differs."""
     # Ended by a signal, everything is stopped all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="dptext-test-cluster-")).resolve()
-    keep = False
-    try:
-        if not can_hide(folder):
-            raise click.ClickException(
-                "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
-                "Run as root, or where user namespaces are allowed."
-            )
-        places = Places(driver=folder / "submit", shared=folder / "shared")
-        places.fill()
-        keep = not compare_all(folder, places, jobs)
-    finally:
-        if not keep:
-            shutil.rmtree(folder)
-    if keep:
-        click.echo(f"Not equal. All files are in {folder}.", err=True)
+    own, shared, local = folder / "submit", folder / "shared", folder / "local"
+    if not can_hide(folder):
+        raise click.ClickException(
+            "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
+            "Run as root, or where user namespaces are allowed."
+        )
+    fill(own, shared)
+    local.mkdir()
+    hidden = [own, local, *(ROOT / name for name in ("dptext_spark", "jobs", "dist"))]
+    hidden.append(Path(sys.executable).parent)
+    quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick) as cluster:
+        chosen = [job for job in JOBS if not jobs or job in (*jobs, "embedding")]
+        equal = [is_equal(job, own, shared, cluster, local / job) for job in chosen]
+        left = sorted(path.name for path in cluster.driver.iterdir())
+    if left or not all(equal):
+        click.echo(f"Drivers left: {', '.join(left) or 'nothing'}. All files are in {folder}.", err=True)
         sys.exit(1)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

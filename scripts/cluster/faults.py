@@ -18,11 +18,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import click
 import psutil
@@ -52,23 +52,14 @@ RELEASE: Final = (
 # One task for each file.
 SPLITTING: Final = {f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBytes", "openCostInBytes")}
 
-Outcome: TypeAlias = tuple[str, str]
-"""How the fault is shown to have happened, and what came of it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A submitted job.
+    """A submitted job."""
 
-    Attributes:
-        process: spark-submit, which is the driver's JVM.
-        folder: A folder of its own, with its log and Spark's event log.
-        output: The table that it is to write.
-    """
-
-    process: subprocess.Popen[Any]
-    folder: Path
-    output: Path
+    process: subprocess.Popen[Any]  # spark-submit, which is the driver's JVM
+    folder: Path  # of its own, with its log and Spark's event log
+    output: Path  # the table that it is to write
 
     def hidden(self) -> list[Path]:
         """What lies next to the output under a hidden name."""
@@ -106,11 +97,10 @@ class Run:
         lines = file.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if f'"SparkListener{kind}"' in line]
 
-    def tasks(self, reason: str) -> int:
-        """Count tasks that ended for a reason, by Spark's name; there must be one."""
-        ends = Counter(event["Task End Reason"]["Reason"] for event in self.events("TaskEnd"))
-        expect(ends[reason], f"tasks ended with {dict(ends)}")
-        return ends[reason]
+    def check_tasks(self, reason: str) -> None:
+        """Check that a task ended for a reason, by Spark's name."""
+        ends = {event["Task End Reason"]["Reason"] for event in self.events("TaskEnd")}
+        expect(reason in ends, f"tasks ended with {ends}")
 
     def content(self) -> tuple[dict[str, Any], Any]:
         """The output's bytes by file, and the report's counts."""
@@ -171,28 +161,23 @@ class World:
         expect(sorted(rows) == sorted(given), "rows are lost or doubled")
         return run.content()
 
-    def complete(self, run: Run) -> str:
+    def complete(self, run: Run) -> None:
         """Check that a run wrote what a run without a fault did, all of it, and left nothing else."""
         run.ended(0)
         (files, counts), (expected, expected_counts) = run.content(), self.undisturbed
         expect(files == expected, "the output is not that of the undisturbed run")
         expect(counts == expected_counts, f"the report counts {counts}, without the fault {expected_counts}")
         expect(not run.hidden(), f"left: {run.hidden()}")
-        return "complete: the undisturbed run's bytes and counts"
 
-    def none(self, run: Run, message: str, *, output: bool = False) -> str:
+    def none(self, run: Run, message: str, *, output: bool = False) -> None:
         """Check that a run wrote nothing, left nothing (unless another's output is there) and said why."""
         run.ended(1, 2)
         said = re.findall(r"^dptext privatize: (.+)$", run.log(), re.MULTILINE)
         expect(len(said) == 1 and message in said[0], f"no error in one line, but:\n{run.log()}")
-        if not output:
-            names = [
-                run.output.with_name(f"{run.output.name}{end}") for end in ("", ".release.json", ".private")
-            ]
-            left = [path.name for path in (*names, *run.hidden()) if path.exists()]
-            expect(not left, f"there is an output, a report, or what a run should remove: {left}")
-        short = re.sub(r"/\S*/", "", said[0])
-        return f'none, exit code {run.process.returncode}: "{short}"'
+        ends = () if output else ("", ".release.json", ".private")
+        names = [run.output.with_name(f"{run.output.name}{end}") for end in ends]
+        left = [path.name for path in (*names, *(run.hidden() * (not output))) if path.exists()]
+        expect(not left, f"there is an output, a report, or what a run should remove: {left}")
 
     def end_driver(self, run: Run, victims: list[psutil.Process]) -> None:
         """Kill processes of a driver, and wait until none of it, and no executor, is left."""
@@ -207,23 +192,26 @@ class World:
 
 def busiest(processes: list[psutil.Process]) -> psutil.Process:
     """The process that computes the most in a moment: not one that waits for its next task."""
-    before = [sum(process.cpu_times()[:2]) for process in processes]
+    for process in processes:
+        process.cpu_percent()
     time.sleep(0.5)
-    spent = [sum(process.cpu_times()[:2]) - start for process, start in zip(processes, before, strict=True)]
-    return processes[spent.index(max(spent))]
+    return max(processes, key=psutil.Process.cpu_percent)
 
 
-def gone(process: psutil.Process) -> str:
-    """Check that a process is gone."""
-    expect(not process.is_running(), f"process {process.pid} runs on")
-    return f"process {process.pid} is gone"
-
-
-def alter(file: Path) -> None:
-    """Alter the last bytes of a file in place."""
-    with file.open("r+b") as opened:
+@contextmanager
+def altered(bundle: Path) -> Iterator[None]:
+    """A bundle whose vectors have other last bytes for a while."""
+    with (bundle / "vectors.npy").open("r+b") as opened:
         opened.seek(-4, os.SEEK_END)
-        opened.write(b"\xff\xff\xff\xff")
+        before = opened.read()
+        opened.seek(-4, os.SEEK_END)
+        opened.write(b"\xff" * 4)
+        opened.flush()
+        try:
+            yield
+        finally:
+            opened.seek(-4, os.SEEK_END)
+            opened.write(before)
 
 
 @contextmanager
@@ -237,35 +225,33 @@ def moved_away(folder: Path) -> Iterator[None]:
         away.rename(folder)
 
 
-# Faults
+# Faults: each function returns where the fault happened and what came of it was right
 
 
-def kill_one(world: World, output: str) -> Outcome:
+def kill_one(world: World, output: str) -> None:
     """Kill the busiest Python worker, or the busiest executor."""
     run, cluster = world.submit(output).at_work(), world.cluster
-    processes, reason, said = {
-        "python-worker": (cluster.python_workers(), "ExceptionFailure", "task failed"),
-        "executor": (cluster.executors(), "ExecutorLostFailure", "task lost with it"),
+    processes, reason = {
+        "python-worker": (cluster.python_workers(), "ExceptionFailure"),
+        "executor": (cluster.executors(), "ExecutorLostFailure"),
     }[output]
     victim = busiest(processes)
     victim.kill()
-    result = world.complete(run)
-    return f"{gone(victim)}; {run.tasks(reason)} {said} and ran again", result
+    world.complete(run)
+    expect(not victim.is_running(), "the process runs on")
+    run.check_tasks(reason)
 
 
-def worker_daemon(world: World) -> Outcome:
+def worker_daemon(world: World) -> None:
     run, victim = world.submit("worker-daemon").at_work(), world.cluster.workers[1]
     victim.kill()
     victim.wait()
-    result = world.complete(run)
-    removed = run.events("ExecutorRemoved")
-    expect(removed, "no executor was removed")
+    world.complete(run)
+    expect(run.events("ExecutorRemoved"), "no executor was removed")
     world.cluster.workers[1] = world.cluster.start_worker(2)
-    why = removed[0]["Removed Reason"][:40]
-    return f"process {victim.pid} is gone; {len(removed)} executor removed: {why}", result
 
 
-def driver(world: World) -> Outcome:
+def driver(world: World) -> None:
     """Kill all of it at once, as a host that goes down does."""
     run = world.submit("driver").at_work()
     victim = psutil.Process(run.process.pid)
@@ -276,25 +262,20 @@ def driver(world: World) -> Outcome:
     left = run.hidden()
     expect(len(left) == 1, f"left: {left}")
     world.check_left()
-    refused = world.none(world.submit("driver"), "was killed while it did", output=True)
+    world.none(world.submit("driver"), "was killed while it did", output=True)
     expect(not run.output.exists() and run.hidden() == left, "the refused run changed something")
-    result = world.complete(world.submit("driver", *OVERWRITE))
-    return (
-        f"process {victim.pid} is gone, and its executors; left: 1 hidden folder of sanitized rows",
-        f"none; the same command: {refused}; with --mode overwrite {result}, the folder is gone",
-    )
+    world.complete(world.submit("driver", *OVERWRITE))
 
 
-def jvm_of_driver(world: World) -> Outcome:
+def jvm_of_driver(world: World) -> None:
     """Kill the JVM alone: Python is left, and clears up."""
     run = world.submit("jvm").at_work()
     world.end_driver(run, [psutil.Process(run.process.pid)])
     expect(not run.hidden(), f"left: {run.hidden()}")
-    result = world.complete(world.submit("jvm"))
-    return f"process {run.process.pid} is gone, and its executors", f"none; the same command: {result}"
+    world.complete(world.submit("jvm"))
 
 
-def speculation(world: World) -> Outcome:
+def speculation(world: World) -> None:
     run = world.submit(
         "speculation",
         spark_speculation="true",
@@ -304,104 +285,83 @@ def speculation(world: World) -> Outcome:
     straggler = busiest(world.cluster.python_workers())
     straggler.suspend()
     try:
-        result = world.complete(run)
+        world.complete(run)
     finally:
         with suppress(psutil.NoSuchProcess):
             straggler.kill()
     copies = [e for e in run.events("TaskStart") if e["Task Info"]["Speculative"]]
     expect(copies, "Spark started no speculative copy")
-    return f"a Python worker was stopped; speculative copies: {len(copies)}", result
 
 
-def lost_shuffle(world: World) -> Outcome:
+def lost_shuffle(world: World) -> None:
     run = world.start("shuffle", SHUFFLED, str(world.table), str(world.bundle))
     run.wait_for("shuffle/_temporary/0/task_*")
     world.cluster.executors()[0].kill()
     run.ended(0)
     retries = [e for e in run.events("StageSubmitted") if e["Stage Info"]["Stage Attempt ID"] > 0]
     expect(retries, "no stage ran again")
-    rows = pq.read_table(run.output)
-    ids = Counter(rows["id"].to_pylist())
-    pairs = set(zip(rows["id"].to_pylist(), rows["text"].to_pylist(), strict=True))
-    expect(set(ids.values()) == {2}, "rows are lost or doubled")
+    rows = pq.read_table(run.output).to_pylist()
+    ids = Counter(row["id"] for row in rows)
+    pairs = {(row["id"], row["text"]) for row in rows}
+    expect({*ids.values()} == {2}, "rows are lost or doubled")
     expect(len(pairs) == len(ids), f"{len(pairs) - len(ids)} texts were released with two noises")
-    return (
-        f"{run.tasks('FetchFailed')} tasks missed their input; {len(retries)} stages ran again",
-        f"complete: every row in both branches, all {len(ids):,} texts the same in both (fresh key)",
-    )
+    run.check_tasks("FetchFailed")
 
 
-def full_disk(world: World) -> Outcome:
+def full_disk(world: World) -> None:
     run = world.submit("disk/out")
-    result = world.none(run, "No space left on device")
+    world.none(run, "No space left on device")
     left = sum(file.stat().st_size for file in run.output.parent.rglob("*") if file.is_file())
     expect(left == 0, f"{left} bytes are left on the disk")
-    failed = run.tasks("ExceptionFailure")
-    return f"a file system of {DISK}: {failed} tasks failed", f"{result}; the disk is empty"
+    run.check_tasks("ExceptionFailure")
 
 
-def bundle_altered_before(world: World) -> Outcome:
-    run, file = world.submit("altered-before").wait_for("events/*"), world.bundle / "vectors.npy"
-    before = file.read_bytes()
-    alter(file)
-    try:
-        result = world.none(run, "The embedding bundle changed")
-    finally:
-        file.write_bytes(before)
-    return "vectors.npy altered between submission and the first task", result
+def bundle_changed(world: World, harm: Callable[[Path], AbstractContextManager[None]], output: str) -> None:
+    """Alter or remove the bundle before the first task."""
+    run = world.submit(output).wait_for("events/*")
+    with harm(world.bundle):
+        world.none(run, "The embedding bundle changed")
 
 
-def bundle_removed_before(world: World) -> Outcome:
-    run = world.submit("removed-before").wait_for("events/*")
-    with moved_away(world.bundle):
-        result = world.none(run, "The embedding bundle changed")
-    return "the driver's folder moved away between submission and the first task", result
-
-
-def bundle_removed(world: World) -> Outcome:
+def bundle_removed(world: World) -> None:
+    """And an executor killed: the new one has the host's copy."""
     run = world.submit("removed").at_work()
     with moved_away(world.bundle):
-        victim = world.cluster.executors()[0]
-        victim.kill()
-        result = world.complete(run)
-    happened = f"the driver's folder moved away and an executor killed ({gone(victim)}) while tasks ran"
-    return happened, f"{result}: hosts keep verified copies"
+        world.cluster.executors()[0].kill()
+        world.complete(run)
 
 
-def copy_altered(world: World) -> Outcome:
+def copy_altered(world: World) -> None:
     run = world.submit("copy-altered").at_work()
     name = Embedding.open(world.bundle).fingerprint
     copies = [path for host in world.cluster.hosts for path in host.glob(f"tmp/dptext-spark-*/{name}")]
     expect(len(copies) == 2, f"hosts have {copies}")
-    for copy in copies:
-        alter(copy / "vectors.npy")
-    result = world.none(run, "bundle")
+    with altered(copies[0]), altered(copies[1]):
+        world.none(run, "bundle")
     for copy in copies:
         shutil.rmtree(copy)
-    again = world.complete(world.submit("copy-altered"))
-    happened = "vectors.npy of both hosts altered in place while tasks ran"
-    return happened, f"{result}; with those folders removed {again}"
+    world.complete(world.submit("copy-altered"))
 
 
-def two_runs(world: World) -> Outcome:
+def two_runs(world: World) -> None:
     first = world.submit("two-runs", spark_cores_max="1").at_work()
     second = world.submit("two-runs", key=False, spark_cores_max="1")
-    refused = world.none(second, "Another run is writing the output", output=True)
+    world.none(second, "Another run is writing the output", output=True)
     expect(first.process.poll() is None, "the first run was not at work any more")
-    return "the second started while the first wrote", f"second: {refused}; first: {world.complete(first)}"
+    world.complete(first)
 
 
-def two_runs_overwrite(world: World) -> Outcome:
+def two_runs_overwrite(world: World) -> None:
+    """The second has another key."""
     options = ("two-overwrite", *OVERWRITE, "--trust-id")
     first = world.submit(*options, key=False, spark_cores_max="1").at_work()
     second = world.submit(*options, spark_cores_max="1")
-    beaten = world.none(first, "Another run took over the output", output=True)
+    world.none(first, "Another run took over the output", output=True)
     expect(second.process.poll() is None, "the second run was not at work any more")
-    happened = "the second, with another key, started while the first wrote"
-    return happened, f"first: {beaten}; second: {world.complete(second)}"
+    world.complete(second)
 
 
-FAULTS: Final[dict[str, Callable[[World], Outcome]]] = {
+FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "kill -9 of a Python worker": partial(kill_one, output="python-worker"),
     "kill -9 of an executor": partial(kill_one, output="executor"),
     "kill -9 of a worker daemon": worker_daemon,
@@ -410,8 +370,8 @@ FAULTS: Final[dict[str, Callable[[World], Outcome]]] = {
     "speculation": speculation,
     "a lost shuffle after the noise": lost_shuffle,
     "a full disk at write": full_disk,
-    "bundle altered after submission": bundle_altered_before,
-    "bundle removed after submission": bundle_removed_before,
+    "bundle altered after submission": partial(bundle_changed, harm=altered, output="altered-before"),
+    "bundle removed after submission": partial(bundle_changed, harm=moved_away, output="removed-before"),
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
     "two runs at once": two_runs,
@@ -430,13 +390,13 @@ def main(words: tuple[str, ...]) -> None:
         counts = world.undisturbed[1]
         click.echo(f"undisturbed: {counts['rows']:,} rows, {counts['text']['tokens']:,} words\n")
         for fault, attempt in chosen.items():
+            outcome = "as it should"
             try:
-                happened, outcome = attempt(world)
+                attempt(world)
                 world.check_left()
             except (Wrong, TimeoutError, subprocess.TimeoutExpired, psutil.Error) as error:
-                losses += 1
-                happened, outcome = "", f"LOSS: {error}"
-            click.echo(f"{fault}\n    {happened}\n    {outcome}")
+                losses, outcome = losses + 1, f"LOSS: {error}"
+            click.echo(f"{fault:40} {outcome}")
         subprocess.run(["umount", world.disk], check=True)
     click.echo(f"\n{len(chosen)} faults, {losses} losses")
     sys.exit(losses > 0)

@@ -164,17 +164,17 @@ class Scene:
         """Fetch pages of the driver's UI until the job ends; the last that came stay."""
         log = run / "driver.log"
 
-        def port() -> str:
-            found = re.search(r"service 'SparkUI' on port (\d+)", log.read_text(errors="replace"))
-            return found[1] if found else "none" * (process.poll() is not None)
+        def found(pattern: str) -> str:
+            match = re.search(pattern, log.read_text(errors="replace"))
+            return match[1] if match else "none" * (process.poll() is not None)
 
-        root = f"http://127.0.0.1:{wait_for(port, 'the UI did not start', 600)}"
+        port = wait_for(lambda: found(r"service 'SparkUI' on port (\d+)"), "the UI did not start", 600)
+        root = f"http://127.0.0.1:{port}"
         while process.poll() is None:
-            pages = ["environment/", "executors/", "jobs/", "SQL/"]
             # The page's own script fetches what it shows of the environment.
-            if application := re.search(r"\bapp-\d+-\d+", log.read_text(errors="replace")):
-                pages.append(f"api/v1/applications/{application[0]}/environment")
-            for page in pages:
+            application = found(r"\b(app-\d+-\d+)")
+            own = f"api/v1/applications/{application}/environment"
+            for page in ("environment/", "executors/", "jobs/", "SQL/", own):
                 with suppress(OSError):
                     content = urllib.request.urlopen(f"{root}/{page}", timeout=10).read()
                     (run / "pages" / page.replace("/", "-")).write_bytes(content)

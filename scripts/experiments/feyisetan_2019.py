@@ -1,10 +1,9 @@
-"""Hyperbolic noise after Feyisetan et al. 2019: how often words stay, what is kept, what the sampler samples.
+"""Hyperbolic noise after Feyisetan et al. 2019: how often words stay, and what is kept.
 
     python -m scripts.experiments.feyisetan_2019 table4 --ball ball --flat glove-50d
     python -m scripts.experiments.feyisetan_2019 clipped --ball ball --flat glove-50d
     python -m scripts.experiments.feyisetan_2019 tasks --ball ball --flat glove-300d --data senteval
     python -m scripts.experiments.feyisetan_2019 slots --ball ball --flat glove-300d --data snips.parquet
-    python -m scripts.experiments.feyisetan_2019 sampler
 
 Every comparison is over the words that the ball and the Euclidean embedding have in common. ``table4`` gives
 Laplace noise the epsilon at which its largest N_w of any word is that of an epsilon in the ball, and compares
@@ -23,7 +22,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,24 +29,18 @@ import click
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy import integrate, stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.calibration import estimator
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.attackers import Knowledge, attack
-from dptext_spark.evaluation.emissions import Emissions
-from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry.ball import LebesgueRadii
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from scripts.experiments import shared
-from scripts.experiments.shared import FILE, FOLDER, Floats, Mean, WordRows, Words
+from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows, Words
 
 RUNS: Final = 1000
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
@@ -72,18 +64,12 @@ Setting: TypeAlias = Mechanism | str
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A Euclidean embedding, and its words that a ball has too, in both geometries.
+    """A Euclidean embedding, and its words that a ball has too, in both geometries."""
 
-    Attributes:
-        large: The Euclidean embedding, whose vectors are the features.
-        flat, ball: The common words, in its order.
-        ids: int64 (k,), of the common words in the large vocabulary, ascending.
-    """
-
-    large: Embedding
-    flat: Embedding
-    ball: Embedding
-    ids: Words
+    large: Embedding  # the Euclidean one, whose vectors are the features
+    flat: Embedding  # the common words, in its order
+    ball: Embedding  # the same
+    ids: Words  # of the common words in the large vocabulary, ascending
 
     @classmethod
     def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
@@ -129,19 +115,15 @@ def with_world(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the settings to try: originals, random words, the paper's noise, and other noise."""
+MORE: Final = click.option("--hyperbolic", type=float, multiple=True, help="epsilons; repeatable")
 
-    @click.option("--hyperbolic", type=float, multiple=True, help="epsilons; repeatable")
-    @wraps(command)
-    def run(*args: Any, hyperbolic: Sequence[float], **options: Any) -> None:
-        chosen: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
-        grid = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0, 16.0)}
-        for name, epsilons in grid.items():
-            chosen |= {f"{name}, ε = {e:g}": mechanism(name, epsilon=e) for e in epsilons}
-        command(*args, chosen=chosen, **options)
 
-    return run
+def settings(hyperbolic: Sequence[float]) -> dict[str, Setting]:
+    """Give the settings to try: originals, random words, the paper's noise, and other noise."""
+    chosen: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
+    for name, epsilons in {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0,)}.items():
+        chosen |= {f"{name}, ε = {e:g}": mechanism(name, epsilon=e) for e in epsilons}
+    return chosen
 
 
 # Table IV
@@ -192,10 +174,6 @@ def table4(world: World) -> None:
 # The paper's own construction
 
 EDGE: Final = 1e-5  # section V-D has 10e-5 "as in" Nickel and Kiela 2017, who have 1e-5
-PAIRS: Final = 3
-DRAWS: Final = 10_000
-FALSE_ALARM: Final = 0.01
-"""How often any bound of the table of losses fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,84 +205,35 @@ class Clipped:
             found[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
         return found
 
-    def largest_loss(
-        self, words: Words, outputs: NDArray[np.int64], draws: int = DRAWS
-    ) -> tuple[int, int, float, float]:
-        """Bound losses between words from below by fresh draws, and give the one farthest beyond epsilon d.
-
-        Tried are PAIRS words that stay, each with a near word that seldom becomes it.
-
-        Returns:
-            The word that comes out, the other, what ln P[word | word] / P[word | other] is at least, and
-            epsilon d, in nats.
-        """
-        became = np.array([[np.count_nonzero(row == word) for word in words] for row in outputs])
-        metric, logs = self.ball.space.metric(), np.log(became + 0.5)
-        beyond = np.diagonal(logs)[None] - logs - self.epsilon * metric.to_all(words)[:, words]
-        np.fill_diagonal(beyond, -np.inf)
-        tail = FALSE_ALARM / (2 * PAIRS * len(EPSILONS))
-        found = []
-        for place in np.argsort(-beyond.max(axis=0), kind="stable")[:PAIRS]:
-            word, other = int(words[place]), int(words[beyond[:, place].argmax()])
-            fresh = self.outputs(np.array([word, other]), draws, seed=1)
-            own, foreign = np.count_nonzero(fresh == word, axis=1)
-            low = stats.beta.ppf(tail, own, draws - own + 1) if own else 0.0
-            high = stats.beta.ppf(1.0 - tail, foreign + 1, draws - foreign) if foreign < draws else 1.0
-            claimed = self.epsilon * float(metric.between(np.array([word]), np.array([other]))[0])
-            found.append((word, other, math.log(low / high) if low else -math.inf, claimed))
-        return max(found, key=lambda loss: loss[2] - loss[3])
-
 
 @main.command()
 @with_world
 def clipped(world: World) -> None:
-    """Print N_w of the paper's own construction, which words come out, and what it gives away."""
+    """Print N_w of the paper's own construction, and which words come out."""
     words = world.flat.words.to_pylist()
-    rows, stays, losses = shared.evenly(500, len(words)), [], []
+    rows, stays, often = shared.evenly(500, len(words)), [], []
     for epsilon in EPSILONS:
-        noise = Clipped(ball=world.ball, epsilon=epsilon)
-        outputs = noise.outputs(rows, RUNS, seed=0)
+        outputs = Clipped(ball=world.ball, epsilon=epsilon).outputs(rows, RUNS, seed=0)
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]
-        word, other, nats, claimed = noise.largest_loss(rows, outputs)
-        share, common = f"{counts[ten].sum() / counts.sum():.1%}", ", ".join(words[each] for each in ten[:5])
-        losses.append(
-            [epsilon, share, common, f"{words[word]}, {words[other]}", f"{claimed:.3g}", f"{nats:.3g}"]
-        )
+        often.append((f"{counts[ten].sum() / counts.sum():.1%}", ", ".join(words[each] for each in ten[:5])))
     worst, mean = np.max(stays, axis=1), np.mean(stays, axis=1)
     laplace = of_same_worst_case(worst.tolist(), world.flat, rows)
-    columns = [
-        "ε",
-        "worst case",
-        "average",
-        "Laplace ε",
-        "average",
-        "paper: worst case",
-        "ball",
-        "GloVe 100-d",
-    ]
+    columns = ("ε", "worst case", "average", "Laplace ε", "average", "paper: worst", "ball", "GloVe 100-d")
     lines = [
-        [paper[0], *own, *flat, *paper[1:]]
-        for paper, flat, *own in zip(PAPER, laplace, worst, mean, strict=True)
+        (paper[0], *own, *flat, *paper[1:], *most)
+        for paper, flat, most, *own in zip(PAPER, laplace, often, worst, mean, strict=True)
     ]
-    click.echo(shared.markdown(columns, lines))
-    columns = ["ε", "share of ten words", "the most frequent", "word, other", "ε d, nats", "loss, at least"]
-    click.echo(
-        f"Losses are {1 - FALSE_ALARM:.0%} sure for all rows together:\n\n{shared.markdown(columns, losses)}"
-    )
+    click.echo(shared.markdown((*columns, "share of ten words", "the most frequent"), lines))
 
 
 # Words in slots
 
-ROWS: Final = 1000
-"""Examples of each task, of each repetition."""
-QUERIES: Final = 4000
-"""To learn from, about."""
+ROWS: Final = 1000  # examples of each task, of each repetition
+QUERIES: Final = 4000  # to learn from, about
 TESTED: Final = 0.25
-PENALTY: Final = 0.01  # of standardized features
-FREQUENT: Final = 10
-"""Pairs of words that are seen this often are in no slot."""
+FREQUENT: Final = 10  # pairs of words that are seen this often are in no slot
 FILES: Final = {"CR": "label", "MPQA": "label", "TREC": "coarse"}
 """Tasks of SentEval, and their columns of labels."""
 EXAMPLES: Final = (("ohio", "state"), ("techno", "music"))
@@ -314,19 +243,12 @@ STAY: Final = "words that stay"
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Labelled texts.
+    """Labelled texts."""
 
-    Attributes:
-        words: Words of the large vocabulary.
-        slots: bool (tokens,), which words are in a slot.
-        labels: (texts,).
-        tested: bool (texts,), which are for tests; where none is, each sample draws them.
-    """
-
-    words: WordRows
-    slots: NDArray[np.bool_]
+    words: WordRows  # of the large vocabulary
+    slots: NDArray[np.bool_]  # (tokens,), which are in a slot
     labels: NDArray[Any]
-    tested: NDArray[np.bool_]
+    tested: NDArray[np.bool_]  # (texts,), which are for tests; where none is, each sample draws them
 
     def sample(self, count: int, rng: np.random.Generator) -> Texts:
         """Draw texts, a quarter of them for tests."""
@@ -342,9 +264,9 @@ class Texts:
 
 @main.command()
 @with_world
-@with_settings
+@MORE
 @click.option("--data", type=FOLDER, required=True, help="folder of SentEval's tasks, a Parquet file each")
-def tasks(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
+def tasks(world: World, hyperbolic: Sequence[float], data: Path) -> None:
     """Print scores of tasks whose words in slots are perturbed, for learning and for tests."""
     every = {}
     for name, label in FILES.items():
@@ -353,13 +275,9 @@ def tasks(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
         tested = np.array(table.get("split", [""] * words.count)) == "test"
         slots, labels = in_slots(words, world, FREQUENT), np.array(table[label])
         every[name] = Texts(words=words, slots=slots, labels=labels, tested=tested)
-    found = tried(every, world, chosen, rows=ROWS, seeds=range(5))
-    lines = []
-    for label, means in found.items():
-        above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
-        cells = (f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every)
-        lines.append([label, f"{means[STAY].mean:.1%}", *cells])
-    click.echo(shared.markdown(("", STAY, *every), lines))
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
+    learner = model, shared.mean_vectors
+    click.echo(tried(every, world, settings(hyperbolic), learner, rows=ROWS, repetitions=5))
 
 
 def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
@@ -377,27 +295,33 @@ def tried(
     every: Mapping[str, Texts],
     world: World,
     chosen: Mapping[str, Setting],
+    learner: tuple[Any, Callable[[WordRows, Embedding], Any]],
     *,
     rows: int,
-    seeds: Sequence[int],
-) -> dict[str, dict[str, Mean]]:
-    """Try each setting on the same samples: share of words that stay, and percent correct by task."""
-    samples = {
-        seed: {name: texts.sample(rows, np.random.default_rng(seed)) for name, texts in every.items()}
-        for seed in seeds
-    }
+    repetitions: int,
+) -> str:
+    """Try each setting on the same samples: share of words in slots that stay, and percent correct by task.
+
+    The learner is a model of scikit-learn and what makes features of texts. Differences are to the originals.
+    """
+    model, features = learner
 
     def measure(setting: Setting, seed: int) -> dict[str, float]:
         scores, stay = {}, []
-        for number, (name, texts) in enumerate(samples[seed].items()):
-            words = world.perturbed(texts, setting, 1000 * seed + number)
-            model = make_pipeline(StandardScaler(), LogisticRegression(C=PENALTY, max_iter=300))
-            means = shared.mean_vectors(words, world.large)
-            scores[name] = 100.0 * shared.scored(model, means, texts.labels, texts.tested)
-            stay.append((words.words == texts.words.words)[texts.slots])
+        for number, (name, texts) in enumerate(every.items()):
+            own = texts.sample(rows, np.random.default_rng(seed))
+            words = world.perturbed(own, setting, 1000 * seed + number)
+            scores[name] = 100.0 * shared.scored(model, features(words, world.large), own.labels, own.tested)
+            stay.append((words.words == own.words.words)[own.slots & np.isin(own.words.words, world.ids)])
         return {STAY: float(np.concatenate(stay).mean()), **scores}
 
-    return {label: shared.repeated(partial(measure, setting), seeds) for label, setting in chosen.items()}
+    seeds, lines = range(repetitions), []
+    found = {name: shared.repeated(partial(measure, each), seeds) for name, each in chosen.items()}
+    for label, means in found.items():
+        above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
+        cells = (f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every)
+        lines.append([label, f"{means[STAY].mean:.1%}", *cells])
+    return shared.markdown(("", STAY, *every), lines)
 
 
 # Slots of voice queries
@@ -405,31 +329,27 @@ def tried(
 
 @main.command()
 @with_world
-@with_settings
+@MORE
 @click.option("--data", type=FILE, required=True, help="Parquet with text, intent, split and slots_json")
-def slots(world: World, chosen: Mapping[str, Setting], data: Path) -> None:
-    """Print how many intents and slots of queries are recognized after noise, and what examples become."""
-    every = pq.read_table(data).to_pylist()
-    rest = [query for query in every if query["split"] != "validate"]
-    queries = rest[:: max(1, len(rest) // QUERIES)] + [
-        query for query in every if query["split"] == "validate"
-    ]
-    placed = [(query, positions(query["text"], json.loads(query["slots_json"]))) for query in queries]
-    whole = [(query, spans) for query, spans in placed if spans is not None]
-    click.echo(
-        f"{len(whole):,} of {len(queries):,} queries have their slots as whole words in their order.\n"
-    )
-    texts = of_queries(
-        world,
-        [query["text"] for query, _ in whole],
-        [spans for _, spans in whole],
-        labels=np.array([query["intent"] for query, _ in whole]),
-        tested=np.array([query["split"] == "validate" for query, _ in whole]),
-    )
-    found = attacked(texts, world, chosen, seeds=range(3), runs=100)
-    lines = [(label, *(f"{mean:.1%}" for mean in means.values())) for label, means in found.items()]
-    click.echo(shared.markdown(("", *found[ORIGINAL]), lines))
-    click.echo(examples(world, chosen))
+def slots(world: World, hyperbolic: Sequence[float], data: Path) -> None:
+    """Print how many intents of queries are recognized after noise in slots, and what examples become."""
+    parted: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for query in pq.read_table(data).to_pylist():
+        parted[query["split"] == "validate"].append(query)
+    queries = parted[False][:: max(1, len(parted[False]) // QUERIES)] + parted[True]
+    for query in queries:
+        query["spans"] = positions(query["text"], json.loads(query["slots_json"]))
+    whole = [query for query in queries if query["spans"] is not None]
+    click.echo(f"{len(whole):,} of {len(queries):,} queries have their slots as whole words in order.\n")
+    every = {"intents": of_queries(world, whole, np.array([q["split"] == "validate" for q in whole]))}
+    learner = LogisticRegression(C=10.0, max_iter=300), known_words
+    click.echo(tried(every, world, settings(hyperbolic), learner, rows=len(whole), repetitions=3))
+    click.echo(examples(world, settings(hyperbolic)))
+
+
+def known_words(texts: WordRows, embedding: Embedding) -> Any:
+    """Say which known words each text has."""
+    return shared.bag_of_words(texts, embedding)[:, :-1].sign()
 
 
 def positions(text: str, slots: list[dict[str, str]]) -> list[tuple[int, int]] | None:
@@ -439,85 +359,17 @@ def positions(text: str, slots: list[dict[str, str]]) -> list[tuple[int, int]] |
     return [match.span(number) for number in range(1, len(slots) + 1)] if match else None
 
 
-def of_queries(
-    world: World,
-    texts: Sequence[str],
-    spans: Sequence[Sequence[tuple[int, int]]],
-    *,
-    labels: NDArray[Any],
-    tested: NDArray[np.bool_],
-) -> Texts:
-    """Cut queries into words, of which those in the spans are in slots."""
+def of_queries(world: World, queries: Sequence[Mapping[str, Any]], tested: NDArray[np.bool_]) -> Texts:
+    """Cut queries (``text``, ``intent``, ``spans``) into words, of which those in the spans are in slots."""
     parts: list[tuple[int, bool, str]] = []
-    for number, (text, own) in enumerate(zip(texts, spans, strict=True)):
-        ends = [0, *(place for span in own for place in span), len(text)]
-        parts += [(number, i % 2 == 1, text[ends[i] : ends[i + 1]]) for i in range(len(ends) - 1)]
+    for number, query in enumerate(queries):
+        text, ends = query["text"], [0, *(place for span in query["spans"] for place in span)]
+        both = zip(ends, [*ends[1:], len(text)], strict=True)
+        parts += [(number, i % 2 == 1, text[start:end]) for i, (start, end) in enumerate(both)]
     words = WordRows.of([part for _, _, part in parts], world.large)
     rows, marked = (np.array([part[i] for part in parts])[words.rows] for i in range(2))
-    whole = WordRows(words=words.words, rows=rows, count=len(texts))
+    whole, labels = replace(words, rows=rows, count=len(queries)), np.array([q["intent"] for q in queries])
     return Texts(words=whole, slots=marked, labels=labels, tested=tested)
-
-
-def attacked(
-    texts: Texts, world: World, chosen: Mapping[str, Setting], *, seeds: Sequence[int], runs: int
-) -> dict[str, dict[str, Mean]]:
-    """Classify and attack queries in each setting; models learn from sanitized queries."""
-    common = texts.slots & np.isin(texts.words.words, world.ids) & texts.tested[texts.words.rows]
-
-    def measure(setting: Setting, emissions: Emissions | None, seed: int) -> dict[str, float]:
-        words = world.perturbed(texts, setting, seed)
-        model, bags = (
-            LogisticRegression(C=10.0, max_iter=300),
-            shared.bag_of_words(words, world.large)[:, :-1].sign(),
-        )
-        return {
-            "slot words that stay": float((words.words == texts.words.words)[common].mean()),
-            "recovered": recovered(texts, words, world, emissions) if emissions else 1.0,
-            "intents right": shared.scored(model, bags, texts.labels, texts.tested),
-        }
-
-    found = {ORIGINAL: shared.repeated(partial(measure, ORIGINAL, None), [0])}
-    for label, setting in chosen.items():
-        if setting != ORIGINAL:
-            emissions = emissions_of(setting, world, texts, runs)
-            found[label] = shared.repeated(partial(measure, setting, emissions), seeds)
-    return found
-
-
-def emissions_of(setting: Setting, world: World, texts: Texts, runs: int) -> Emissions:
-    """Learn how likely the words of slots become others, with the large vocabulary's ids."""
-    size, ids = len(world.large.words), world.ids
-    words = np.intersect1d(texts.words.words[texts.slots], ids)
-    elsewhere, error = np.zeros((2, size))
-    if not isinstance(setting, Mechanism):
-        elsewhere[words] = 1.0 / len(ids)
-        return replace(Emissions.uniform(size, len(ids)), elsewhere=elsewhere)
-    space = world.space(setting)
-    draw = estimator([setting], space, search=ExactSearch.over(space), runs=runs, seed=1)
-    found = Emissions.measured(draw, np.searchsorted(ids, words), vocabulary=len(ids))
-    outputs, inputs = np.divmod(found.keys, len(ids))
-    elsewhere[ids], error[ids] = found.elsewhere, found.error
-    keys = ids[outputs] * size + ids[inputs]  # ascending, for ids are
-    return replace(found, keys=keys, elsewhere=elsewhere, error=error)
-
-
-def recovered(texts: Texts, words: WordRows, world: World, emissions: Emissions) -> float:
-    """Give the share of slot words in tested queries that an attacker who uses context names first.
-
-    The attacker knows the mechanism, the other words of the query, and the other queries as they were.
-    """
-    test = np.flatnonzero(texts.tested)
-    known, own = texts.words.take(np.flatnonzero(~texts.tested)), texts.words.take(test)
-    corpus = PairCounts.of_rows(known.words, known.offsets, vocabulary=len(world.large.words))
-    slots = texts.words.having(texts.slots.astype(np.int64)).take(test).words > 0
-    hidden = np.isin(own.words, world.ids)
-    rows = SimulatedRows(
-        offsets=own.offsets,
-        inputs=np.where(slots & ~hidden, -1, own.words),  # what is dropped is unknown to the attacker too
-        outputs=np.maximum(words.take(test).words, 0)[None],
-        perturbed=slots & hidden,
-    )
-    return float(attack(rows, Knowledge.learn(corpus, emissions))["in-context/1"].ratio[0])
 
 
 def examples(world: World, chosen: Mapping[str, Setting]) -> str:
@@ -533,67 +385,6 @@ def examples(world: World, chosen: Mapping[str, Setting]) -> str:
                     outputs = shared.releases(runs, [setting], world.space(setting))[0][0].words
                     rows.append((word, new, nearer, label, np.count_nonzero(outputs == words.index(new))))
     return shared.markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
-
-
-# The paper's sampler
-
-# Dimension, epsilon, and sigma where Sigma = sigma² I; the paper gives none.
-SAMPLED: Final = ((2, 4.0, 0.2), (2, 4.0, 0.5), (5, 8.0, 0.2), (5, 8.0, 0.3))
-MEASURES: Final = {
-    "ball": "equation 7 by Lebesgue measure of the ball (the target)",
-    "volume": "equation 7 by hyperbolic volume",
-    "hyperboloid": "equation 7 by Lebesgue measure of the hyperboloid's space",
-}
-
-
-@main.command()
-@click.option("--chains", default=4000, show_default=True, help="independent results, one from each chain")
-@click.option("--steps", default=600, show_default=True, help="of a chain; the last one is its result")
-def sampler(chains: int, steps: int) -> None:
-    """Test by Kolmogorov-Smirnov which distribution of |x| the paper's Algorithm 2 samples.
-
-    It proposes x' ~ N(x_t, Sigma), lifts x' to the hyperboloid, projects it into the ball and accepts it with
-    probability f(x') / f(x_t), f the density of equation 7. The proposal is symmetric in one chart and the
-    density belongs to another, with no Hastings correction. It has two readings: N is centred at the ball
-    coordinates of x_t, as printed in section V-C, or at the Lorentz coordinates ("x_0 = [1, 0, ..., 0]").
-    """
-    rows = []
-    for (n, epsilon, sigma), reading in product(SAMPLED, ("ball", "hyperboloid")):
-        lengths = chain(n, epsilon, sigma, reading, chains, steps)
-        for measure, said in MEASURES.items():
-            test = stats.kstest(by_measure(n, epsilon, measure)(lengths), "uniform")
-            rows.append((n, epsilon, sigma, reading, said, f"{test.statistic:.3f}", f"{test.pvalue:.2g}"))
-    click.echo(shared.markdown(("n", "ε", "σ", "reading", "distribution", "distance", "p"), rows))
-
-
-def chain(n: int, epsilon: float, sigma: float, reading: str, chains: int, steps: int) -> Floats:
-    """Run Algorithm 2 many times; give |x| of every chain's last step, so that all are independent."""
-    rng, x = np.random.default_rng(1), np.zeros((chains, n))
-
-    def log_density(points: Floats) -> Floats:
-        """-epsilon times the hyperbolic distance from the origin."""
-        return -2 * epsilon * np.arctanh(np.sqrt(np.square(points).sum(axis=1)))
-
-    for _ in range(steps):
-        centre = x if reading == "ball" else 2 * x / (1 - np.square(x).sum(axis=1, keepdims=True))
-        lifted = centre + sigma * rng.standard_normal(x.shape)
-        proposed = lifted / (1 + np.sqrt(1 + np.square(lifted).sum(axis=1, keepdims=True)))
-        accepted = rng.random(chains) <= np.exp(log_density(proposed) - log_density(x))
-        x = np.where(accepted[:, None], proposed, x)
-    return np.sqrt(np.square(x).sum(axis=1))
-
-
-def by_measure(n: int, epsilon: float, measure: str) -> Callable[[Floats], Floats]:
-    """Distribution function of |x| where equation 7 is the density by a measure."""
-    r = np.linspace(1e-6, 80, 400_001)
-    log_sinh, log_cosh_half = r + np.log(-np.expm1(-2 * r) / 2), r / 2 + np.log1p(np.exp(-r)) - np.log(2)
-    logs = {
-        "ball": (n - 1) * np.log(np.tanh(r / 2)) - 2 * log_cosh_half,
-        "volume": (n - 1) * log_sinh,
-        "hyperboloid": (n - 1) * log_sinh + np.logaddexp(r, -r),
-    }[measure] - epsilon * r
-    below = integrate.cumulative_simpson(np.exp(logs - logs.max()), x=r, initial=0)
-    return lambda rho: np.interp(2 * np.arctanh(rho), r, below / below[-1])
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2021 glove-300d --data FOLDER
 
-FOLDER has ``opinion_lexicon/{positive,negative}-words.txt`` (Hu and Liu) and SentEval's tasks as
-``senteval/NAME.parquet``. Every repetition has a projection of its own; intervals are over projections.
+FOLDER has SentEval's tasks as NAME.parquet. Every repetition has a projection of its own; intervals are over
+projections.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.linear_model import RidgeClassifierCV
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, StratifiedShuffleSplit
+from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.projection import (
@@ -37,7 +36,7 @@ from dptext_spark.geometry.projection import (
     vocabulary_constant,
 )
 from scripts.experiments import shared
-from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words, markdown, repeated
+from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, markdown
 
 LAWS: Final = {
     "plain": "M1: no projection",
@@ -50,16 +49,12 @@ READINGS: Final = {"word": "a vector per word", "token": "a vector per token", "
 """What is released: the paper does not say which. A word's is the same wherever the word stands."""
 TASKS: Final = ("mr", "cr", "mpqa", "sst5", "trec")
 EPSILONS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, math.inf)
-WORD_EPSILONS: Final = (1.0, 5.0, 10.0, 20.0, 50.0, math.inf)
 BETAS: Final = (0.5, 0.7, 0.9)
-DELTA: Final = 1e-6
-"""By which the paper chooses the dimension."""
+DELTA: Final = 1e-6  # by which the paper chooses the dimension
 TABLE_EPSILON: Final = 10.0
 TABLE_BETA: Final = 0.9
 TEXT_WORDS: Final = (20, 100)
 FOLDS: Final = 5
-STRENGTHS: Final = (1e-4, 1e-3, 1e-2, 1e-1)
-"""C of the support vector machine, from which a fifth of the training rows picks."""
 
 Row = list[object]
 
@@ -69,15 +64,10 @@ Row = list[object]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Law:
-    """Releases matrix x + noise of density proportional to exp(-epsilon |z| / Delta).
+    """Releases matrix x + noise of density proportional to exp(-epsilon |z| / Delta)."""
 
-    Attributes:
-        matrix: float64 (m, n), public.
-        constant: Delta, in lengths of images per length of inputs; spectral, where it holds for all vectors.
-    """
-
-    matrix: Floats
-    constant: float
+    matrix: Floats  # (m, n), public
+    constant: float  # Delta, in lengths of images per length of inputs
 
     def images(self, vectors: NDArray[np.floating]) -> Floats:
         """Project vectors (t, n) without noise: float64 (t, m)."""
@@ -104,10 +94,9 @@ class Setup:
 
     @cache  # noqa: B019  a process has one setup
     def laws(self, beta: float, seed: int) -> dict[str, Law]:
-        """Give all ways to release vectors.
+        """Give all ways to release vectors: all but ``plain`` and ``principal`` have one Gaussian projection.
 
-        ``paper``, ``vocabulary`` and ``spectral`` share the Gaussian projection of the seed. ``principal``
-        has the embedding's main axes for rows, scaled to keep the mean square of the vocabulary's distances.
+        The main axes are scaled to keep the mean square of the vocabulary's distances.
         """
         vectors, n = self.embedding.vectors, self.embedding.dimension
         rows = least_dimension(n, beta, self.delta)
@@ -153,28 +142,20 @@ def stretches(setup: Setup) -> Iterator[str]:
     yield markdown(["β", "m", "1 + β", "any two words", *columns, "any two vectors"], rows)
 
 
-# Figures 1 and 2
-
-
-def compared(left: NDArray[np.floating], right: NDArray[np.floating]) -> dict[str, Floats]:
-    """Compare vectors (t, n) of two sets: distances and inner products (t, t)."""
-    return {"distance": cdist(left, right), "product": left.astype(np.float64) @ right.T}
+# Figure 1
 
 
 def errors(
     setup: Setup, pairs: NDArray[np.float32], beta: float, name: str, epsilon: float, draws: int = 3
-) -> dict[str, Mean]:
-    """Mean absolute errors of released pairs (2, t, n) under one law, ``draws`` times for each projection."""
-    true = compared(*pairs)
-
-    def measure(seed: int) -> dict[str, float]:
-        law, runs = setup.laws(beta, seed)[name], []
+) -> float:
+    """Mean absolute error of distances of released pairs (2, t, n), ``draws`` times for each projection."""
+    true, found = cdist(*pairs), []
+    for seed in setup.seeds:
         for each in np.random.SeedSequence(seed).spawn(draws):
-            rng = np.random.default_rng(each)
-            runs.append(compared(*[law.released(vectors, epsilon, rng) for vectors in pairs]))
-        return {key: float(np.mean([np.abs(run[key] - true[key]) for run in runs])) for key in true}
-
-    return repeated(measure, setup.seeds)
+            law, rng = setup.laws(beta, seed)[name], np.random.default_rng(each)
+            left, right = (law.released(vectors, epsilon, rng) for vectors in pairs)
+            found.append(np.abs(cdist(left, right) - true).mean())
+    return float(np.mean(found))
 
 
 def sample(embedding: Embedding, count: int) -> NDArray[np.float32]:
@@ -184,72 +165,24 @@ def sample(embedding: Embedding, count: int) -> NDArray[np.float32]:
 
 
 def figures(setup: Setup) -> Iterator[str]:
-    """Print Figures 1 and 2."""
-    pairs = sample(setup.embedding, 100)
-    typical = {name: float(np.abs(v - np.median(v)).mean()) for name, v in compared(*pairs).items()}
-    tables: dict[str, list[Row]] = {name: [] for name in typical}
+    """Print Figure 1."""
+    pairs, rows = sample(setup.embedding, 100), list[Row]()
+    distances = cdist(*pairs)
     for epsilon, beta in product(EPSILONS, BETAS):
-        cells = [errors(setup, pairs, beta, name, epsilon) for name in LAWS]
-        for name, rows in tables.items():
-            rows.append([shown(epsilon), beta, *(f"{cell[name].mean:.3g}" for cell in cells)])
-    titles = {"distance": "Mean absolute error of distances", "product": "The same of inner products"}
-    for name, rows in tables.items():
-        yield f"**{titles[name]}; one number for all: {typical[name]:.3g}.**\n"
-        yield markdown(["ε", "β", *LAWS.values()], rows)
+        cells = (f"{errors(setup, pairs, beta, name, epsilon):.3g}" for name in LAWS)
+        rows.append([f"{epsilon:g}", beta, *cells])
+    typical = np.abs(distances - np.median(distances)).mean()
+    yield f"**Mean absolute error of distances; one number for all: {typical:.3g}.**\n"
+    yield markdown(["ε", "β", *LAWS.values()], rows)
 
 
-def shown(epsilon: float) -> str:
-    """Write an epsilon."""
-    return f"{epsilon:g}" if epsilon < math.inf else "no noise"
-
-
-# Figure 3
+# Table 1
 
 
 def fold(labels: NDArray[Any], number: int) -> NDArray[np.bool_]:
     """Test on one of five stratified folds: bool (rows,)."""
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels)
     return np.isin(np.arange(len(labels)), list(folds)[number % FOLDS][1])
-
-
-def accuracy(features: Floats, labels: NDArray[Any], tested: NDArray[np.bool_], model: Any) -> float:
-    """Scale features by the training rows, train and test."""
-    return shared.scored(make_pipeline(StandardScaler(), model), features.astype(np.float32), labels, tested)
-
-
-def opinion_words(folder: Path, embedding: Embedding) -> tuple[Words, NDArray[np.int64]]:
-    """Read the opinion lexicon: word ids of the vocabulary and labels, as many of either kind."""
-    rank = {word: place for place, word in enumerate(embedding.words.to_pylist())}
-    kinds = []
-    for name in ("negative", "positive"):
-        lines = (folder / f"{name}-words.txt").read_text(encoding="latin-1").splitlines()
-        words = {line.strip() for line in lines if line.strip() and not line.startswith(";")}
-        kinds.append(np.sort([rank[word] for word in words if word in rank]))
-    least, rng = min(map(len, kinds)), np.random.default_rng(0)
-    chosen = [np.sort(rng.permutation(kind)[:least]) for kind in kinds]
-    return np.concatenate(chosen).astype(np.int64), np.repeat([0, 1], least).astype(np.int64)
-
-
-def sentiment(setup: Setup, data: Path) -> Iterator[str]:
-    """Print Figure 3: one run for each projection."""
-    ids, labels = opinion_words(data / "opinion_lexicon", setup.embedding)
-    fifth = StratifiedShuffleSplit(1, test_size=0.2, random_state=0)
-    model = GridSearchCV(LinearSVC(dual=False, tol=1e-2), {"C": STRENGTHS}, cv=fifth)
-    rows: list[Row] = []
-    for epsilon, beta in product(WORD_EPSILONS, (0.5, 0.9)):
-        rows.append([shown(epsilon), beta])
-        for name in LAWS:
-            found = []
-            for seed in setup.seeds:
-                law, rng = setup.laws(beta, seed)[name], np.random.default_rng(seed)
-                released = law.released(setup.embedding.vectors[ids], epsilon, rng)
-                found.append(accuracy(released, labels, fold(labels, seed), model))
-            rows[-1].append(f"{Mean(found):.1%}")
-    yield f"**A linear SVM on {len(ids) // 2:,} words of each kind; chance is 50 %.**\n"
-    yield markdown(["ε", "β", *LAWS.values()], rows)
-
-
-# Table 1
 
 
 class Task(NamedTuple):
@@ -289,9 +222,9 @@ def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) 
             noise = noise_of(task.texts, law, reading, rng, setup.embedding)
             features += noise * (law.constant / epsilon)
         # By squared errors of rows left out: its "accuracy" is 1 for any two classes (scikit-learn 1.9).
-        model = RidgeClassifierCV(np.logspace(1.0, 5.0, 9))
+        model = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(1.0, 5.0, 9)))
         tested = fold(task.labels, seed) if task.tested is None else task.tested
-        found.append(accuracy(features, task.labels, tested, model))
+        found.append(shared.scored(model, features.astype(np.float32), task.labels, tested))
     return Mean(found)
 
 
@@ -301,7 +234,7 @@ def senteval(setup: Setup, data: Path) -> Iterator[str]:
     cells = [(reading, name) for reading in READINGS for name in LAWS if name != "vocabulary"]
     rows: list[Row] = []
     for name in TASKS:
-        table = pq.read_table(data / "senteval" / f"{name}.parquet").to_pydict()
+        table = pq.read_table(data / f"{name}.parquet").to_pydict()
         labels = np.array(table["coarse" if name == "trec" else "label"])
         tested = np.array(table["split"]) == "test" if "split" in table else None
         task = Task(WordRows.of(table["text"], setup.embedding), labels, tested)
@@ -319,7 +252,7 @@ def senteval(setup: Setup, data: Path) -> Iterator[str]:
 def main(bundle: Path, data: Path) -> None:
     """Print the tables of docs/experiments/feyisetan-2021.md."""
     setup = Setup(embedding=Embedding.open(bundle, verify=False))
-    for piece in chain(stretches(setup), figures(setup), sentiment(setup, data), senteval(setup, data)):
+    for piece in chain(stretches(setup), figures(setup), senteval(setup, data)):
         click.echo(piece)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse, stats
+from sklearn.model_selection import train_test_split
 
 from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.calibration.estimators import BLOCK_WORDS
@@ -30,8 +31,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE: Final = click.Path(exists=True, path_type=Path)
-CHUNK: Final = 4096
-"""Tokens that are perturbed at once."""
+CHUNK: Final = 4096  # tokens that are perturbed at once
 
 
 # Repetitions and tables
@@ -117,14 +117,8 @@ def staying(
 ) -> dict[str, Floats]:
     """Measure ``n_w``, as a share, and ``s_w`` by mechanisms that differ in epsilon alone.
 
-    Args:
-        mechanisms, embedding: As for :func:`~dptext_spark.calibration.estimator`.
-        words: int64 (k,), ascending.
-        runs, seed: Of each word; of the noise.
-        blocks: The words are dealt out to so many blocks in turn; those of one block share noise.
-
-    Returns:
-        Each float64 (epsilons, k), in the order of the words.
+    The words (k,) are dealt out to so many blocks in turn; those of one block share noise. Each result is
+    float64 (epsilons, k), in the order of the words.
     """
     search = ExactSearch.over(embedding)
     draw = estimator(mechanisms, embedding, search=search, runs=runs, seed=seed)
@@ -142,17 +136,11 @@ def staying(
 
 @dataclass(frozen=True, kw_only=True)
 class WordRows:
-    """Texts as the word ids of their tokens.
+    """Texts as the word ids of their tokens."""
 
-    Attributes:
-        words: int64 (tokens,), -1 where the vocabulary has no such word.
-        rows: int64 (tokens,), the row of each token, in order.
-        count: How many rows there are.
-    """
-
-    words: Words
-    rows: NDArray[np.int64]
-    count: int
+    words: Words  # (tokens,), -1 where the vocabulary has no such word
+    rows: NDArray[np.int64]  # (tokens,), ascending
+    count: int  # of rows
 
     @classmethod
     def of(cls, texts: Sequence[str], embedding: Embedding, *, longest: int | None = None) -> WordRows:
@@ -202,11 +190,9 @@ def releases(
     seed: int = 0,
     release_words: int | None = None,
 ) -> list[list[WordRows]]:
-    """Perturb texts by mechanisms that differ in epsilon alone; unknown words stay -1.
+    """Perturb texts by each mechanism, in each repetition; unknown words stay -1.
 
-    Returns:
-        For each mechanism and each repetition, the texts. Repetitions have noise of their own; mechanisms
-        share it, so that differences between them come out sharper.
+    Mechanisms differ in epsilon alone and share noise, so that differences between them come out sharper.
     """
     words, search = np.tile(texts.words, repetitions), ExactSearch.over(embedding, release_words)
     known, found = np.flatnonzero(words >= 0), []
@@ -232,6 +218,12 @@ def mean_vectors(texts: WordRows, embedding: Embedding) -> Floats:
     words = bag_of_words(texts, embedding)[:, :-1]
     sums: Floats = words @ np.asarray(embedding.vectors, dtype=np.float64)
     return sums / np.maximum(np.asarray(words.sum(axis=1)), 1.0)
+
+
+def drawn(labels: NDArray[Any], seed: int) -> NDArray[np.bool_]:
+    """Choose 30 % of the rows for tests, of each label as many: bool (rows,)."""
+    rows = np.arange(len(labels))
+    return np.isin(rows, train_test_split(rows, test_size=0.3, random_state=seed, stratify=labels)[1])
 
 
 def scored(model: Any, features: Any, labels: NDArray[Any], tested: NDArray[np.bool_]) -> float:

@@ -7,18 +7,17 @@ import importlib
 import itertools
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from sklearn.linear_model import LogisticRegression
 
 from dptext_spark import demo
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import feyisetan_2019, feyisetan_2020, feyisetan_2021, mechanisms, shared, xu_2020
-from scripts.experiments.feyisetan_2019 import World
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "experiments"
 MODULES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "shared")
@@ -33,26 +32,15 @@ def test_an_experiment_is_imported_and_shows_its_help(module):
 
 
 @pytest.fixture(scope="module")
-def large(demo_bundle):
-    """8,000 words in 50 dimensions."""
-    return demo_bundle
-
-
-@pytest.fixture(scope="module")
-def ball(large, tmp_path_factory):
-    """The same words in a ball of 10 dimensions, by their main directions."""
-    vectors = np.asarray(large.vectors, dtype=np.float64)
+def ball(demo_bundle, tmp_path_factory):
+    """The demo's words in a ball of 10 dimensions, by their main directions."""
+    vectors = np.asarray(demo_bundle.vectors, dtype=np.float64)
     vectors = vectors - vectors.mean(axis=0)
     flat = vectors @ np.linalg.eigh(vectors.T @ vectors)[1][:, -10:]
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
     points = flat / lengths * np.tanh(0.5 * lengths / lengths.max())
     folder = tmp_path_factory.mktemp("balls") / "made"
-    return shared.made_embedding(large.words.to_pylist(), points, folder, "poincare")
-
-
-@pytest.fixture(scope="module")
-def world(large, ball, tmp_path_factory):
-    return World.of(ball, large, tmp_path_factory.mktemp("world"))
+    return shared.made_embedding(demo_bundle.words.to_pylist(), points, folder, "poincare")
 
 
 def demo_queries(count):
@@ -68,9 +56,9 @@ def rises(*values):
 
 @pytest.mark.long
 @pytest.mark.parametrize("spec", ["laplace:select=vickrey,t=0.5", "exponential", "hyperbolic-icdm"])
-def test_tokens_become_what_the_mechanism_makes_of_them(large, ball, spec):
+def test_tokens_become_what_the_mechanism_makes_of_them(demo_bundle, ball, spec):
     """Rejects repetitions or tokens of one word that share noise, and an epsilon that is not used."""
-    embedding = ball if "hyperbolic" in spec else large
+    embedding = ball if "hyperbolic" in spec else demo_bundle
     words, epsilon = np.arange(0, 1000, 100), 4.0 if spec == "exponential" else 16.0
     texts = shared.WordRows(words=np.tile([*words, -1], 603), rows=np.arange(6633), count=6633)
     grid = [mechanism(spec, epsilon=e) for e in (epsilon / 4, epsilon)]
@@ -86,159 +74,111 @@ def test_tokens_become_what_the_mechanism_makes_of_them(large, ball, spec):
 
 @pytest.mark.long
 def test_clipped_noise_makes_central_words_of_all(tmp_path):
-    """A ball with few words near the centre and most near the edge, and Gaussian vectors."""
-    # Rejects noise that is moved by an isometry, an epsilon that is not used, and bounds below epsilon d.
-    rng, names, words = np.random.default_rng(0), [f"w{i}" for i in range(120)], np.arange(120)
+    """Rejects noise that is moved by an isometry: four words near the centre are nearest to all points."""
+    rng, words = np.random.default_rng(0), np.arange(120)
     directions = rng.standard_normal((120, 20))
     directions /= np.linalg.norm(directions, axis=1)[:, None]
     radii = np.append(np.linspace(0.3, 1.0, 4), rng.uniform(3.0, 6.0, 116))
-    points = directions * np.tanh(radii / 2.0)[:, None]
-    flat = shared.made_embedding(names, rng.standard_normal((120, 20)), tmp_path / "flat")
-    curved = shared.made_embedding(names, points, tmp_path / "ball", "poincare")
-
-    outputs = feyisetan_2019.Clipped(ball=curved, epsilon=8.0).outputs(words, 1000, seed=0)
-    stays = np.count_nonzero(outputs == words[:, None], axis=1)
-    ((_, average),) = feyisetan_2019.of_same_worst_case([float(stays.max())], flat, words)
-    _, isometry = feyisetan_2019.n_w("hyperbolic-icdm", [8.0], curved, words)
-    assert rises(stays.mean(), float(average)) and rises(stays.mean(), stays[:4].mean())
-    assert rises(900.0, isometry[0])
+    points, names = directions * np.tanh(radii / 2.0)[:, None], [f"w{i}" for i in words]
+    ball = shared.made_embedding(names, points, tmp_path / "ball", "poincare")
+    outputs = feyisetan_2019.Clipped(ball=ball, epsilon=8.0).outputs(words, 1000, seed=0)
     frequent = np.argsort(-np.bincount(outputs.ravel(), minlength=120), kind="stable")[:4]
     assert {*frequent.tolist()} == {*range(4)}
-
-    weak = feyisetan_2019.Clipped(ball=curved, epsilon=0.5)
-    _, _, nats, claimed = weak.largest_loss(words, weak.outputs(words, 1000, seed=0), draws=4000)
-    assert rises(claimed, nats)
+    assert feyisetan_2019.n_w("hyperbolic-icdm", [8.0], ball, words)[1][0] > 900.0
 
 
 @pytest.mark.long
-def test_words_in_slots_are_perturbed(large, world):
-    """Rejects an epsilon that is not used, and random words that are no floor."""
-    texts, intents = demo_queries(2002)
-    words, labels = shared.WordRows.of(texts, large), np.array(intents)
-    slots, free = feyisetan_2019.in_slots(words, world, 20), np.zeros(len(texts), dtype=bool)
-    every = {"intents": feyisetan_2019.Texts(words=words, slots=slots, labels=labels, tested=free)}
+def test_words_in_slots_are_perturbed(demo_bundle, ball, tmp_path):
+    """Rejects an epsilon that is not used, random words that are no floor, and slots elsewhere in a query."""
+    world, queries = (
+        feyisetan_2019.World.of(ball, demo_bundle, tmp_path),
+        pq.read_table(demo.QUERIES).to_pylist(),
+    )
+    for query in queries:
+        query["spans"] = [(slot["start"], slot["end"]) for slot in query["slots"]]
+    texts = feyisetan_2019.of_queries(world, queries, np.arange(len(queries)) % 4 == 0)
+    for number in range(0, len(queries), 50):
+        query, own = queries[number], texts.words.rows == number
+        inside = " ".join(query["text"][start:end] for start, end in query["spans"])
+        expected = shared.WordRows.of([inside], demo_bundle).words
+        assert texts.words.words[own & texts.slots].tolist() == expected.tolist()
+    loose = replace(
+        texts, slots=feyisetan_2019.in_slots(texts.words, world, 20), tested=np.zeros(2002, dtype=bool)
+    )
     chosen = {
-        "original": feyisetan_2019.ORIGINAL,
-        "random": feyisetan_2019.RANDOM,
+        **{name: name for name in (feyisetan_2019.ORIGINAL, feyisetan_2019.RANDOM)},
         **{f"ball {e}": mechanism("hyperbolic-icdm", epsilon=e) for e in (0.125, 60.0)},
         **{f"flat {e}": mechanism("laplace", epsilon=e) for e in (4.0, 16.0)},
     }
-    found = feyisetan_2019.tried(every, world, chosen, rows=len(texts), seeds=[0])
-    stay = {label: means[feyisetan_2019.STAY].mean for label, means in found.items()}
-    score = {label: means["intents"].mean for label, means in found.items()}
-    for low, high in (("ball 0.125", "ball 60.0"), ("flat 4.0", "flat 16.0")):
-        assert rises(stay["random"], stay[low], stay[high]) and rises(score[low], score[high])
-    assert score["random"] < score["original"] and stay["original"] == 1.0
+    learner = LogisticRegression(C=10.0, max_iter=300), feyisetan_2019.known_words
+    for every in (texts, loose):
+        table = feyisetan_2019.tried({"intents": every}, world, chosen, learner, rows=2002, repetitions=1)
+        cells = [row.split(" | ") for row in table.splitlines()[2:]]
+        stay = {label.strip("| "): float(share.rstrip("%")) for label, share, _ in cells}
+        score = {label.strip("| "): float(right.split()[0]) for label, _, right in cells}
+        for low, high in (("ball 0.125", "ball 60.0"), ("flat 4.0", "flat 16.0")):
+            assert rises(stay["random words"], stay[low], stay[high]) and rises(score[low], score[high])
+        assert score["random words"] < score["original texts"] and stay["original texts"] == 100.0
 
 
 @pytest.mark.long
-def test_slots_of_queries_are_attacked(large, world):
-    """Rejects an attacker without the mechanism, slots elsewhere in a query, and training on originals."""
-    queries = pq.read_table(demo.QUERIES).to_pylist()[::4]
-    texts = feyisetan_2019.of_queries(
-        world,
-        [query["text"] for query in queries],
-        [[(slot["start"], slot["end"]) for slot in query["slots"]] for query in queries],
-        labels=np.array([query["intent"] for query in queries]),
-        tested=np.arange(len(queries)) % 3 == 0,
-    )
-    for number in range(0, len(queries), 50):
-        query, own = queries[number], texts.words.rows == number
-        inside = " ".join(query["text"][slot["start"] : slot["end"]] for slot in query["slots"])
-        expected = shared.WordRows.of([inside], large).words
-        assert texts.words.words[own & texts.slots].tolist() == expected.tolist()
-    chosen = {e: mechanism("laplace", epsilon=float(e)) for e in ("4", "16")}
-    chosen = {feyisetan_2019.RANDOM: feyisetan_2019.RANDOM, **chosen}
-    found = feyisetan_2019.attacked(texts, world, chosen, seeds=[0], runs=50)
-    for name in ("slot words that stay", "recovered"):
-        assert rises(*(found[label][name].mean for label in (*chosen, feyisetan_2019.ORIGINAL)))
-    intents = {label: means["intents right"].mean for label, means in found.items()}
-    assert intents[feyisetan_2019.RANDOM] < intents[feyisetan_2019.ORIGINAL]
-
-
-@pytest.mark.long
-def test_the_papers_sampler_does_not_sample_its_target():
-    printed = CliRunner().invoke(feyisetan_2019.sampler, ["--chains", "1000", "--steps", "200"]).output
-    target, space = (
-        [float(row.split("|")[-2]) for row in printed.splitlines() if name in row]
-        for name in ("the target", "the hyperboloid's space")
-    )
-    assert (len(target), len(space)) == (8, 8)
-    assert max(target) < 1e-6 and min(space[1:4:2]) > 1e-4
-
-
-@pytest.mark.long
-def test_tasks_and_auditors_lose_by_noise(large):
+def test_tasks_and_auditors_lose_by_noise(demo_bundle):
     """Rejects an epsilon that is not used, and an auditor who sees no training data."""
     texts, intents = demo_queries(600)
-    asked = shared.WordRows.of(texts[:300], large)
-    some = asked.take(np.arange(100))
     authors = [" ".join(texts[start : start + 10]) for start in range(0, 400, 10)]
-    corpus = feyisetan_2020.Corpus(
-        parts={"intents": asked, "answers": some, "audit": shared.WordRows.of(authors, large)},
-        labels={"intents": np.array(intents[:300])},
-        answers=some,
-        reference=shared.WordRows.of([" ".join(texts[400:])], large),
-    )
-    found = feyisetan_2020.measured(corpus, large, epsilons=(1.0, 8.0), repetitions=2)
-    figures = {name: [of[name].mean for of in found.values()] for name in found[np.inf]}
-    assert rises(*figures["paraphrases, first"]) and figures["paraphrases, first"][-1] == 1.0
-    assert rises(0.3, figures["auditor (AUC)"][0], 0.7, *figures["auditor (AUC)"][1:])
-    for name in ("intents", "intents, trained on perturbed texts alone"):
-        assert rises(figures[name][0], 0.5, figures[name][1])
+    read = {"intents": texts[:300], "audit": authors, "": [" ".join(texts[400:])]}
+    parts = {name: shared.WordRows.of(own, demo_bundle) for name, own in read.items()}
+    labels, reference = {"intents": np.array(intents[:300])}, parts.pop("")
+    corpus = feyisetan_2020.Corpus(parts=parts, labels=labels, reference=reference)
+    found = feyisetan_2020.measured(corpus, demo_bundle, epsilons=(1.0, 8.0), repetitions=2)
+    (weak, strong, none) = ([of[name].mean for name in ("intents", "auditor (AUC)")] for of in found.values())
+    assert rises(weak[0], 0.5, strong[0]) and rises(0.3, weak[1], 0.7, strong[1], none[1])
 
 
 @pytest.mark.long
-def test_vectors_are_released(large):
+def test_vectors_are_released(demo_bundle):
     """Rejects an epsilon that is not used, a Delta for another, and noise that is no floor of tasks."""
     # A delta that leaves half of the demo's 50 dimensions; the paper's would leave 46.
-    setup, beta = feyisetan_2021.Setup(embedding=large, seeds=(0,), delta=0.01), feyisetan_2021.TABLE_BETA
-    laws = setup.laws(beta, 0)
-    constants = {name: law.constant for name, law in laws.items()}
-    stretch = feyisetan_2021.text_stretch(laws["paper"], large, 1000)
-    assert rises(constants["vocabulary"], constants["paper"], stretch, constants["spectral"])
-    pairs = feyisetan_2021.sample(large, 60)
+    setup = feyisetan_2021.Setup(embedding=demo_bundle, seeds=(0,), delta=0.01)
+    laws = setup.laws(beta := feyisetan_2021.TABLE_BETA, 0)
+    stretch = feyisetan_2021.text_stretch(laws["paper"], demo_bundle, 1000)
+    assert rises(laws["vocabulary"].constant, laws["paper"].constant, stretch, laws["spectral"].constant)
+    pairs, (texts, intents) = feyisetan_2021.sample(demo_bundle, 60), demo_queries(500)
     for name in laws:
-        errors = [feyisetan_2021.errors(setup, pairs, beta, name, e) for e in (200.0, 20.0, 2.0)]
-        assert rises(*(error["distance"].mean for error in errors))
-    texts, intents = demo_queries(500)
-    task = feyisetan_2021.Task(shared.WordRows.of(texts, large), np.array(intents))
-    score = partial(feyisetan_2021.of_texts, setup, task)
-    assert rises(score("text", "paper", math.inf).mean, score("text", "plain", math.inf).mean)
+        assert rises(*(feyisetan_2021.errors(setup, pairs, beta, name, e) for e in (200.0, 20.0, 2.0)))
+    task = feyisetan_2021.Task(shared.WordRows.of(texts, demo_bundle), np.array(intents))
+
+    def score(reading, name, epsilon):
+        return feyisetan_2021.of_texts(setup, task, reading, name, epsilon).mean
+
+    assert rises(score("text", "paper", math.inf), score("text", "plain", math.inf))
     for reading in feyisetan_2021.READINGS:
-        assert rises(*(score(reading, "plain", epsilon).mean for epsilon in (2.0, 200.0)))
+        assert rises(score(reading, "plain", 2.0), score(reading, "plain", 200.0))
 
 
 @pytest.mark.long
-def test_lambda_is_more_noise(large):
-    """Rejects a lambda or an epsilon that is not used, and blocks whose words are mixed up."""
+def test_lambda_is_more_noise(demo_bundle, monkeypatch):
+    """Rejects a lambda or an epsilon that is not used."""
+    for name, values in {"TEXT_LAMBDAS": (0.0, 1.0), "TEXT_EPSILONS": (1.0, 8.0), "BETWEEN": (14.0,)}.items():
+        monkeypatch.setattr(xu_2020, name, values)
     texts, intents = demo_queries(400)
-    task = xu_2020.Task("queries", texts, np.array([i in ("PlayMusic", "AddToPlaylist") for i in intents]))
-    cells = xu_2020.classified(task, large, (0.0, 1.0), (1.0, 8.0), between=(14.0,), repetitions=2)
+    labels = np.array([i in ("PlayMusic", "AddToPlaylist") for i in intents])
+    cells = xu_2020.classified(texts, labels, demo_bundle)
     kept = {setting: cell["kept"].mean for setting, cell in cells.items()}
     assert rises(kept[0.0, 1.0], 0.01, kept[0.0, 8.0], kept[0.0, 14.0], kept[0.0, np.inf])
     assert rises(kept[1.0, 8.0], kept[0.0, 8.0])
     assert rises(*(cells[0.0, e]["accuracy"].mean for e in (1.0, 8.0, np.inf)))
 
-    words = shared.evenly(200, len(large.words))
-    plain, noisy = (
-        xu_2020.measured(large, each, xu_2020.EPSILONS, words, 10, 0)["n_w"] for each in (0.0, 1.0)
-    )
-    alone = xu_2020.measured(large, 0.0, xu_2020.EPSILONS, words[:20], 1, 1)["n_w"]
-    assert np.abs(plain[:, :20].mean(axis=1) - alone.mean(axis=1)).max() < 5.0
-    assert (noisy.mean(axis=1)[1:4] < plain.mean(axis=1)[1:4]).all()
-
 
 @pytest.mark.long
-def test_mechanisms_are_compared_at_equal_success(large, ball):
+def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     """Rejects equal epsilons in place of equal success, and vickrey selection as a gain in words kept."""
     # In the ball too what is kept is judged by the Euclidean vectors, which have the same words.
     texts, intents = demo_queries(120)
-    world = mechanisms.World(
-        texts=texts, labels=intents, embedding=large, judge=large, release_words=2000, runs=30, candidates=16
-    )
+    given = {"texts": texts, "labels": intents, "judge": demo_bundle, "release_words": 2000}
+    world = mechanisms.World(embedding=demo_bundle, runs=30, candidates=16, **given)
     near = {"laplace": 7.5, "laplace:select=vickrey,t=0.5": 8.5, "exponential": 3.4, "hyperbolic": 18.5}
-    epsilons, kept = {}, {}
+    epsilons, kept, floors = {}, {}, world.kept(world.released(None))
     for spec, start in near.items():
         own = replace(world, embedding=ball) if spec == "hyperbolic" else world
         epsilons[spec], floor = mechanisms.matched(own, spec, 0.5, near=0.04, start=start)
@@ -246,10 +186,9 @@ def test_mechanisms_are_compared_at_equal_success(large, ball):
         share, again = own.recovered(configured)
         assert abs(share - 0.5) <= 0.04 and floor == again < share
         kept[spec] = own.kept(own.released(configured))
-    floors = world.kept(world.random())
-    for found in kept.values():
-        assert all(found[name][0] > floors[name][0] for name in floors)
-        assert all(low < value < high for value, low, high in found.values())
+        assert all(
+            floors[name][0] < value and low < value < high for name, (value, low, high) in kept[spec].items()
+        )
     laplace, vickrey, exponential, hyperbolic = kept
     assert epsilons[exponential] < epsilons[laplace] / 2 < epsilons[laplace] < epsilons[vickrey]
     assert kept[vickrey]["kept"][0] < kept[laplace]["kept"][0]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
 import psutil
@@ -80,12 +81,8 @@ def environment() -> dict[str, str]:
 class Cluster:
     """A master and workers, started by ``with`` and stopped at its end with all that they started.
 
-    Attributes:
-        folder: Where logs, working folders and temporary files go.
-        url: The master's address, for ``--master``.
-        workers: The workers' processes.
-        hosts: The workers' folders: ``tmp`` (their TMPDIR) and ``work`` (their executors' folders and logs).
-        driver: An empty folder, in which submitted drivers run; their TMPDIR is ``tmp`` beside it.
+    Of ``hosts``, the workers' folders, ``tmp`` is their TMPDIR, and ``work`` has their executors' folders and
+    logs. ``driver`` is an empty folder, in which submitted drivers run; their TMPDIR is ``tmp`` beside it.
     """
 
     def __init__(
@@ -98,11 +95,10 @@ class Cluster:
         hidden: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what will be started in an empty or new folder.
+        """Say what will be started in an empty or new folder; ``env`` is for all processes.
 
-        The n-th worker has the address 127.0.0.n, so many cores, and memory for its executors. Workers see
-        ``hidden`` folders empty, and each other's with them; that needs :func:`can_hide`. ``env`` is for all
-        processes, drivers included.
+        The n-th worker has the address 127.0.0.n. Workers see ``hidden`` folders empty, and each other's with
+        them; that needs :func:`can_hide`.
         """
         self.folder, self.url = Path(folder).resolve(), ""
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -195,31 +191,24 @@ class Cluster:
     def start(
         self,
         *arguments: str | Path,
-        conf: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
+        conf: Mapping[str, str] = MappingProxyType({}),
+        env: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> subprocess.Popen[Any]:
-        """Start spark-submit with its own options, the script and the script's options.
-
-        ``conf`` are Spark's settings, ``cwd`` is the driver's working folder (:attr:`driver`) and ``options``
-        are for ``Popen``.
-        """
-        settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"} | dict(conf or {})
+        """Start spark-submit with its options, the script and its options; ``options`` are for ``Popen``."""
+        settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", **conf}
         command = [f"{self._home}/bin/spark-submit", "--master", self.url]
         command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         tmp = str(self.folder / "tmp")
-        own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp} | dict(env or {})
-        return self._popen([*command, *map(str, arguments)], own, cwd=cwd or self.driver, **options)
+        own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp, **env}
+        return self._popen([*command, *map(str, arguments)], own, cwd=self.driver, **options)
 
-    def submit(
-        self, *arguments: str | Path, timeout: float = 1800.0, **options: Any
-    ) -> subprocess.CompletedProcess[str]:
+    def submit(self, *arguments: str | Path, conf: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         """Run spark-submit to its end; see :meth:`start`."""
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = self.start(*arguments, **options, **pipes)
+        process = self.start(*arguments, conf=conf, **pipes)
         try:
-            output, errors = process.communicate(timeout=timeout)
+            output, errors = process.communicate(timeout=1800.0)
         finally:
             _kill(self._processes(self._started.index(process)))
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

@@ -23,7 +23,7 @@ from dptext_spark.search.exact import ExactSearch
         (lambda: Projection(epsilon=1, sensitivity="all"), r".*paper, vocabulary or spectral\. Got: 'all'\."),
         (
             lambda: TextPolicy(oof="mask"),
-            r"TextPolicy has no .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
+            r"TextPolicy takes its .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
         ),
         (lambda: TextPolicy(oov=3), r"The out-of-vocabulary policy .* Got: 3\."),
         (

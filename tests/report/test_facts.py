@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from dataclasses import replace
+from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
@@ -152,19 +153,15 @@ def test_the_words_say_counts_and_shares(line):
     assert kept.endswith(f"; as they stood: {passed}") and "1 of them added by this run" in kept
 
 
-def test_versions_are_those_that_are_installed(monkeypatch):
-    def version(name):
-        if name == "pyspark":
-            raise facts.PackageNotFoundError(name)
-        return f"{name} 1.0"
-
-    monkeypatch.setattr(facts, "version", version)
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+@pytest.mark.parametrize("found", ["not installed", "4.0.1"])
+def test_versions_are_those_that_are_installed(monkeypatch, found):
+    """A cluster's own pyspark has no metadata."""
+    known = dict.fromkeys({*facts._LIBRARIES} - {"pyspark"}, "1.0")
+    monkeypatch.setattr(facts, "version", lambda name: known.get(name) or metadata.version("absent"))
+    own = SimpleNamespace() if found == "not installed" else SimpleNamespace(__version__=found)
+    monkeypatch.setitem(sys.modules, "pyspark", own)
     versions = facts.versions()
-    assert (versions["pyspark"], versions["numpy"]) == ("not installed", "numpy 1.0") and "python" in versions
-    # A cluster's own pyspark.
-    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.1"))
-    assert facts.versions()["pyspark"] == "4.0.1"
+    assert (versions["pyspark"], versions["numpy"]) == (found, "1.0") and "python" in versions
 
 
 BUDGET = RowBudget(loss=3.0, within=0.5)
@@ -175,12 +172,10 @@ def test_rows(line):
     lengths = {"median": 2, "longest": 31, "sample": None}
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
     near, found = guarantee.distances.nearest, facts.row_lengths(lengths, guarantee, None)
-    named = zip(found["losses"], found["said"], ("median", "longest"), (2, 31), strict=True)
-    for loss, said, name, words in named:
+    for loss, name, words in zip(found["losses"], ("median", "longest"), (2, 31), strict=True):
         assert (loss["row"], loss["words"], loss["pure"]) == (name, words, pytest.approx(2 * words * near))
         assert loss["1e-09"] == guarantee.loss_beyond(1e-9, near, words)
-        start = f"A row of the table's {name} length ({words} words), each word compared with its nearest: "
-        assert said.startswith(start)
+    assert found["said"] == ["Words of a row: median 2, longest 31"]
 
     sampled = {"median": None, "longest": 1, "sample": 1200}
     for given, said in (
@@ -191,6 +186,8 @@ def test_rows(line):
     ):
         rows = facts.row_lengths(given, guarantee, epsilons)["said"]
         assert rows == [f"A row of the table's {row}" for row in said]
+    plain = facts.row_lengths({**sampled, "longest": 7}, guarantee, None)["said"]
+    assert plain == ["Words of a row: longest 7, in a sample of 1,200 rows"]
     assert facts.row_budget(epsilons, guarantee)["loss"] == 3.0
 
 

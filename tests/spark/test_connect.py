@@ -56,7 +56,7 @@ def refusal(frame, **columns):
         return f"{type(error).__name__}: {error}"
 
 counts = ReleaseCounts()
-out = privatize(df, text=["text", "turns[].text"], keep=["id", "turns[].who"], counts=counts, **options)
+out = privatize(df, text=["text", "turns[].text"], keep="id", counts=counts, **options)
 words = {name: value for name, value in options.items() if name != "id"} | dict(column="text")
 udf = privatize_udf(**words)
 register_udf(spark, "clean", **words)
@@ -73,7 +73,6 @@ refusals = [refusal(df, text="nope"), refusal(df.union(df), text="text")]
 shutil.rmtree(bundle)  # it is at the server
 found = {
     "client": type(spark).__module__,
-    "schema": out.schema.simpleString(),
     "rows": [row.asDict(recursive=True) for row in out.orderBy("id").collect()],
     "udf": [row[0] for row in df.orderBy("id").select(udf("id", "text")).collect()],
     "sql": [row[0] for row in spark.sql("SELECT clean(id, text) FROM t ORDER BY id").collect()],
@@ -115,7 +114,7 @@ def server(tmp_path_factory):
     line += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     line += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     ensure_java()
-    environment = spark_environment() | {"JAVA_HOME": os.environ["JAVA_HOME"], "TMPDIR": str(folder / "host")}
+    environment = spark_environment() | {"TMPDIR": str(folder / "host")}
     environment["PYTHONPATH"] = str(ROOT)  # the server's workers import the package
     with (folder / "log").open("wb") as log:
         process = psutil.Popen([*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment)
@@ -141,10 +140,7 @@ def end(process):
 
 def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_path):
     """Rejects what the client lacks, sparkContext and JVM, and a bundle that is read at the client's path."""
-    listening = {c.laddr.ip for c in server.process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
-    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    ids = list(range(6))
-    turns = [[{"who": "me", "text": text}, {"who": "you", "text": text}] for text in texts(6)]
+    ids, turns = list(range(6)), [[{"text": text}] for text in texts(6)]
     source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6), "turns": turns, "extra": ids})
     bundle = tmp_path / "bundle"
     bundle.mkdir()
@@ -155,27 +151,18 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_p
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
-    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
-    flat = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
-    said = privatizer.sanitize(
-        pa.array(np.repeat(texts(6), 2).tolist()),
-        pa.array(np.repeat(ids, 2)),
-        column="turns[].text",
-        positions=np.tile([[0], [1]], (6, 1)),
-    ).values.to_pylist()
-    pairs = [
-        [{"who": "me", "text": a}, {"who": "you", "text": b}]
-        for a, b in zip(said[::2], said[1::2], strict=True)
-    ]
+    privatizer, rows = sanitizer(ring, MECHANISM, name=LABEL), pa.array(ids)
+    flat = privatizer.sanitize(pa.array(texts(6)), rows, column="text").values.to_pylist()
+    nested = {"column": "turns[].text", "positions": np.zeros((6, 1), dtype=np.int64)}
+    said = privatizer.sanitize(pa.array(texts(6)), rows, **nested).values.to_pylist()
     assert found["client"].startswith("pyspark.sql.connect")
-    assert found["schema"] == "struct<id:bigint,text:string,turns:array<struct<who:string,text:string>>>"
     assert found["rows"] == [
-        {"id": i, "text": text, "turns": pair} for i, text, pair in zip(ids, flat, pairs, strict=True)
+        {"id": i, "text": a, "turns": [{"text": b}]} for i, a, b in zip(ids, flat, said, strict=True)
     ]
     assert found["udf"] == found["sql"] == flat
     before, after = found["counts"]
     assert before.startswith("Nothing is counted yet.")
-    assert after.startswith("Rows: 6\ntext: 48 words: ") and "\nturns[].text: 96 words: " in after
+    assert after.startswith("Rows: 6\ntext: 48 words: ") and "\nturns[].text: 48 words: " in after
     assert re.match(r"InputError: The input table lacks columns.*Got: nope", found["refusals"][0])
     assert re.match(r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1])
     assert found["sends"] == 1  # of a session's calls the first alone sends the bundle
@@ -199,37 +186,48 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_p
     assert [*traces(places, forms)] == []
 
 
-TABLES = """
-import json, sys
+HEAD = """
+import json, os, sys, threading, time
+import psutil
 from dptext_spark import DptextError, privatize_table
+from dptext_spark.jobs import privatize
+from dptext_spark.spark import session
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import SparkConnectClient
 
-url, source, bundle, reports = sys.argv[1:]
+url, source, bundle, key, folder, table, *others = sys.argv[1:]
 spark = SparkSession.builder.remote(url).getOrCreate()
 spark.sql("CREATE DATABASE IF NOT EXISTS lake")
-spark.read.parquet(source).write.saveAsTable("lake.queries")
-spark.sql("CREATE VIEW lake.some AS SELECT * FROM lake.queries WHERE id < 3")
+spark.read.parquet(source).write.saveAsTable(f"lake.{table}")
+names = "spark.sql.ansi.enabled", "spark.sql.parquet.outputTimestampType", "spark.sql.runSQLOnFiles"
+spark.conf.set("spark.sql.ansi.enabled", "false")
 
-def release(**others):
+def state():
+    return [*(spark.conf.get(name) for name in names), *map(id, spark.client.get_retry_policies())]
+
+def release(output, **others):
+    "The facts of a release, or its error; and whether the session is as it was."
+    before = state()
     given = dict(
-        input="lake.queries", output="lake.shown", format="table", reports=reports, embedding=bundle,
-        mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"],
+        input=f"lake.{table}", output=f"lake.{output}", format="table", reports=f"{folder}/{output}",
+        embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"], key_file=key,
+        name=table,
     )
     try:
-        return privatize_table(**given | others).facts["rows"]
-    except DptextError as error:
-        return str(error)
+        said = privatize_table(**given | others).facts
+    except (DptextError, KeyboardInterrupt) as error:
+        said = f"{type(error).__name__}: {error}"
+    return said, state() == before
+"""
 
-settings = "spark.sql.parquet.outputTimestampType", "spark.sql.limit.initialNumPartitions"
-before = [spark.conf.get(name) for name in settings]
-found = [release(), spark.table("lake.shown").count(), [spark.conf.get(name) for name in settings] == before]
-others = dict(output="lake.other", reports=f"{reports}-other")
-found += [
-    release(reports=f"{reports}-other"), release(**others, input="lake.some"),
-    release(**others, input="lake.absent"), release(**others, where="id < 3"),
-    release(**others, output_format="parquet"), release(**others, mode="overwrite"),
-    release(output="lake.other", reports="dbfs:/reports"),
-]
+TABLES = """
+spark.sql("CREATE VIEW lake.some AS SELECT * FROM lake.queries WHERE id < 3")
+found = [release("shown"), spark.table("lake.shown").count(), release("shown", reports=f"{folder}/other")]
+for refused in (
+    dict(input="lake.some"), dict(input="lake.absent"), dict(where="id < 3"), dict(output_format="parquet"),
+    dict(mode="overwrite"), dict(reports="dbfs:/reports"),
+):
+    found.append(release("other", **refused))
 print(json.dumps([*found, spark.catalog.tableExists("lake.other")]))
 """
 
@@ -241,19 +239,25 @@ print(json.dumps([list(row) for row in spark.table(sys.argv[2]).orderBy("id").co
 """
 
 
-def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, tmp_path):
+@pytest.fixture
+def client(server, ring, tmp_path, key_file):
+    """Run code on texts in a table of the catalog, in a process of its own; gives what it prints."""
+
+    def run(code, table, texts, *others):
+        source = write_table(tmp_path / "in.parquet", {"id": [*range(len(texts))], "text": texts})
+        arguments = (server.url, source, ring.path, key_file, tmp_path, table, *others)
+        done = command(sys.executable, "-c", HEAD + code, *arguments, cwd=tmp_path, env=CLIENT_PATH)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, tmp_path, client, key_file):
     """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
-    ids = list(range(6))
-    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6)})
-
-    def python(*arguments):
-        return command(sys.executable, *arguments, cwd=tmp_path, env=CLIENT_PATH)
-
-    made = python("-c", TABLES, server.url, source, ring.path, tmp_path / "shown")
-    assert made.returncode == 0, made.stderr
-    rows, written, is_restored, *refusals, exists = json.loads(made.stdout)
-    assert (rows, written, is_restored, exists) == (6, 6, True, False)
-    for refusal, said in zip(
+    (facts, _), written, *refusals, exists = client(TABLES, "queries", texts(6))
+    assert (facts["rows"], written, exists) == (6, 6, False)
+    for (refusal, is_restored), said in zip(
         refusals,
         (
             "The output table lake.shown exists",
@@ -266,79 +270,49 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, t
         ),
         strict=True,
     ):
-        assert said in refusal
+        assert said in refusal and is_restored
 
-    (tmp_path / "key").write_text(bytes(range(32)).hex())
-    (tmp_path / "key").chmod(0o600)
     options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
     options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
-    options += ["--key-file", "key", "--name", "tests", "--remote", server.url]
-    run = ("-m", "dptext_spark", "privatize", *options)
-    done = python(*run, "--output", "lake.released", "--reports", tmp_path / "released")
+    options += ["--key-file", key_file, "--name", LABEL, "--remote", server.url]
+    options += ["--output", "lake.released", "--reports", tmp_path / "released"]
+    run = (sys.executable, "-m", "dptext_spark", "privatize", *options)
+    done = command(*run, cwd=tmp_path, env=CLIENT_PATH)
     assert done.returncode == 0 and "on Spark Connect" in done.stdout, done.stderr
     assert json.loads((tmp_path / "released/private/report.json").read_text())["rows"] == 6
     assert (tmp_path / "released/private").stat().st_mode & 0o777 == 0o700
-    privatizer = sanitizer(ring, MECHANISM, name=LABEL)
+    privatizer, ids = sanitizer(ring, MECHANISM, name=LABEL), [*range(6)]
     words = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
-    released = python("-c", READ, server.url, "lake.released")
-    assert json.loads(released.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
+    read = command(sys.executable, "-c", READ, server.url, "lake.released", cwd=tmp_path, env=CLIENT_PATH)
+    assert json.loads(read.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
 
 
 LEDGER = """
-import json, os, sys
-from dptext_spark import DptextError, privatize_table
-from dptext_spark.jobs import privatize
-from pyspark.sql import SparkSession
-
-url, source, bundle, key, folder = sys.argv[1:]
-spark = SparkSession.builder.remote(url).getOrCreate()
-spark.sql("CREATE DATABASE IF NOT EXISTS lake")
-spark.read.parquet(source).write.saveAsTable("lake.counted")
-names = "spark.sql.ansi.enabled", "spark.sql.parquet.outputTimestampType", "spark.sql.runSQLOnFiles"
-spark.conf.set("spark.sql.ansi.enabled", "false")
-
-def state():
-    return [*(spark.conf.get(name) for name in names), *map(id, spark.client.get_retry_policies())]
-
-before, number, changed = state(), iter(range(99)), []
-
-def release(**others):
-    output = f"out{next(number)}"
-    given = dict(
-        input="lake.counted", output=f"lake.{output}", format="table", reports=f"{folder}/{output}",
-        embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", key_file=key,
-        name="counted", ledger=f"{folder}/ledger", budget=1.5,
-    )
-    try:
-        return privatize_table(**given | others).facts["ledger"][0]
-    except (DptextError, KeyboardInterrupt) as error:
-        return f"{type(error).__name__}: {error}"
-    finally:
-        changed.append(state() != before)
-
 def interrupted(*_):
     raise KeyboardInterrupt
 
-found = [release(dry_run=True), os.path.exists(f"{folder}/ledger")]
-found += [release(), release(), release(epsilon=1.2), release(epsilon=0.25, oov="fail")]
-found += [release(ledger="/proc/self/cwd/other"), release(ledger="/proc/other")]  # each side's own; nobody's
+ledger = dict(ledger=f"{folder}/ledger", budget=1.5)
+found = [release("out0", **ledger, dry_run=True), os.path.exists(f"{folder}/ledger")]
+for n, other in enumerate((
+    {}, {}, dict(epsilon=1.2), dict(epsilon=0.25, oov="fail"),
+    dict(ledger="/proc/self/cwd/other"), dict(ledger="/proc/other"),  # each side's own; nobody's
+), 1):
+    found.append(release(f"out{n}", **ledger | other))
 check, privatize.check_ids = privatize.check_ids, interrupted
-found += [release()]
-print(json.dumps([*found, changed]))
+print(json.dumps([*found, release("out9", **ledger)]))
 """
 
 
-def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(server, ring, tmp_path, key_file):
+def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(server, tmp_path, client):
     """Rejects a ledger at one side alone, and a session that keeps what a run changed in it."""
     # Whatever ends the run: its end, a refusal, a failure at the server, Ctrl-C.
-    ids = list(range(6))
-    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": [*texts(5), "Unheardof"]})
-    arguments = (server.url, source, ring.path, key_file, tmp_path)
-    done = command(sys.executable, "-c", LEDGER, *arguments, cwd=tmp_path, env=CLIENT_PATH)
-    assert done.returncode == 0, done.stderr
-    dry, is_begun, first, again, over, failed, other, denied, interrupted, changed = json.loads(done.stdout)
-    assert changed == [False] * 8
-    assert dry["rows"]["new"] == first["rows"]["new"] == 6 and not is_begun
+    dry, is_begun, *runs = client(LEDGER, "counted", [*texts(5), "Unheardof"])
+    assert all(is_restored for _, is_restored in (dry, *runs))
+    (first, again), (over, failed, other, denied, interrupted) = (
+        [said["ledger"][0] for said, _ in runs[:2]],
+        [said for said, _ in runs[2:]],
+    )
+    assert dry[0]["ledger"][0]["rows"]["new"] == first["rows"]["new"] == 6 and not is_begun
     assert (first["total"], again["requested"], again["rows"]["free"]) == (1.0, 0.0, 6)
     assert "has spent 1 and has 0.5 left" in over and "Got: 1.2 requested" in over
     assert failed.startswith("InputError: ") and interrupted == "KeyboardInterrupt: "
@@ -357,18 +331,8 @@ def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(serve
 
 
 FAULTS = """
-import json, os, sys, threading, time
-import psutil
-from dptext_spark import DptextError, privatize_table
-from dptext_spark.spark import session
-from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import SparkConnectClient
-
-url, source, bundle, key, folder, warehouse, pid = sys.argv[1:]
+warehouse, pid = others
 session._LATER = 2  # a minute else
-spark = SparkSession.builder.remote(url).getOrCreate()
-spark.sql("CREATE DATABASE IF NOT EXISTS lake")
-spark.read.parquet(source).write.saveAsTable("lake.long")
 
 def kill():
     server = psutil.Process(int(pid))
@@ -378,58 +342,48 @@ def kill():
 def other(act):
     return lambda: act(SparkConnectClient(f"{url}/;session_id={spark.session_id}"))
 
+def watch(act, place):
+    while not os.path.exists(place):
+        time.sleep(0.005)
+    act()
+
+def state():  # a lost server tells no settings
+    return spark.client.get_retry_policies()
+
 found = []
-for fault in (other(SparkConnectClient.interrupt_all), other(SparkConnectClient.release_session), kill):
-    output = f"fault{len(found)}"
-
-    def watch(act=fault, place=f"{warehouse}/{output}/_temporary"):
-        while not os.path.exists(place):
-            time.sleep(0.005)
-        act()
-
-    threading.Thread(target=watch, daemon=True).start()
-    policies = spark.client.get_retry_policies()
-    try:
-        said = privatize_table(
-            input="lake.long", output=f"lake.{output}", format="table", reports=f"{folder}/{output}",
-            embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", key_file=key,
-            name="long", **(dict(ledger=f"{folder}/faults") if fault is kill else {}),
-        )
-    except DptextError as error:
-        said = f"{type(error).__name__}: {error}"
-    found += [str(said), spark.client.get_retry_policies() == policies]
-    if len(found) == 4:
+for n, fault in enumerate((
+    other(SparkConnectClient.interrupt_all), other(SparkConnectClient.release_session), kill
+)):
+    place = f"{warehouse}/fault{n}/_temporary"
+    threading.Thread(target=watch, args=(fault, place), daemon=True).start()
+    found.append(release(f"fault{n}", **(dict(ledger=f"{folder}/faults") if fault is kill else {})))
+    if n == 1:
         spark.stop()  # it was ended
         spark = SparkSession.builder.remote(url).create()
-        found += [spark.catalog.tableExists(f"lake.fault{n}") for n in (0, 2)]
-print(json.dumps(found), flush=True)
+        tables = [spark.catalog.tableExists(f"lake.fault{n}") for n in range(2)]
+print(json.dumps([*found, tables]), flush=True)
 os._exit(0)  # a user's own session would look for the server for ten minutes
 """
 
 
-def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, key_file):
+def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, client):
     """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run."""
     # The last test of this server: it is killed while it writes.
-    rows = 8_000
-    source = write_table(tmp_path / "in.parquet", {"id": [*range(rows)], "text": texts(rows, 20)})
     warehouse = server.folder / "spark-warehouse" / "lake.db"
-    arguments = (server.url, source, ring.path, key_file, tmp_path, warehouse, str(server.process.pid))
-    done = command(sys.executable, "-c", FAULTS, *arguments, cwd=tmp_path, env=CLIENT_PATH)
-    assert done.returncode == 0, done.stderr
-    cancelled, kept, ended, kept_2, *tables, lost, kept_3 = json.loads(done.stdout)
+    *runs, tables = client(FAULTS, "long", texts(8_000, 20), warehouse, str(server.process.pid))
+    (cancelled, ended, lost), restored = zip(*runs, strict=True)
     assert "The run was cancelled at the server of Spark Connect. Got: OPERATION_CANCELED" in cancelled
     assert "The session at the server of Spark Connect was ended. Got: INVALID_HANDLE.SESSION_CLOSED" in ended
     assert "The server of Spark Connect was lost. Got: UNAVAILABLE" in lost and "run the same command" in lost
-    assert (kept, kept_2, kept_3, tables) == (True, True, True, [False, False])
+    assert restored == (True, True, True) and tables == [False, False]
     (entry,) = LedgerFolder(str(tmp_path / "faults"), LocalFiles()).read().counted
     assert (entry.state, entry.total) == ("unfinished", 1)
     assert not [*tmp_path.glob("fault*/private")]  # no report of what is not there
 
     options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--id", "id"]
     options += ["--text", "text", "--mechanism", "laplace", "--epsilon", "1", "--remote", server.url]
-    run = [sys.executable, "-m", "dptext_spark", "privatize", *options]
-    done = command(
-        *run, "--output", "lake.late", "--reports", tmp_path / "late", cwd=tmp_path, env=CLIENT_PATH
-    )
+    options += ["--output", "lake.late", "--reports", tmp_path / "late"]
+    run = (sys.executable, "-m", "dptext_spark", "privatize", *options)
+    done = command(*run, cwd=tmp_path, env=CLIENT_PATH)
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "Spark Connect cannot be used" in done.stderr and not (tmp_path / "late").exists()

@@ -57,13 +57,11 @@ def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(java, "start", start)
     before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
-    try:
-        with pytest.raises(interrupts.Interrupted), interrupts.handled():
-            session("it")
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-        logging.disable(logging.NOTSET)
+    with pytest.raises(interrupts.Interrupted), interrupts.handled():
+        session("it")
+    for number, old in before.items():
+        signal.signal(number, old)
+    logging.disable(logging.NOTSET)
     assert steps == ["started", signal.SIGTERM]
 
 
@@ -86,24 +84,8 @@ def test_a_jvm_is_told_to_end_and_then_made_to(monkeypatch, trap, then, patience
     assert found == ended
 
 
-@pytest.mark.parametrize(
-    ("name", "stays"),
-    [
-        pytest.param("dptext-spark-a.failed.log", False, id="of a run that failed"),
-        pytest.param("dptext-spark-a.log", True, id="of a run at work"),
-        pytest.param("dptext-spark-a.txt", True, id="no log of ours"),
-    ],
-)
-def test_a_log_that_a_message_named_goes_when_a_run_went_well(monkeypatch, tmp_path, name, stays):
-    """Rejects logs that fill the disk, and one that goes while its run writes it."""
-    monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
-    (tmp_path / name).touch()
-    java.remove_logs()
-    assert (tmp_path / name).exists() == stays
-
-
 def test_a_log_is_its_owners_and_says_why_spark_did_not_start(monkeypatch, tmp_path):
-    """Rejects a log that others can read, and the line after the one that says what is wrong."""
+    """Rejects a log that others can read, the line after the fault, and logs that stay or go too early."""
     monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(java, "_logs", [])
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
@@ -114,6 +96,9 @@ def test_a_log_is_its_owners_and_says_why_spark_did_not_start(monkeypatch, tmp_p
     assert log.stat().st_mode & 0o777 == 0o600
     assert java.start_failure() == "Error: too little memory"
     assert {java.see_log(), java.see_log()} == {f"See Spark's log {log.with_suffix('.failed.log')}"}
+    (tmp_path / "dptext-spark-at-work.log").touch()
     assert log.with_suffix(".failed.log").exists()
+    java.remove_logs()  # as a run does that went well
+    assert [left.name for left in tmp_path.iterdir()] == ["dptext-spark-at-work.log"]
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert "spark-submit" in java.see_log()

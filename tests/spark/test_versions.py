@@ -18,12 +18,18 @@ from dptext_spark.tables.source import own_session
 from tests.helpers.tables import spark_settings
 
 
-@pytest.mark.parametrize("zipped", [False, True], ids=["a folder", "a cluster's zip"])
 @pytest.mark.parametrize(
-    ("version", "is_old"), [("3.4.4", True), ("3.5.0", False), ("3.10.1", False), ("4.3.0.dev0", False)]
+    ("version", "said"),
+    [
+        ("3.4.4", r"too old\. Allowed: Spark 3\.5 or newer\. Got: 3\.4\.4\."),
+        ("3.5.6", r"needs the module distutils.*Got: Spark 3\.5\.6 with Python 3"),
+        ("3.10.1", "needs the module distutils"),
+        ("4.3.0.dev0", ""),
+    ],
 )
-def test_a_spark_that_is_too_old_is_named(tmp_path, monkeypatch, version, is_old, zipped):
-    """Rejects versions that are compared as text, and a module that an older Spark lacks in a traceback."""
+@pytest.mark.parametrize("zipped", [False, True], ids=["a folder", "a cluster's zip"])
+def test_a_spark_that_cannot_run_is_named(tmp_path, monkeypatch, version, said, zipped):
+    """Rejects versions that are compared as text, a traceback, and a refusal of Spark 4 without distutils."""
     (tmp_path / "version.py").write_text(f"__version__: str = {version!r}\n")
     (tmp_path / "__init__.py").touch()
     spec = spec_from_file_location("pyspark", tmp_path / "__init__.py")
@@ -32,26 +38,11 @@ def test_a_spark_that_is_too_old_is_named(tmp_path, monkeypatch, version, is_old
             for name in ("__init__.py", "version.py"):
                 file.write(tmp_path / name, f"pyspark/{name}")
         spec = zipimporter(str(tmp_path / "pyspark.zip")).find_spec("pyspark")
-    monkeypatch.setattr(dptext_spark.spark, "find_spec", lambda _: spec)
-    if not is_old:
-        dptext_spark.spark._check_version()
-        return
-    with pytest.raises(ConfigError, match=rf"too old\. Allowed: Spark 3\.5 or newer\. Got: {version}\."):
-        dptext_spark.spark._check_version()
-
-
-@pytest.mark.parametrize(("version", "lacks"), [("3.5.6", True), ("4.0.0", False)])
-def test_a_python_that_spark_cannot_run_on_is_named(tmp_path, monkeypatch, version, lacks):
-    """Rejects a module that nobody knows in a traceback, and a refusal of Spark 4, which does without."""
-    (tmp_path / "version.py").write_text(f"__version__: str = {version!r}\n")
-    (tmp_path / "__init__.py").touch()
-    spec = spec_from_file_location("pyspark", tmp_path / "__init__.py")
-    monkeypatch.setattr(dptext_spark.spark, "find_spec", {"pyspark": spec}.get)
-    refused = pytest.raises(
-        ConfigError, match=r"needs the module distutils.*Got: Spark 3\.5\.6 with Python 3"
-    )
-    with refused if lacks else nullcontext():
-        dptext_spark.spark._check_version()
+    for modules in ({"pyspark": spec}, {"pyspark": spec, "distutils": spec}):
+        monkeypatch.setattr(dptext_spark.spark, "find_spec", modules.get)
+        is_refused = said and not ("distutils" in said and "distutils" in modules)
+        with pytest.raises(ConfigError, match=said) if is_refused else nullcontext():
+            dptext_spark.spark._check_version()
 
 
 def test_an_arrow_that_is_too_old_is_named(monkeypatch):

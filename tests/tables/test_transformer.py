@@ -51,7 +51,7 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"key": "k"}, r"no such parameters\. Allowed: .*trust_id\. Got: key"),
+        ({"key": "k"}, r"by name\. Allowed: .*trust_id\. Got: key"),
         ({"mechanism": "laplace"}, r"such as Laplace\(epsilon=8\)"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
         ({"key_file": "no/key"}, "The key file no/key cannot be read"),

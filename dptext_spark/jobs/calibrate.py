@@ -26,7 +26,7 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
-from dptext_spark.tables.local import LocalFiles, is_plain, local_path
+from dptext_spark.tables.local import LocalFiles, is_plain
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
 
@@ -45,16 +45,15 @@ def run(options: CalibrateOptions) -> Report:
             lambda: options.search_over(embedding, options.release_words),
             *(partial(own[0].prepare, embedding) for own in by_name.values()),
         )
-        names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
-        names |= {"confidence": "confidence", "estimator_name": "estimator"}
-        given = {name: getattr(options, option) for name, option in names.items()}
+        given = {name: getattr(options, name) for name in ("words", "runs", "eta", "confidence")}
+        given |= {"seed": options.noise_seed, "estimator_name": options.estimator}
         grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         for grid in grids:
             bounding_rank(target, searched(target, grid))  # refuses what so many words cannot bound
     place = options.output.rstrip("/")
-    if is_plain() and local_path(place):
+    if is_plain():
         check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
     drawing.announce("report.html and plots")
     spark = session("dptext calibrate")

@@ -163,14 +163,10 @@ def test_lists_of_words(spark, tmp_path, monkeypatch):
     arguments = ["--pairs", other, "--output", two, *QUICK, *lists]
     said = made(*arguments, "--exclude", tmp_path / "out.txt")
     assert Embedding.open(one).words.to_pylist() == ["mammal", "cat", "dog"]
-    assert "--never-output never.txt: 1 of 2 entries match words; no match: line 2" in said
-    assert "--exclude out.txt: 1 of 2 entries match words; no match: line 3" in said
+    for name, line in (("never-output never.txt", 2), ("exclude out.txt", 3)):
+        assert f"--{name}: 1 of 2 entries match words; no match: line {line}" in said
     bundle = Embedding.open(two)
     assert (bundle.words.to_pylist(), bundle.releasable) == (["mammal", "cat", "dog"], 2)
-    assert json.loads((tmp_path / "two.report.json").read_text())["word_lists"] == {
-        "--exclude": {"entries": 2, "matched": 1, "unmatched_lines": [3]},
-        "--never-output": {"entries": 2, "matched": 1, "unmatched_lines": [2]},
-    }
     denied.write_text("'dog'\n")
     monkeypatch.setattr(job, "train", None)
     refused(dptext(*arguments, "--overwrite"), "No entry of never.txt (--never-output)", "none of line 1")
@@ -203,10 +199,4 @@ def test_faults_are_said_at_once(spark, tmp_path):
     refused(dptext(*run, *lost), "2 things are wrong", "no.txt", "none.txt")
     steps = "1 after 1 pairs seen fewer than 10 times; 0 after 1 pairs with a stop word"
     refused(dptext(*run), "The filters leave no pair", steps)
-    refused(
-        dptext(*run, "--dimension", 1, "--learning-rate", 0, "--seed", -1),
-        "--dimension has a wrong value. Allowed: a number, 2 or more. Got: 1.",
-        "--learning-rate has a wrong value. Allowed: a number above 0. Got: 0.0.",
-        "--seed has a wrong value. Allowed: a number, 0 or more. Got: -1.",
-    )
     assert names(tmp_path) == {"p.tsv"}

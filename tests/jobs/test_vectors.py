@@ -7,15 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 
 from dptext_spark.cli import main
-from dptext_spark.errors import InputError
-from dptext_spark.jobs import vectors
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
-from dptext_spark.options import VectorsOptions
-from dptext_spark.tables.columns import TableColumns
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
@@ -125,16 +120,6 @@ def test_partitions_and_batches_do_not_matter(dptext, spark, ring, whole, tmp_pa
     assert (whole / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
-def test_without_a_key_file_every_run_has_other_noise(table, tmp_path):
-    releases = []
-    for name in ("one", "two"):
-        given = {"input": str(table), "output": str(tmp_path / name), "epsilon": 10.0, "vector": ["narrow"]}
-        report = vectors.run(VectorsOptions.of(given))
-        releases.append(rows_of(tmp_path / name))
-        assert "file's path" in report.facts["row_id"]
-    assert releases[0] != releases[1]
-
-
 def test_a_dry_run_writes_nothing(dptext, ring, table, tmp_path):
     before = hashes(tmp_path)
     arguments = (*ALL, "--embedding", ring.path, "--dry-run")
@@ -219,22 +204,13 @@ def test_tables_without_a_vector(dptext, tmp_path):
 def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path):
     twice = {"id": [1, 1, None], "v": pa.array([[1.0]] * 3, FLOATS), "s": [{"x": "w01"}] * 3}
     source = write_table(tmp_path / "twice.parquet", twice)
-    schema = StructType([StructField("t", StringType()), StructField("v", ArrayType(FloatType()))])
-    for columns, message in (
-        ({"vector": ("nope",)}, "lacks columns.*Got: nope"),
-        ({"vector": ("t",)}, r"t \(string\), not array<float> or array<double>"),
-        ({"text": ("v",)}, r"v \(array<float>\), not string"),
-    ):
-        with pytest.raises(InputError, match=message):
-            TableColumns(**columns, keep=(), id=None).check_schema(schema)
     for result, message in [
-        (dptext(table, "--vector", "text"), r"text \(string\), not array<float>"),
+        (dptext(table, "--vector", "text"), r"text \(string\), not array<float> or array<double>"),
         (dptext(source, "--text", "s.x", "--embedding", ring.path), r"Fields inside columns.*Got: s\.x\."),
         (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
         (dptext(table, "--text", "text", "--embedding", ball.path), "cannot be averaged.*geometry poincare"),
         (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
         (dptext(table, "--vector", "narrow", "--sensitivity", "paper"), "does not suit vectors of length 12"),
-        (dptext(table / "out-there", "--vector", "v"), "cannot be read as a table"),
     ]:
         assert refused(result, message)
     assert {path.name for path in tmp_path.iterdir()} == {"in", "twice.parquet"}

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -43,40 +42,30 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-class Bytes(NamedTuple):
-    """Where they stand, and how the one line begins that says so."""
-
-    id: str
-    line: str
-    said: str
-    given: bytes = b""
-    source: str = "own trial"
-
-
 TRY = "try {} --embedding {{line}} --mechanism laplace --epsilon 5"
-BYTES = [
-    Bytes("a column", "{run} --id {wrong}", "privatize: The value of '--id'", source="pallets/click #35"),
-    Bytes(
-        "a path", "{run} --key-file {wrong}", "privatize: The value of '--key-file'", source="chardet #278"
-    ),
-    Bytes("one of several", "{run} --keep a --keep {wrong}", "privatize: The value of '--keep'"),
-    Bytes("a setting of Spark", "{run} --spark-conf {wrong}", "privatize: The value of '--spark-conf'"),
-    Bytes("a configuration's path", "{run} --config {wrong}", "privatize: The value of '--config'"),
-    Bytes("the demo's folder", "demo --output {wrong}", "demo: The value of '--output'"),
-    Bytes("a sentence", TRY.format("{wrong}"), "try: The value of '[SENTENCE]'"),
-    Bytes("standard input", TRY.format("-"), "try: The sentence on standard input", given=LATIN1),
-]
 
 
-@pytest.mark.parametrize("case", BYTES, ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param("{run} --id {wrong}", "privatize, --id", id="pallets/click #35: a column"),
+        pytest.param("{run} --key-file {wrong}", "privatize, --key-file", id="chardet #278: a path"),
+        pytest.param("{run} --keep a --keep {wrong}", "privatize, --keep", id="one of several"),
+        pytest.param("{run} --config {wrong}", "privatize, --config", id="a configuration's path"),
+        pytest.param("demo --output {wrong}", "demo, --output", id="the demo's folder"),
+        pytest.param(TRY.format("{wrong}"), "try, [SENTENCE]", id="a sentence"),
+        pytest.param(TRY.format("-"), "try: The sentence on standard input", id="standard input"),
+    ],
+)
 @pytest.mark.usefixtures("here")
-def test_bytes_that_are_no_utf_8_are_one_line(case, line):
-    """Rejects a traceback, exit code 1, and a message that quotes what may be private."""
+def test_bytes_that_are_no_utf_8_are_one_line(arguments, said, line):
+    """Rejects a traceback, code 1, and a quote of what may be private. Source: own trial, or as named."""
     words = {"wrong": ARGUMENT, "line": str(line.path)}
     run = " ".join(privatize(line))
-    arguments = [part.format(**words) for part in case.line.replace("{run}", run).split()]
-    result = CliRunner().invoke(main, arguments, input=case.given)
-    assert (result.exit_code, result.output) == (2, f"dptext {case.said} is not UTF-8. {BYTE}\n")
+    arguments = [part.format(**words) for part in arguments.replace("{run}", run).split()]
+    result = CliRunner().invoke(main, arguments, input=LATIN1)
+    said = re.sub(", (.*)", r": The value of '\1'", said)
+    assert (result.exit_code, result.output) == (2, f"dptext {said} is not UTF-8. {BYTE}\n")
 
 
 @pytest.mark.parametrize(
@@ -190,13 +179,10 @@ def test_a_line_comes_before_libraries_are_loaded(line, monkeypatch):
     def load(_):
         raise JobError("They are not loaded")
 
-    def run(*flags):
-        return CliRunner().invoke(main, privatize(line, *flags))
-
     monkeypatch.setattr(cli, "import_module", load)
-    failed = "dptext privatize: They are not loaded.\n"
-    assert (run().exit_code, run().stderr) == (1, f"Loading libraries ...\n{failed}")
-    assert run("--quiet").stderr == failed
+    result = CliRunner().invoke(main, privatize(line))
+    said = "Loading libraries ...\ndptext privatize: They are not loaded.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
 
 
 LOGGED = """\
@@ -224,7 +210,7 @@ def test_our_line_is_seen_under_spark_submit(here, line, own):
     (here / "log.properties").write_text(LOGGED)
     options = ["--driver-java-options", "-Dlog4j2.configurationFile=log.properties"] if own else []
     submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", *options]
-    arguments = privatize(line, "--quiet", text="nope")[1:]
+    arguments = privatize(line, text="nope")[1:]
     environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(here)}
     done = command(*submit, ROOT / "jobs" / "privatize.py", *arguments, cwd=here, env=environment)
     assert done.returncode == 2, done.stderr

@@ -272,7 +272,7 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, t
     (tmp_path / "key").chmod(0o600)
     options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
     options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
-    options += ["--key-file", "key", "--name", "tests", "--remote", server.url]
+    options += ["--key-file", "key", "--name", "tests", "--spark-conf", f"spark.remote={server.url}"]
     run = ("-m", "dptext_spark", "privatize", *options)
     done = python(*run, "--output", "lake.released", "--reports", tmp_path / "released")
     assert done.returncode == 0 and "on Spark Connect" in done.stdout, done.stderr
@@ -426,7 +426,8 @@ def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, key_file):
     assert not [*tmp_path.glob("fault*/private")]  # no report of what is not there
 
     options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--id", "id"]
-    options += ["--text", "text", "--mechanism", "laplace", "--epsilon", "1", "--remote", server.url]
+    options += ["--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
+    options += ["--spark-conf", f"spark.remote={server.url}"]
     run = [sys.executable, "-m", "dptext_spark", "privatize", *options]
     done = command(
         *run, "--output", "lake.late", "--reports", tmp_path / "late", cwd=tmp_path, env=CLIENT_PATH

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -13,9 +14,7 @@ from tqdm import tqdm
 _SECONDS: Final = 0.5
 
 
-def progress_bar(iterable: Iterable[Any] | None = None, **shape: Any) -> tqdm[Any]:
-    """Make a bar of tqdm, of this ``shape``; without a terminal it shows nothing."""
-    return tqdm(iterable, disable=None, **shape)  # None: only on a terminal
+progress_bar: Final = partial(tqdm, disable=None)  # None: only on a terminal
 
 
 @contextmanager

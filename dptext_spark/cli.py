@@ -231,19 +231,16 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
-    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``."""
-    parts = [part for arg in args for part in (arg.split("=", 1) if arg.split("=")[0] in several else [arg])]
+    """Repeat options that several numbers may follow: ``--epsilon 5 10``."""
     spread: list[str] = []
     option = None
-    for part in parts:
-        numbers = part.split(",")
-        if option is None or any(isinstance(read_number(n, float), str) for n in numbers):
-            option = part if part in several else None
-            spread.append(part)
-            continue
-        if spread[-1] == option:
-            spread.pop()
-        spread += [repeated for number in numbers for repeated in (option, number)]
+    for arg in args:
+        if option is None or isinstance(read_number(arg, float), str):
+            name = arg.partition("=")[0]
+            option = name if name in several else None
+        elif spread[-1] != option:
+            spread.append(option)
+        spread.append(arg)
     return spread
 
 

@@ -20,10 +20,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     Strict,
     ValidationError,
-    model_validator,
 )
 from pydantic.fields import FieldInfo
 
@@ -198,10 +196,6 @@ class Options(BaseModel):
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
         on_connect: Whether that may be one of Spark Connect.
-
-    Raises:
-        ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value may
-            be private.
     """
 
     model_config = ConfigDict(
@@ -209,8 +203,6 @@ class Options(BaseModel):
         extra="forbid",
         strict=True,
         alias_generator=lambda field: field.replace("_", "-"),
-        validate_by_name=True,
-        validate_by_alias=True,
     )
 
     command: ClassVar[str]
@@ -229,8 +221,33 @@ class Options(BaseModel):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Validate options given by option name."""
-        return cls.model_validate(values)
+        """Validate options given by option name.
+
+        Raises:
+            ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value
+                may be private.
+        """
+        fields, names = cls.fields(), {name: field.alias for name, field in cls.model_fields.items()}
+        given = {names.get(n) or n: v for n, v in values.items() if v is not None and v not in ((), [])}
+        for name in given.keys() & {name for name, field in fields.items() if several(field)}:
+            given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+        problems = []
+        try:
+            options = cls.model_validate(given)
+        except ValidationError as error:
+            secret = {name for name, field in fields.items() if not field.repr}
+            problems = faults(
+                error,
+                lambda e: f"Option --{e['loc'][0]}",
+                unknown="is not an option of this command",
+                known=fields,
+                hidden=lambda e: e["loc"][0] in secret,
+            )
+            options = cls.model_construct(**given)
+        problems += map(str, options.conflicts())
+        if problems:
+            raise ConfigError(f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)])
+        return options
 
     @classmethod
     def fields(cls) -> dict[str, FieldInfo]:
@@ -252,33 +269,7 @@ class Options(BaseModel):
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values."""
         return self.model_dump(mode="json", by_alias=True)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _validate(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        fields, names = cls.fields(), {name: field.alias for name, field in cls.model_fields.items()}
-        given = {names.get(n) or n: v for n, v in values.items() if v is not None and v not in ((), [])}
-        for name in given.keys() & {name for name, field in fields.items() if several(field)}:
-            given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
-        problems = []
-        try:
-            options = handler(given)
-        except ValidationError as error:
-            secret = {name for name, field in fields.items() if not field.repr}
-            problems = faults(
-                error,
-                lambda e: f"Option --{(e['loc'] or ('',))[0]}",
-                unknown="is not an option of this command",
-                known=fields,
-                hidden=lambda e: (e["loc"] or ("",))[0] in secret,
-            )
-            options = cls.model_construct(**given)
-        problems += map(str, options.conflicts())
-        if problems:
-            raise ConfigError(f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)])
-        return options
 
 
 # Groups
@@ -308,7 +299,6 @@ class MechanismOptions(SearchOptions):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism."""
         return mechanism(self.spec, epsilon=self.epsilon)
 
 
@@ -367,7 +357,6 @@ class InputOptions(Options):
 
     @property
     def read_options(self) -> dict[str, str]:
-        """Options of the input's format, by name."""
         return dict(pair.split("=", 1) for pair in self.read_option)
 
     def to_json(self) -> dict[str, Any]:
@@ -402,17 +391,14 @@ class TableOptions(InputOptions):
 
     @property
     def write_options(self) -> dict[str, str]:
-        """Options of the output's format, by name."""
         return dict(pair.split("=", 1) for pair in self.write_option)
 
     @property
     def overwrite(self) -> bool:
-        """Whether an output that exists is replaced."""
         return self.mode == "overwrite"
 
     @property
     def append(self) -> bool:
-        """Whether rows are added to an output that exists."""
         return self.mode == "append"
 
     def beside(self, name: str) -> str:
@@ -709,7 +695,6 @@ class AuditOptions(MechanismOptions):
 
     @property
     def worlds(self) -> tuple[WorldName, ...]:
-        """The worlds to look at, each once."""
         return tuple(dict.fromkeys(self.world)) or WORLDS
 
     def conflicts(self) -> Iterator[ConfigError]:
@@ -775,12 +760,10 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     @property
     def budget(self) -> float | None:
-        """The largest total of a row in the ledger, if any."""
         return None if self.largest_total is None else read_budget(self.largest_total)[0]
 
     @property
     def ledger_allow(self) -> frozenset[Permission]:
-        """What is released despite the budget."""
         return frozenset() if self.largest_total is None else read_budget(self.largest_total)[1]
 
     def conflicts(self) -> Iterator[ConfigError]:
@@ -830,7 +813,6 @@ class VectorsOptions(VectorParameters, TableOptions):
 
     @property
     def mechanism(self) -> ProjectedVectors:
-        """How vectors are projected and noised, without the rest of the options."""
         return ProjectedVectors(**{name: getattr(self, name) for name in VectorParameters.model_fields})
 
     @property

@@ -141,7 +141,7 @@ def test_several_numbers_follow_an_option(chosen, tmp_path):
     config = tmp_path / "options.toml"
     config.write_text('mechanism = ["laplace", "exponential"]\n')
     given = f"evaluate --config {config} --embedding b --input i --output o --text t"
-    for rest in ("--epsilon 5 7 --release-words 9", "--epsilon 7,5 --release-words 9"):
+    for rest in ("--epsilon 5 7 --release-words 9", "--release-words 9 --epsilon=7 5"):
         CliRunner().invoke(main, f"{given} --mechanism exponential:truncate=4 {rest}".split())
         CliRunner().invoke(main, f"{given} {rest}".split())
     line, file, *again = chosen

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,7 +24,6 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.local import LocalFiles, is_plain
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
@@ -101,13 +99,12 @@ def _measured(
     named: dict[str, tuple[DataFrame, Sequence[str]]] = {
         "words": (words.drop("block", "rank").orderBy(*KEYS, "word"), ("word",)),
         "outputs": (outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), ("word",)),
-        "summary": (from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1), ()),
     }
     if options.transitions:
         named["transitions"] = measure.exploded(cells).drop("rank", "judged"), ("word", "output")
     with progress(spark, "Writing tables"):
         for name, (df, columns) in named.items():
-            (measure.with_words(df, bundle, *columns) if columns else df).write.parquet(f"{folder}/{name}")
+            measure.with_words(df, bundle, *columns).write.parquet(f"{folder}/{name}")
     with stage("Measuring distances between words"):
         return facts.facts_of(
             whole,

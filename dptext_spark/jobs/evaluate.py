@@ -8,7 +8,6 @@ from functools import partial, reduce
 from operator import add
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -46,7 +45,6 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
 from dptext_spark.tables.formats.format import Format
@@ -95,12 +93,8 @@ def run(options: EvaluateOptions) -> Report:
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
-    def make(folder: str) -> dict[str, Any]:
-        found = _evaluated(options, policy, read, embedding, search, spark, storage)
-        for name in facts.TABLES:
-            table = from_arrow(spark, pa.Table.from_pylist(found[name]))
-            table.coalesce(1).write.parquet(f"{folder}/{name}")
-        return found
+    def make(_: str) -> dict[str, Any]:
+        return _evaluated(options, policy, read, embedding, search, spark, storage)
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)

@@ -9,8 +9,7 @@ from typing import Any, Final
 from pyspark.sql import functions as F
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import EuclideanSpace
-from dptext_spark.errors import ConfigError, InputError, all_of
+from dptext_spark.errors import InputError, all_of
 from dptext_spark.lookup import WordReader
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
@@ -46,11 +45,12 @@ def run(options: VectorsOptions) -> Report:
     key, tokenizer, *_ = all_of(
         options.noise_key,
         lambda: Segmentation.of(options.tokenizer),
-        lambda: _embedding(options, verify=False),
         lambda: Table.check_paths(options),
         lambda: check_names(options, columns),
     )
-    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
+    embedding = None if options.embedding is None else Embedding.open(options.embedding)
+    if embedding is not None:
+        options.mechanism.check(embedding)
     fingerprints = {} if embedding is None else dict.fromkeys(options.text, embedding.fingerprint)
     job = Table.open("dptext vectors", options, columns)
     with plain_errors():
@@ -115,21 +115,6 @@ def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:
     for shared, name in pairs:
         names.setdefault(shared, []).append(name)
     return [{"columns": own, **shared.to_json()} for shared, own in names.items()]
-
-
-def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
-    if options.embedding is None:
-        return None
-    embedding = Embedding.open(options.embedding, verify=verify)
-    if not isinstance(embedding.space, EuclideanSpace):
-        raise ConfigError(
-            "Texts cannot be averaged in this embedding bundle",
-            allowed=f"a bundle of geometry {EuclideanSpace.geometry}",
-            got=f"geometry {embedding.space.geometry}",
-            do="Take another bundle",
-        )
-    options.mechanism.check(embedding)
-    return embedding
 
 
 def _lengths(job: Table, names: Sequence[str]) -> dict[str, int | None]:

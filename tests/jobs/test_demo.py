@@ -25,9 +25,8 @@ def dptext(*arguments):
 def test_the_demo_shows_more_noise_at_less_epsilon(spark, tmp_path, monkeypatch):
     """And replaces what an earlier one left."""
     monkeypatch.setattr(demo, "EPSILONS", demo.EPSILONS[::2])
-    for left in ("glove-50d/manifest.json", "sanitized-epsilon-5/part.parquet"):
-        (tmp_path / left).parent.mkdir()
-        (tmp_path / left).touch()
+    (tmp_path / "sanitized-epsilon-5").mkdir()
+    (tmp_path / "sanitized-epsilon-5.release.json").touch()
     shown = dptext("demo", "--output", str(tmp_path))
     assert shown.count("    -> ") == demo.SHOWN_ROWS * len(demo.EPSILONS)
     assert shown.count("shifts the odds between any two input words") == 1

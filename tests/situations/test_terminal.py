@@ -14,7 +14,6 @@ from dptext_spark.cli import main, read_config
 from dptext_spark.errors import DptextError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.facts import describe
-from dptext_spark.report.page import write_page
 from dptext_spark.report.text import rendered, table
 from tests.helpers.tables import ROOT, command, write_table
 
@@ -92,32 +91,6 @@ def test_a_byte_order_mark_is_no_fault(here):
     assert read_config(here / "c.toml", ["text"]) == {"text": "a"}
 
 
-EMBEDDING = ("source", "dimension", "geometry", "normalization", "fingerprint")
-
-
-def page(folder):
-    """A page that shows the name wherever one can stand."""
-    setting, top = {"mechanism": NAME, "epsilon": 1.0}, {"word": NAME, "n_w": 0.5}
-    facts = {
-        "mechanisms": [setting | {"estimator": "exact"}],
-        "summary": [],
-        "versions": {},
-        "confidence": 0.9,
-        "sample": 1,
-        "runs": 1,
-        "release_words": 1,
-        "embedding": {"words": 1} | dict.fromkeys(EMBEDDING, NAME),
-        "options": {NAME: NAME, "a list": [NAME]},
-        "target": [{"mechanism": NAME, "options": NAME}],
-        "words": [setting | {"staying": 0, "top": [top]}],
-        "guarantee": [{"of": NAME, "configured_epsilon": 1.0, "words": "It holds."}],
-    }
-    given = {"title": NAME, "facts": facts, "verdict": [NAME], "world": NAME, "remark": NAME}
-    given |= {"statistics": {}, "columns": [NAME], "plots": []}
-    write_page(folder, {"template": "calibration.html", **given})
-    return re.sub(r"\n", "", (folder / "report.html").read_text(encoding="utf-8"))
-
-
 COUNTS = {"released": 1, "known": 0, "unknown": 0, "wordless": 0, "null": 0}
 FACTS = {
     "guarantees": [{"columns": [NAME], "summary": "It holds."}],
@@ -134,22 +107,21 @@ FILES = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism": "lap
 @pytest.mark.parametrize(
     ("shown", "times", "lines"),
     [
-        pytest.param(lambda _: str(InputError(NAME, allowed=NAME, got=NAME, do=NAME)), 4, 1, id="an error"),
+        pytest.param(lambda: str(InputError(NAME, allowed=NAME, got=NAME, do=NAME)), 4, 1, id="an error"),
         pytest.param(
-            lambda _: str(InputError("Two", faults=[str(InputError(NAME))])), 1, 2, id="a list of them"
+            lambda: str(InputError("Two", faults=[str(InputError(NAME))])), 1, 2, id="a list of them"
         ),
-        pytest.param(lambda _: describe(FACTS), 6, 12, id="a report"),
-        pytest.param(lambda _: rendered([NAME, [NAME], {"table": [[NAME]]}]), 3, 5, id="blocks of lines"),
-        pytest.param(lambda _: "\n".join(table([[NAME, NAME]])), 2, 1, id="a table"),
+        pytest.param(lambda: describe(FACTS), 6, 12, id="a report"),
+        pytest.param(lambda: rendered([NAME, [NAME], {"table": [[NAME]]}]), 3, 5, id="blocks of lines"),
+        pytest.param(lambda: "\n".join(table([[NAME, NAME]])), 2, 1, id="a table"),
         pytest.param(
-            lambda _: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None), 3, 3, id="where results lie"
+            lambda: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None), 3, 3, id="where results lie"
         ),
-        pytest.param(page, 22, 1, id="a page"),
     ],
 )
-def test_a_name_is_printed_in_its_line(shown, times, lines, tmp_path):
+def test_a_name_is_printed_in_its_line(shown, times, lines):
     """Rejects a name that ends its line, colours the terminal or turns the writing. Source: own trial."""
-    said = shown(tmp_path)
+    said = shown()
     assert not set("\x1b\u202e") & {*said} and len(said.split("\n")) == lines
     assert said.count(PRINTED) == times
 

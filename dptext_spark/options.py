@@ -35,7 +35,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError, printable
+from dptext_spark.errors import ConfigError, all_of, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
@@ -285,10 +285,14 @@ class SearchOptions(Options):
     )
 
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
-        """Set up the search among the words of a bundle that may be output."""
+        """Set up the search among the words of a bundle that may be output, for mechanisms that suit it."""
         chosen: Any = getattr(self, "mechanism", ())
         mechanisms = chosen if isinstance(chosen, tuple) else (chosen,)
-        return chosen_search(self.search, embedding, mechanisms, release_words=release_words)
+        search: Search = all_of(
+            lambda: chosen_search(self.search, embedding, mechanisms, release_words=release_words),
+            *(partial(each.prepare, embedding) for each in mechanisms),
+        )[0]
+        return search
 
 
 class MechanismOptions(SearchOptions):

@@ -23,7 +23,6 @@ from dptext_spark.bars import stage
 from dptext_spark.cli import main, read_config
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS
 from dptext_spark.spark.settings import WANTED
@@ -106,37 +105,32 @@ def test_a_bundle_and_a_key_file_are_checked(dptext, bundle, tmp_path):
 
 
 @pytest.fixture
-def chosen(monkeypatch):
-    """The options that reach the job."""
+def ran(monkeypatch):
+    """The options that reach a job, and the session's settings; it is done as soon as it begins."""
     seen = []
 
-    def keep(options):
-        seen.append(options)
-        raise JobError("Not run")
+    def run(options):
+        with stage("a bar"):
+            seen.append((options, dict(WANTED.get())))
+        return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
 
     for command in ("privatize", "evaluate"):
-        monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", keep)
+        monkeypatch.setattr(f"dptext_spark.jobs.{command}.run", run)
     return seen
 
 
-def test_the_command_line_wins_over_the_file(dptext, chosen, tmp_path):
+def test_the_command_line_wins_over_the_file(dptext, ran, tmp_path):
     config = tmp_path / "options.toml"
-    config.write_text(
-        'epsilon = 7\nname = "file"\nkeep = ["a", "b"]\ntokens = "words"\nrelease-words = 3\ndry-run = true\n'
-        'text = ["from", "file"]\nmode = "append"\noov = "drop"\n'
-    )
-    dptext("--config", config, without="--epsilon")
-    dptext("--config", config, "--name", "line", "--keep", "c", "--oov", "fail", "--mode", "overwrite")
-    file, line = chosen
-    assert (file.mechanism.epsilon, file.name, file.keep, file.oov) == (7.0, "file", ("a", "b"), "drop")
-    assert (line.mechanism.epsilon, line.name, line.keep, line.oov) == (5.0, "line", ("c",), "fail")
-    assert (file.mode, line.mode) == ("append", "overwrite")
-    for options in chosen:
-        assert (options.tokens, options.release_words, options.dry_run) == (("words",), 3, True)
-        assert options.text == ("text",)  # given on both command lines
+    config.write_text('epsilon = 7\nname = "file"\nkeep = ["a", "b"]\ntokens = "words"\ndry-run = true\n')
+    file = dptext("--config", config, "--key-file", "key", without="--epsilon")
+    line = dptext("--config", config, "--key-file", "key", "--name", "line", "--keep", "c")
+    assert (file.exit_code, line.exit_code) == (0, 0)
+    found = [(o.epsilon, o.name, o.keep, o.tokens, o.dry_run) for o, _ in ran]
+    assert found[0] == (7.0, "file", ("a", "b"), ("words",), True)
+    assert found[1] == (5.0, "line", ("c",), ("words",), True)
 
 
-def test_several_numbers_follow_an_option(chosen, tmp_path):
+def test_several_numbers_follow_an_option(ran, tmp_path):
     """Rejects an argument that is swallowed, and a file's mechanism besides the command line's."""
     config = tmp_path / "options.toml"
     config.write_text('mechanism = ["laplace", "exponential"]\n')
@@ -144,7 +138,7 @@ def test_several_numbers_follow_an_option(chosen, tmp_path):
     for rest in ("--epsilon 5 7 --release-words 9", "--release-words 9 --epsilon=7 5"):
         CliRunner().invoke(main, f"{given} --mechanism exponential:truncate=4 {rest}".split())
         CliRunner().invoke(main, f"{given} {rest}".split())
-    line, file, *again = chosen
+    line, file, *again = (options for options, _ in ran)
     assert again == [line, file] and line.release_words == 9
     assert line.mechanism == tuple(Exponential(epsilon=e, truncate=4.0) for e in (5.0, 7.0))
     assert file.mechanism == tuple(of(epsilon=e) for of in (Laplace, Exponential) for e in (5.0, 7.0))
@@ -239,13 +233,7 @@ def test_what_is_slow_to_load_is_loaded_where_it_is_used():
 
 WITHOUT_PYSPARK = """
 import sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("pyspark", "py4j"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Blocker())
+sys.modules["pyspark"] = sys.modules["py4j"] = None
 import dptext_spark
 from dptext_spark import Embedding, Laplace, NoiseKey, Sanitizer, TextPolicy
 import dptext_spark.cli
@@ -268,23 +256,7 @@ def test_the_package_works_without_pyspark(line):
     assert run_python("-m", "dptext_spark", "--version") == f"dptext, version {__version__}\n"
 
 
-@pytest.fixture
-def finished(monkeypatch):
-    """The session's settings in a run that the job is done with as soon as it begins."""
-    given = {}
-
-    def run(options):
-        with stage("a bar"):
-            pass
-        given.clear()
-        given.update(WANTED.get())
-        return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
-
-    monkeypatch.setattr("dptext_spark.jobs.privatize.run", run)
-    return given
-
-
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("ran")
 def test_what_is_printed_goes_where_it_is_wanted(dptext, tmp_path):
     """Rejects words beside the JSON on standard output."""
     places = f"\nOutput: {tmp_path}/out\nPublic report: {tmp_path}/out.release.json\n"
@@ -312,12 +284,11 @@ def test_a_traceback_shows_nothing_that_spark_said(dptext, monkeypatch):
     assert "AttributeError: ours" in printed and "SECRET" not in printed
 
 
-def test_what_spark_is_told(dptext, finished):
+def test_what_spark_is_told(dptext, ran):
     """Rejects a message that quotes a password."""
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
-    assert dptext(*settings).exit_code == 0
-    assert finished == {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}
-    assert dptext().exit_code == 0 and finished == {} == WANTED.get()
+    assert (dptext(*settings).exit_code, dptext().exit_code) == (0, 0)
+    assert [given for _, given in ran] == [{"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}, {}]
     for value in ("spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"):
         result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
         assert refused(result, "--spark-conf has a wrong value.*NAME=VALUE")

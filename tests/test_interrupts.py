@@ -74,13 +74,15 @@ def test_a_signal_to_work_that(work, expected, finished):
 
 @pytest.mark.parametrize("number", interrupts.SIGNALS)
 def test_a_signal_ends_the_work(number):
-    """And without one all is as before."""
+    """Its own alone, and without one all is as before."""
+    ended = []
+    ends_first(ended.append)  # of an earlier run
     before = signal.getsignal(number), sys.unraisablehook
     with pytest.raises(ValueError, match="of the work"), handled():
         raise ValueError("of the work")
     assert (signal.getsignal(number), sys.unraisablehook) == before
     found = interrupted(lambda: (signal.raise_signal(number), pytest.fail("the work went on")))
-    assert (str(found), found.exit_code) == (f"Interrupted by {number.name}", 128 + number)
+    assert (str(found), found.exit_code, ended) == (f"Interrupted by {number.name}", 128 + number, [])
 
 
 def test_what_is_ignored_stays_ignored():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Final
@@ -15,8 +14,6 @@ from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import all_of
-from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
@@ -36,16 +33,11 @@ def run(options: CalibrateOptions) -> Report:
     """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page."""
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        by_name = defaultdict[str, list[Mechanism]](list)
-        for mechanism in options.mechanism:
-            by_name[mechanism.spec].append(mechanism)
-        search, *_ = all_of(
-            lambda: options.search_over(embedding, options.release_words),
-            *(partial(own[0].prepare, embedding) for own in by_name.values()),
-        )
+        search = options.search_over(embedding, options.release_words)
         given = {name: getattr(options, name) for name in ("words", "runs", "eta", "confidence")}
         given |= {"seed": options.noise_seed, "estimator_name": options.estimator}
-        grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
+        by_spec = ([each for each in options.mechanism if each.spec == spec] for spec in options.specs)
+        grids = [Grid.over(embedding, search, own, **given) for own in by_spec]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         for grid in grids:

@@ -85,10 +85,7 @@ def run(options: EvaluateOptions) -> Report:
     )
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        search, *_ = all_of(
-            partial(options.search_over, embedding, options.release_words),
-            *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-        )
+        search = options.search_over(embedding, options.release_words)
     drawing.announce("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)

@@ -23,7 +23,7 @@ from dptext_spark.tables.storage import Storage
 from tests.helpers import calibration_oracle as oracle
 from tests.helpers import worlds
 from tests.helpers.drawing import without_drawing
-from tests.helpers.tables import ROOT, names, write_table
+from tests.helpers.tables import ROOT, names
 from tests.helpers.worlds import among
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -214,10 +214,10 @@ def test_a_calibration_is_replaced_when_its_successor_is_whole(ring, several, tm
     assert "Not enough runs" in page and len(list((place / "plots").glob("*.png"))) == 2
 
 
-def test_a_target_is_met_by_the_closed_form(tmp_path):
+def test_a_target_is_met_by_the_closed_form(tmp_path, monkeypatch):
     """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
-    # The command that is printed makes a release once the table and its column are filled in.
-    pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
+    # The command that is printed makes the release with it.
+    pair, output, chosen = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out", []
     arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2.8, 2.95, "--words", "all"]
     arguments += ["--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
     with without_drawing():
@@ -235,11 +235,10 @@ def test_a_target_is_met_by_the_closed_form(tmp_path):
     assert path == f"Output: {output}"
     assert verdict.startswith(f"laplace: epsilon {found['epsilon']:g} meets max(n_w) <= 0.9 (95% confidence)")
     program, *words = shlex.split(release.removeprefix("The release: "))
-    source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
-    filled = [{"TABLE": str(source), "COLUMN": "text"}.get(word, word) for word in words]
-    assert program == "dptext" and filled[0] == "privatize"
-    result = CliRunner().invoke(main, [*filled, "--dry-run"])
-    assert result.exit_code == 0, result.output
+    monkeypatch.setattr("dptext_spark.jobs.privatize.run", chosen.append)
+    CliRunner().invoke(main, words)
+    assert (program, chosen[0].mechanism) == ("dptext", mechanism("laplace", epsilon=found["epsilon"]))
+    assert (chosen[0].embedding, chosen[0].input) == (pair.path, "TABLE")
     summed = {row["epsilon"]: row["max"] for row in facts["summary"] if row["statistic"] == "n_w"}
     assert sorted(summed) == [2.8, found["epsilon"], 2.95]
     assert summed[found["epsilon"]] == found["measured"]

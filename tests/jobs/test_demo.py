@@ -26,7 +26,7 @@ def test_the_demo_shows_more_noise_at_less_epsilon(spark, tmp_path, monkeypatch)
     """And replaces what an earlier one left."""
     monkeypatch.setattr(demo, "EPSILONS", demo.EPSILONS[::2])
     (tmp_path / "sanitized-epsilon-5").mkdir()
-    (tmp_path / "sanitized-epsilon-5.release.json").touch()
+    (tmp_path / "sanitized-epsilon-5" / "_SUCCESS").touch()
     shown = dptext("demo", "--output", str(tmp_path))
     assert shown.count("    -> ") == demo.SHOWN_ROWS * len(demo.EPSILONS)
     assert shown.count("shifts the odds between any two input words") == 1

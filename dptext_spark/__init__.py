@@ -10,62 +10,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dptext_spark.accounting.row_budget import RowBudget
-    from dptext_spark.embedding.build import build_embedding
-    from dptext_spark.embedding.bundle import Embedding
-    from dptext_spark.errors import DptextError
-    from dptext_spark.evaluation.comparison import Comparison, Target, evaluate
-    from dptext_spark.evaluation.measures import Risk
-    from dptext_spark.guarantee import Guarantee
-    from dptext_spark.jobs.privatize import privatize_table
-    from dptext_spark.mechanisms import (
-        Exponential,
-        Hyperbolic,
-        HyperbolicIcdm,
-        Laplace,
-        Mahalanobis,
-        Projection,
-    )
-    from dptext_spark.noise import NoiseKey
-    from dptext_spark.release import Release
-    from dptext_spark.sanitizer import Sanitizer
-    from dptext_spark.spark.java import ensure_java
-    from dptext_spark.tables.dataframes import ReleaseCounts, privatize, privatize_udf, register_udf
-    from dptext_spark.tables.transformer import TextPrivatizer
-    from dptext_spark.text.policies import TextPolicy
-    from dptext_spark.version import __version__
+    from dptext_spark.accounting.row_budget import RowBudget as RowBudget
+    from dptext_spark.embedding.build import build_embedding as build_embedding
+    from dptext_spark.embedding.bundle import Embedding as Embedding
+    from dptext_spark.errors import DptextError as DptextError
+    from dptext_spark.evaluation.comparison import Comparison as Comparison
+    from dptext_spark.evaluation.comparison import Target as Target
+    from dptext_spark.evaluation.comparison import evaluate as evaluate
+    from dptext_spark.evaluation.measures import Risk as Risk
+    from dptext_spark.guarantee import Guarantee as Guarantee
+    from dptext_spark.jobs.privatize import privatize_table as privatize_table
+    from dptext_spark.mechanisms import Exponential as Exponential
+    from dptext_spark.mechanisms import Hyperbolic as Hyperbolic
+    from dptext_spark.mechanisms import HyperbolicIcdm as HyperbolicIcdm
+    from dptext_spark.mechanisms import Laplace as Laplace
+    from dptext_spark.mechanisms import Mahalanobis as Mahalanobis
+    from dptext_spark.mechanisms import Projection as Projection
+    from dptext_spark.noise import NoiseKey as NoiseKey
+    from dptext_spark.release import Release as Release
+    from dptext_spark.sanitizer import Sanitizer as Sanitizer
+    from dptext_spark.spark.java import ensure_java as ensure_java
+    from dptext_spark.tables.dataframes import ReleaseCounts as ReleaseCounts
+    from dptext_spark.tables.dataframes import privatize as privatize
+    from dptext_spark.tables.dataframes import privatize_udf as privatize_udf
+    from dptext_spark.tables.dataframes import register_udf as register_udf
+    from dptext_spark.tables.transformer import TextPrivatizer as TextPrivatizer
+    from dptext_spark.text.policies import TextPolicy as TextPolicy
+    from dptext_spark.version import __version__ as __version__
 
-__all__ = [
-    "Comparison",
-    "DptextError",
-    "Embedding",
-    "Exponential",
-    "Guarantee",
-    "Hyperbolic",
-    "HyperbolicIcdm",
-    "Laplace",
-    "Mahalanobis",
-    "NoiseKey",
-    "Projection",
-    "Release",
-    "ReleaseCounts",
-    "Risk",
-    "RowBudget",
-    "Sanitizer",
-    "Target",
-    "TextPolicy",
-    "TextPrivatizer",
-    "__version__",
-    "build_embedding",
-    "ensure_java",
-    "evaluate",
-    "privatize",
-    "privatize_table",
-    "privatize_udf",
-    "register_udf",
-]
-
-_HOMES: Final = {
+_MODULES: Final = {
     "accounting.row_budget": "RowBudget",
     "embedding.build": "build_embedding",
     "embedding.bundle": "Embedding",
@@ -74,6 +47,7 @@ _HOMES: Final = {
     "evaluation.measures": "Risk",
     "guarantee": "Guarantee",
     "jobs.privatize": "privatize_table",
+    "mechanisms": "Exponential Hyperbolic HyperbolicIcdm Laplace Mahalanobis Projection",
     "noise": "NoiseKey",
     "release": "Release",
     "sanitizer": "Sanitizer",
@@ -83,17 +57,16 @@ _HOMES: Final = {
     "text.policies": "TextPolicy",
     "version": "__version__",
 }
-"""Modules and what they have; all other names are mechanisms."""
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        homes = (home for home, names in _HOMES.items() if name in names.split())
-        return globals().setdefault(
-            name, getattr(import_module(f"{__name__}.{next(homes, 'mechanisms')}"), name)
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

@@ -1,33 +1,20 @@
-"""Progress bars: on stderr, where somebody looks, unless they are not wanted."""
+"""Progress bars: on stderr, where somebody looks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from functools import partial
 from threading import Event, Thread
 from typing import Any, Final
 
 from tqdm import tqdm
 
-_HIDDEN: Final = ContextVar("hidden", default=False)
 _SECONDS: Final = 0.5
 
 
-@contextmanager
-def hidden_progress(hidden: bool = True) -> Iterator[None]:
-    """Show no bar meanwhile, if ``hidden``."""
-    token = _HIDDEN.set(hidden)
-    try:
-        yield
-    finally:
-        _HIDDEN.reset(token)
-
-
-def progress_bar(iterable: Iterable[Any] | None = None, **shape: Any) -> tqdm[Any]:
-    """Make a bar of tqdm, of this ``shape``; without a terminal it shows nothing."""
-    return tqdm(iterable, disable=_HIDDEN.get() or None, **shape)  # None: only on a terminal
+progress_bar: Final = partial(tqdm, disable=None)  # None: only on a terminal
 
 
 @contextmanager
@@ -36,9 +23,7 @@ def stage(doing: str, look: Callable[[tqdm[Any]], None] | None = None) -> Iterat
 
     ``look``, called twice a second, gives the bar its numbers, until it fails or the block has ended.
     """
-    if _HIDDEN.get():
-        yield
-    elif not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         print(f"{doing} ...", file=sys.stderr, flush=True)
         yield
     else:

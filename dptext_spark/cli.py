@@ -8,6 +8,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
-from dptext_spark.bars import hidden_progress, stage
+from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, DptextError, JobError, nearest, not_utf8
 from dptext_spark.faults import leaves, range_of
 from dptext_spark.options import COMMANDS, Options, several
@@ -33,9 +34,6 @@ _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 # What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
 _UNFINISHED: Final = "dptext.unfinished"
 _HELP_ALL: Final = "dptext.help-all"
-
-
-# Parameters
 
 
 def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
@@ -114,18 +112,11 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
     )
     flag: dict[str, Any] = {"is_flag": True}
     yield click.Option(["--json", "as_json"], **flag, help="print the report as JSON, and nothing else")
-    yield click.Option(["--quiet", "-q"], **flag, help="print errors and warnings only")
     if model.on_spark:
-        text = "of the session, as spark.driver.memory=4g; repeatable"
+        text = "of the session, as spark.remote=sc://HOST:PORT; repeatable"
         yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
-    if model.on_connect:
-        text = "a server of Spark Connect, sc://HOST:PORT; input and output are catalog tables"
-        yield click.Option(["--remote"], default="", metavar="URL", help=text)
     flag |= {"is_eager": True, "expose_value": False, "callback": _show_all}
     yield click.Option(["--help-all"], **flag, help="show all options")
-
-
-# Commands
 
 
 class _Command(click.Command):
@@ -206,36 +197,24 @@ class Job(_Command):
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=32)
 
-    def _run(
-        self,
-        config: Path | None,
-        quiet: bool,
-        as_json: bool,
-        spark_conf: Sequence[str] = (),
-        remote: str = "",
-        **values: Any,
-    ) -> None:
+    def _run(self, config: Path | None, as_json: bool, spark_conf: Sequence[str] = (), **values: Any) -> None:
         names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
         file = {} if config is None else read_config(config, {*names.values()})
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
-        settings, loading = _pairs(spark_conf), hidden_progress(quiet or not self.model.on_spark)
-        settings |= {"spark.remote": remote} if remote else {}
-        with loading, stage("Loading libraries"):
+        settings = _pairs(spark_conf)
+        with stage("Loading libraries") if self.model.on_spark else nullcontext():
             # Not above: it may refuse this Spark, as too old.
             from dptext_spark.spark.settings import session_settings
 
             run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
-        with interrupts.handled(), hidden_progress(quiet), session_settings(settings):
+        with interrupts.handled(), session_settings(settings):
             report = run(options)
         if java := sys.modules.get("dptext_spark.spark.java"):
             java.remove_logs()
-        if as_json:
-            click.echo(report.to_json(), nl=False)
-        elif not quiet:
-            click.echo(f"{_APART}{report.describe()}")
-        if (said := options.finish(report)) and not quiet:
+        click.echo(report.to_json() if as_json else f"{_APART}{report.describe()}", nl=not as_json)
+        if said := options.finish(report):
             click.echo(f"\n{said}", err=as_json)
 
 
@@ -252,19 +231,16 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
-    """Repeat options that several numbers may follow: ``--epsilon 5 10`` and ``--epsilon 5,10``."""
-    parts = [part for arg in args for part in (arg.split("=", 1) if arg.split("=")[0] in several else [arg])]
+    """Repeat options that several numbers may follow: ``--epsilon 5 10``."""
     spread: list[str] = []
     option = None
-    for part in parts:
-        numbers = part.split(",")
-        if option is None or any(isinstance(read_number(n, float), str) for n in numbers):
-            option = part if part in several else None
-            spread.append(part)
-            continue
-        if spread[-1] == option:
-            spread.pop()
-        spread += [repeated for number in numbers for repeated in (option, number)]
+    for arg in args:
+        if option is None or isinstance(read_number(arg, float), str):
+            name = arg.partition("=")[0]
+            option = name if name in several else None
+        elif spread[-1] != option:
+            spread.append(option)
+        spread.append(arg)
     return spread
 
 
@@ -310,7 +286,3 @@ def demo_command(output: str) -> None:
 
 for _model in COMMANDS.values():
     main.add_command(Job(_model))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -75,11 +75,7 @@ def nearest(given: Iterable[str], known: Iterable[str]) -> str:
 
 
 def all_of(*steps: Callable[[], Any]) -> list[Any]:
-    """Run independent checks and report all that fail, not only the first, and the same fault once.
-
-    Raises:
-        DptextError: The one failure, or a ConfigError that lists them all.
-    """
+    """Run independent checks; raise the one failure, or a ConfigError that lists each of them once."""
     results, failures = [], []
     for step in steps:
         try:

@@ -19,10 +19,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     Strict,
     ValidationError,
-    model_validator,
 )
 from pydantic.fields import FieldInfo
 
@@ -34,7 +32,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError, printable
+from dptext_spark.errors import ConfigError, all_of, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
@@ -62,11 +60,11 @@ LEAST_DELTA: Final = 1e-12
 
 
 def option(description: str, default: Any = ..., *, under: str, takes: Any = None, **field: Any) -> Any:
-    """Declare an option.
+    """Declare an option, by default one that must be given.
 
     Args:
         description: One line of help.
-        default: ``...`` for an option that must be given; None or nothing where there is no default.
+        default: None or nothing where there is no default.
         under: The heading of the help that it stands under.
         takes: A function that names its values, for the help; by default its type does.
         field: Further arguments of pydantic's ``Field``; ``repr=False`` keeps a value out of messages.
@@ -88,14 +86,17 @@ TABLE, WORDS, NOISE, OUTPUT, ROWS_OF, LEDGER, MEASURE, BUNDLE, PAIRS, TRAINING =
 
 
 def read_by(read: Callable[[Any], object]) -> AfterValidator:
-    """Validate a value by reading it, so that an error of this package is one of several faults."""
+    """Validate a value by reading it, so that an error of this package is one of several faults.
+
+    Text that comes out is the value in its one form.
+    """
 
     def check(value: Any) -> Any:
         try:
-            read(value)
+            found = read(value)
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        return value
+        return found if isinstance(found, str) else value
 
     return AfterValidator(check)
 
@@ -111,11 +112,8 @@ def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
 
 
 def check_row_budget(spec: str) -> str:
-    """Give a row budget in its one form, which a checkpoint knows again; a ValueError where it is wrong."""
-    try:
-        read_row_budget(spec)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
+    """Give a row budget in its one form, which a checkpoint knows again."""
+    read_row_budget(spec)
     loss, given = parsed(spec)
     numbers = {"": loss, **dict(sorted(given.items()))}
     first, *others = (f"{n}={float(v)!r}".removesuffix(".0") for n, v in numbers.items())
@@ -123,12 +121,8 @@ def check_row_budget(spec: str) -> str:
 
 
 def check_mechanism(spec: str) -> str:
-    """Give the spec of a mechanism in its one form; a ValueError where it is wrong."""
-    try:
-        found = mechanism(spec, epsilon=1.0)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    return spec.partition(":")[0] + "".join(found.spec.partition(":")[1:])
+    """Give the spec of a mechanism in its one form."""
+    return mechanism(spec, epsilon=1.0).spec
 
 
 # Of ~ as a shell does, for files of options.
@@ -143,7 +137,7 @@ Confidence: TypeAlias = Annotated[float, Field(gt=0.5, lt=1.0)]
 Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
-MechanismSpec: TypeAlias = Annotated[str, AfterValidator(check_mechanism)]
+MechanismSpec: TypeAlias = Annotated[str, read_by(check_mechanism)]
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
 Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of)]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
@@ -177,10 +171,6 @@ class Options(BaseModel):
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
         on_connect: Whether that may be one of Spark Connect.
-
-    Raises:
-        ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value may
-            be private.
     """
 
     model_config = ConfigDict(
@@ -188,8 +178,6 @@ class Options(BaseModel):
         extra="forbid",
         strict=True,
         alias_generator=lambda field: field.replace("_", "-"),
-        validate_by_name=True,
-        validate_by_alias=True,
     )
 
     command: ClassVar[str]
@@ -208,8 +196,33 @@ class Options(BaseModel):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Validate options given by option name."""
-        return cls.model_validate(values)
+        """Validate options given by option name.
+
+        Raises:
+            ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value
+                may be private.
+        """
+        fields, names = cls.fields(), {name: field.alias for name, field in cls.model_fields.items()}
+        given = {names.get(n) or n: v for n, v in values.items() if v is not None and v not in ((), [])}
+        for name in given.keys() & {name for name, field in fields.items() if several(field)}:
+            given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+        problems = []
+        try:
+            options = cls.model_validate(given)
+        except ValidationError as error:
+            secret = {name for name, field in fields.items() if not field.repr}
+            problems = faults(
+                error,
+                lambda e: f"Option --{e['loc'][0]}",
+                unknown="is not an option of this command",
+                known=fields,
+                hidden=lambda e: e["loc"][0] in secret,
+            )
+            options = cls.model_construct(**given)
+        problems += map(str, options.conflicts())
+        if problems:
+            raise ConfigError(f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)])
+        return options
 
     @classmethod
     def fields(cls) -> dict[str, FieldInfo]:
@@ -231,33 +244,7 @@ class Options(BaseModel):
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values."""
         return self.model_dump(mode="json", by_alias=True)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _validate(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        fields, names = cls.fields(), {name: field.alias for name, field in cls.model_fields.items()}
-        given = {names.get(n) or n: v for n, v in values.items() if v is not None and v not in ((), [])}
-        for name in given.keys() & {name for name, field in fields.items() if several(field)}:
-            given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
-        problems = []
-        try:
-            options = handler(given)
-        except ValidationError as error:
-            secret = {name for name, field in fields.items() if not field.repr}
-            problems = faults(
-                error,
-                lambda e: f"Option --{(e['loc'] or ('',))[0]}",
-                unknown="is not an option of this command",
-                known=fields,
-                hidden=lambda e: (e["loc"] or ("",))[0] in secret,
-            )
-            options = cls.model_construct(**given)
-        problems += map(str, options.conflicts())
-        if problems:
-            raise ConfigError(f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)])
-        return options
 
 
 # Groups
@@ -273,15 +260,14 @@ class SearchOptions(Options):
     )
 
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
-        """Set up the search among the words of a bundle that may be output.
-
-        Raises:
-            ConfigError: More words than the bundle allows, or fewer than two; or the bundle or a mechanism
-                does not suit the search.
-        """
+        """Set up the search among the words of a bundle that may be output, for mechanisms that suit it."""
         chosen: Any = getattr(self, "mechanism", ())
         mechanisms = chosen if isinstance(chosen, tuple) else (chosen,)
-        return chosen_search(self.search, embedding, mechanisms, release_words=release_words)
+        search: Search = all_of(
+            lambda: chosen_search(self.search, embedding, mechanisms, release_words=release_words),
+            *(partial(each.prepare, embedding) for each in mechanisms),
+        )[0]
+        return search
 
 
 class MechanismOptions(SearchOptions):
@@ -292,7 +278,6 @@ class MechanismOptions(SearchOptions):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism."""
         return mechanism(self.spec, epsilon=self.epsilon)
 
 
@@ -351,7 +336,6 @@ class InputOptions(Options):
 
     @property
     def read_options(self) -> dict[str, str]:
-        """Options of the input's format, by name."""
         return dict(pair.split("=", 1) for pair in self.read_option)
 
     def to_json(self) -> dict[str, Any]:
@@ -386,17 +370,14 @@ class TableOptions(InputOptions):
 
     @property
     def write_options(self) -> dict[str, str]:
-        """Options of the output's format, by name."""
         return dict(pair.split("=", 1) for pair in self.write_option)
 
     @property
     def overwrite(self) -> bool:
-        """Whether an output that exists is replaced."""
         return self.mode == "overwrite"
 
     @property
     def append(self) -> bool:
-        """Whether rows are added to an output that exists."""
         return self.mode == "append"
 
     def beside(self, name: str) -> str:
@@ -406,14 +387,9 @@ class TableOptions(InputOptions):
         return f"{self.reports.rstrip('/')}/{name}"
 
     @property
-    def private_folder(self) -> str:
-        """The folder for those who run the job."""
-        return self.beside("private")
-
-    @property
     def report_path(self) -> str:
-        """Where the private report goes."""
-        return f"{self.private_folder}/report.json"
+        """Where the report goes that may not be shared, in a folder of its own."""
+        return self.beside("private/report.json")
 
     @property
     def public_report_path(self) -> str:
@@ -576,7 +552,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "--input queries.parquet --text text --id id --embedding glove-50d --output evaluation \\\n"
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 --target 'recovery(top1) <= 0.2'"
     )
-    first = "text tokens id sample hold-out target oov"
+    first = "text tokens id sample target oov"
 
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")
@@ -585,7 +561,6 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
     author: Column | None = MEASURE("column of authors: how well attackers learn them (a risk)", None)
     sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
-    hold_out: bool = MEASURE("the printed release leaves the evaluated rows out; needs --id", False)
     public_corpus: TablePath | None = MEASURE("texts that attackers learn from; default: sampled rows", None)
     versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
     candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
@@ -605,36 +580,26 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         elif "[]" in column:
             do = "Make a table of their elements with explode() first"
             yield ConfigError("Fields inside arrays cannot be evaluated", got=column, do=do)
-        classes = [name for name in (self.label, self.author) if name is not None]
-        if len(classes) > len({*classes}):
-            yield ConfigError("Options --label and --author name one column", got=str(self.label))
-        if column in classes:
-            yield ConfigError("The evaluated column has no classes", got=column)
-        if inside := [name for name in map(str, classes) if "." in name or "[]" in name]:
+        classes = [str(name) for name in (self.label, self.author) if name]
+        if repeated := _listed(name for name in classes if [column, *classes].count(name) > 1):
+            yield ConfigError("A column is either the evaluated one, --label or --author", got=repeated)
+        if inside := [name for name in classes if "." in name or "[]" in name]:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
-        if self.hold_out and (self.id is None or self.sample == "all"):
-            what = "Option --hold-out needs --id and a --sample: ids name the rows that are left"
-            named = "no --id" if self.id is None else f"--id {self.id}"
-            yield ConfigError(what, got=f"--sample {self.sample}, {named}")
         try:
-            target = None if self.target is None else EvaluationTarget.parse(self.target)
-        except (ConfigError, TypeError):
+            target = EvaluationTarget.parse(self.target or "")
+        except (ConfigError, TypeError):  # none, or a wrong one
             return
-        needed = "" if target is None else MEASURES[target.measure].needs
-        if needed and getattr(self, needed) is None:
+        if (needed := MEASURES[target.measure].needs) and getattr(self, needed) is None:
             yield ConfigError(f"The --target {target} needs --{needed}", do="Name the column")
-        if target is not None and target.risk.versions not in (1, self.versions):
+        if target.risk.versions not in (1, self.versions):
             what, got = "The --target counts versions that are not measured", str(target.risk.versions)
             yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
 
-    def release_command(self, mechanism: Mechanism, search: Search, *, others: str | None = None) -> str:
-        """Write the command that makes a release with a setting.
+    def release_command(self, mechanism: Mechanism, search: Search) -> str:
+        """Write the command that makes a release with a setting, and says where epsilon comes from.
 
-        It says that epsilon was chosen from private rows; or, given the SQL condition of all ``others`` than
-        those that were evaluated, it releases these alone.
-
-        A filter and the values of read options, which may be private, have to be filled in: as it is written
-        the command fails, for without the filter it would release rows that were never meant to be.
+        A filter and the values of read options may be private: they have to be filled in, and without them
+        the command fails.
         """
         names = ("embedding", "text", "tokens", "id", "format", *PolicyOptions.__annotations__)
         fields = type(self).model_fields
@@ -644,10 +609,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             given["release-words"] = search.release_words
         words = ["dptext", "privatize", *(part for n, v in given.items() for part in (f"--{n}", str(v)))]
         words += ["--trust-id"] if self.trust_id else []
-        filters = [f"({FILLED_IN})" if others else FILLED_IN] if self.where else []
-        if condition := " AND ".join([*filters, *([others] if others else [])]):
-            words += ["--where", condition]
-        words += [] if others else ["--epsilon-from-private-rows"]
+        words += ["--where", FILLED_IN] if self.where else []
+        words += ["--epsilon-from-private-rows"]
         for name in sorted(self.read_options):
             words += ["--read-option", f"{name}={FILLED_IN}"]
         return f"{shlex.join(words)} {mechanism.options}"
@@ -701,7 +664,6 @@ class AuditOptions(MechanismOptions):
 
     @property
     def worlds(self) -> tuple[WorldName, ...]:
-        """The worlds to look at, each once."""
         return tuple(dict.fromkeys(self.world)) or WORLDS
 
     def conflicts(self) -> Iterator[ConfigError]:
@@ -733,7 +695,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     text: Columns = TABLE("string column to sanitize; repeatable", ())
     tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
     release_words: int | None = WORDS(RELEASE_WORDS, None)
-    row_budget: Annotated[str, WRITTEN, AfterValidator(check_row_budget), "NATS"] | None = ROWS_OF(
+    row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest loss of a row, as 50 or 50:within=3,delta=1e-6", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)

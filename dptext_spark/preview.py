@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any, Final
 
 import click
@@ -27,10 +26,7 @@ def run(options: TryOptions) -> Report:
     if policy.spans_column:
         do = "Leave out --protect slots:COLUMN and --mask-spans"
         raise ConfigError("A sentence has no column of spans", got=policy.spans_column, do=do)
-    search, *_ = all_of(
-        lambda: options.search_over(embedding, options.release_words),
-        *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-    )
+    search = options.search_over(embedding, options.release_words)
     sentence = options.sentence
     if sentence in (None, "-"):
         try:

@@ -196,19 +196,10 @@ def pattern_of(shown):
     return "".join(r"(?:.*\n)*?" if line == ".*?\n" else line for line in wrapped)
 
 
-@pytest.mark.parametrize(
-    ("printed", "matches"),
-    [
-        ("a 1\nb\nc 3\n", True),
-        ("a 1\nc 3\n", True),
-        ("a 1\nc long\n  words\n", True),
-        ("a 1\nc long\nd\n", False),
-        ("a 2\nc 3\n", False),
-        ("a 1\n", False),
-    ],
-)
-def test_shown_output_may_be_shortened(printed, matches):
-    assert bool(re.fullmatch(pattern_of("a 1\n...\nc ...\n"), printed)) is matches
+def test_shown_output_may_be_shortened():
+    matched = re.compile(pattern_of("a 1\n...\nc ...\n")).fullmatch
+    assert matched("a 1\nc 3\n") and matched("a 1\nb\nc long\n  words\n")
+    assert not any(map(matched, ("a 1\nc long\nd\n", "a 2\nc 3\n", "a 1\n")))
 
 
 def anchors(text):

@@ -1,13 +1,11 @@
-"""The package as a whole: docstrings, and nothing that nobody uses."""
+"""The package as a whole: nothing that nobody uses."""
 
 import ast
 import importlib
 import inspect
 import re
 from collections import Counter
-from functools import cached_property
 from pathlib import Path
-from types import FunctionType
 
 import dptext_spark
 
@@ -15,7 +13,7 @@ PACKAGE = Path(dptext_spark.__file__).parent
 ROOT = PACKAGE.parent
 TREES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for folder in ("dptext_spark", "jobs", "tests")
+    for folder in ("dptext_spark", "jobs")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 MODULES = [name for name in TREES if name.startswith("dptext_spark/")]
@@ -36,30 +34,6 @@ def is_inherited(kind, name):
     """Whether a method overrides one of a library, which says what it does."""
     bases = (base for base in kind.__mro__ if not base.__module__.startswith("dptext_spark"))
     return any(name in vars(base) for base in bases)
-
-
-def undocumented(module):
-    """Public classes, functions and methods without a docstring, their own or that of what they override."""
-    if not module.__doc__:
-        yield module.__name__
-    for name, member in vars(module).items():
-        if name.startswith("_") or getattr(member, "__module__", "") != module.__name__:
-            continue
-        if inspect.isclass(member) or inspect.isfunction(member):
-            # A dataclass without a docstring gets one: its signature.
-            yield from [name] * (not member.__doc__ or member.__doc__.startswith(f"{name}("))
-        if inspect.isclass(member):
-            yield from (
-                f"{name}.{method}"
-                for method, own in vars(member).items()
-                if not method.startswith("_") and not is_inherited(member, method)
-                if isinstance(own, FunctionType | classmethod | staticmethod | property | cached_property)
-                if own.__doc__ is None and not inspect.getdoc(getattr(member, method))
-            )
-
-
-def test_what_is_public_has_a_docstring():
-    assert {name: missing for name in MODULES if (missing := [*undocumented(loaded(name))])} == {}
 
 
 def defined(body):
@@ -92,8 +66,7 @@ def registers_itself(node):
 
 def test_nothing_public_is_unused():
     """Rejects code that only tests or scripts use, or its own recursion."""
-    trees = {name: tree for name, tree in TREES.items() if not name.startswith("tests/")}
-    uses = sum((mentioned(tree) for tree in trees.values()), Counter[str]())
+    uses = sum((mentioned(tree) for tree in TREES.values()), Counter[str]())
     for template in PACKAGE.rglob("*.html"):
         uses.update(re.findall(r"\w+", template.read_text(encoding="utf-8")))
     overrides = {
@@ -106,7 +79,7 @@ def test_nothing_public_is_unused():
     }
     unused = {
         name
-        for tree in trees.values()
+        for tree in TREES.values()
         for name, node in defined(tree.body)
         if not name.rpartition(".")[2].startswith("_")
         and name not in {*dptext_spark.__all__, *overrides}
@@ -114,19 +87,3 @@ def test_nothing_public_is_unused():
         and uses[name.rpartition(".")[2]] == mentioned(node)[name.rpartition(".")[2]]
     }
     assert unused == UNUSED.keys()
-
-
-def imports(tree):
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-
-
-def test_no_test_imports_a_script():
-    """Rejects tests of the package that need an experiment's insides; what both need is in tests/helpers."""
-    tests = {name: list(imports(tree)) for name, tree in TREES.items() if name.startswith("tests/")}
-    wrong = {name for name, modules in tests.items() if any(re.match(r"scripts\b", m) for m in modules)}
-    wrong = {name for name in wrong if not name.startswith(("tests/benchmarks/", "tests/experiments/"))}
-    assert "tests/test_house.py" in tests and not wrong

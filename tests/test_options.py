@@ -2,22 +2,17 @@
 
 import math
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, ModuleType, SimpleNamespace
+from types import MappingProxyType
 
 import pytest
-from click.testing import CliRunner
 from pydantic import Field, create_model
 
 from dptext_spark import RowBudget
-from dptext_spark import options as options_module
-from dptext_spark.cli import Job
-from dptext_spark.embedding import readers
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis
-from dptext_spark.options import COMMANDS, EvaluateOptions, Options, PrivatizeOptions, VectorsOptions, option
+from dptext_spark.options import COMMANDS, EvaluateOptions, PrivatizeOptions, VectorsOptions
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
@@ -42,20 +37,16 @@ SEARCHES = r"--search\).*ivf:probes= \(1 or more\), .*Got: "
 
 WRONG = {
     "privatize": [
-        *(({name: None}, f"--{name}") for name in GOOD),
+        ({"embedding": None}, "--embedding is missing"),
         # Columns
-        ({"text": ("a", "b", "a")}, r"named twice in --text and --tokens\. Got: a\.$"),
         ({"text": ("a",), "tokens": ("a",)}, r"named twice in --text and --tokens\. Got: a\.$"),
         ({"keep": ("id", "text")}, r"both sanitized and released raw with --keep\. Got: text\.$"),
         ({"id": "text"}, r"--id column cannot be sanitized itself\. Got: text\.$"),
         ({"text": ()}, "No column is to be sanitized. Name at least one with --text or --tokens"),
         ({"except": ("b", "a"), "keep": "c"}, r"--except is for --keep '\*'\. Got: a, b\.$"),
         # Kinds of value
-        *(({"epsilon": x}, f"--epsilon has a wrong.*Got: {x}") for x in (0.0, -3.0, math.nan, math.inf)),
+        *(({"epsilon": x}, f"--epsilon has a wrong.*Got: {x}") for x in (0.0, math.nan, math.inf)),
         *(({"epsilon": x}, f"--epsilon has a wrong value.* number.* Got: {x!r}") for x in ("5", True)),
-        ({"epsilon": [1, 2]}, r"--epsilon has a wrong value.*Got: \[1, 2\]"),
-        *(({"release-words": each}, "--release-words has.*a valid integer") for each in (5.5, True, "5")),
-        ({"name": 5}, "--name has.*a valid string"),
         ({"dry-run": 1}, "--dry-run has.*a valid boolean"),
         ({"keep": ["a", 5]}, "--keep has.*a valid string. Got: 5"),
         ({"embedding": 5}, "--embedding has.*a path. Got: 5"),
@@ -64,25 +55,19 @@ WRONG = {
         # Names, with the nearest one
         ({"bogus": 1}, r"--bogus is not an option of this command\.$"),
         ({"kep": "a"}, "--kep is not an option.*Perhaps you meant keep"),
-        ({"lambda": 0.5}, "--lambda is not an option of this command"),
         # Mechanisms and searches with their parameters
-        ({"mechanism": "gauss"}, r"mechanism is unknown\. Allowed: .*laplace, .* Got: 'gauss'\.$"),
         ({"mechanism": "Laplac"}, r"mechanism is unknown.* Got: 'Laplac'\. Perhaps you meant laplace"),
-        ({"mechanism": ["laplace"]}, r"--mechanism has.*string\. Got: \['laplace'\]"),
         ({"mechanism": "mahalanobis"}, rf"Parameter lambda of mechanism mahalanobis is missing\. {LAMBDA}"),
         ({"mechanism": "mahalanobis:lamda=1"}, rf"lamda .*Perhaps you meant lambda\. {LAMBDA}"),
         ({"mechanism": "mahalanobis:lambda=1.01"}, rf"lambda .*1 or less\. Got: 1\.01\. {LAMBDA}"),
-        ({"mechanism": "mahalanobis:lambda=much"}, rf"lambda .*a valid number\. Got: 'much'\. {LAMBDA}"),
-        ({"mechanism": "mahalanobis:lambda=nan"}, "lambda .* Got: nan"),
-        *(({"mechanism": f"mahalanobis:{x}"}, UNREADABLE) for x in ("", "lambda", "lambda=1,lambda=0")),
+        *(({"mechanism": f"mahalanobis:{x}"}, UNREADABLE) for x in ("lambda", "lambda=1,lambda=0")),
         (
             {"mechanism": "laplace:epsilon=5"},
             "Epsilon does not follow a mechanism.s name.*laplace:epsilon=5.*Parameters of laplace: select",
         ),
         ({"mechanism": "laplace:select=vickrey"}, "select=vickrey and t go together: give both or neither"),
         ({"mechanism": "laplace:select=best"}, "select .*nearest or vickrey. Got: 'best'"),
-        *(({"search": each}, f"{SEARCHES}'{each}'") for each in ("ivv", "exact:probes=1", "ivf:recall=x")),
-        *(({"search": f"ivf:{each}"}, SEARCHES) for each in ("probes=0", "probes=1.5", "recall=1.5")),
+        *(({"search": each}, f"{SEARCHES}'{each}'") for each in ("ivv", "exact:probes=1", "ivf:probes=1.5")),
         ({"search": "ivf:probes=3,recall=0.9"}, "--search"),
         ({"search": "ivf:recal=0.9"}, "Perhaps you meant recall"),
         ({"mode": "replace"}, r"--mode has.*error, overwrite or append\. Got: 'replace'\.$"),
@@ -93,11 +78,11 @@ WRONG = {
         *(
             ({"row-budget": each}, f"--row-budget has a wrong value.*LOSS:within=.* Got: '{each}'")
             for each in (
-                *("0", "inf", "much", "", "5:within=0", "5:within=far", "5:delta=1e-12", "5:delta=1"),
-                *("5:loss=6", "5:epsilon=1", "5:within", "5:"),
+                *("0", "much", "", "5:within=0", "5:within=far", "5:delta=1e-12", "5:epsilon=1"),
+                "5:within",
             )
         ),
-        *(({"row-budget": each}, "--row-budget has") for each in (-1.0, True, [5.0])),
+        ({"row-budget": True}, "--row-budget has"),
         *(({"ledger": "l", "budget": each}, "--budget has") for each in (0.0, "inf", "1:", "x")),
         # What does not go together
         ({"budget": 1.0}, "--budget needs --ledger"),
@@ -116,20 +101,15 @@ WRONG = {
         ({"target": "recovery(top1, 3) <= 0.5", "versions": 2}, "not measured. Allowed: 1 or --versions 2"),
         ({"target": "accuracy >= 0.5"}, "needs --label"),
         ({"target": "attribution <= 0.5", "label": "class"}, "needs --author"),
-        ({"label": "text"}, "The evaluated column has no classes"),
-        ({"label": "a", "author": "a"}, "name one column"),
+        ({"label": "text"}, "either the evaluated one, --label or --author. Got: text"),
+        ({"label": "a", "author": "a"}, "either the evaluated one.* Got: a"),
         ({"author": "person.name"}, "not fields inside them"),
         *(({"sample": each}, "--sample has a wrong value") for each in (1, "some")),
-        ({"hold-out": True}, "--hold-out needs --id and a --sample.*Got: --sample 5000, no --id"),
-        ({"hold-out": True, "id": "id", "sample": "all"}, "--hold-out needs.*Got: --sample all, --id id"),
-        ({"confidence": 0.5}, "--confidence has"),
         ({"candidates": 4}, "--candidates has a wrong value"),
-        ({"versions": 0}, "--versions has a wrong value"),
         (
             {"mechanism": ["laplace", "exponential:truncate=-1"]},
             "truncate .*above 0. Got: -1.*Parameters of exponential: truncate",
         ),
-        ({"release-words": 5.5}, "--release-words has a wrong value.*Got: 5.5"),
     ],
     "vectors": [
         ({"text": "t"}, "--text and --embedding go together"),
@@ -142,7 +122,6 @@ WRONG = {
     ],
     "calibrate": [
         *(({"confidence": each}, "--confidence has") for each in (0.5, 1.0)),
-        *(({"eta": each}, "--eta has") for each in (0.0, 1.0)),
         ({"words": 1}, "--words has.*Allowed: a number, 2 or more, or all. Got: 1"),
         ({"target": "p95(n_w) >= 2"}, "--target has a wrong value"),
         ({"epsilon": [5.0, -1.0]}, "--epsilon has.*Got: -1.0"),
@@ -166,16 +145,12 @@ def test_what_is_wrong_is_said(command):
 @pytest.mark.parametrize(
     ("command", "change", "faults"),
     [
-        ("privatize", {"name": 5, "incremental": "c"}, ["--name has", "needs --key-file"]),
-        ("privatize", {"mechanism": "gauss", "keep": "text"}, ["unknown", "raw with --keep"]),
-        ("privatize", {"text": [5, 5]}, ["--text has", "twice in --text"]),
+        ("privatize", {"text": [5, 5], "name": 5}, ["--text has", "twice in --text", "--name has"]),
         (
             "privatize",
             {"epsilon": -1.0, "lambda": 0.5, "oov": "lose", "input": "", "output": None, "text": None},
             ["--epsilon has", "--lambda is not", "--oov", "--input has", "--output is", "No column"],
         ),
-        ("vectors", {"seed": -1, "text": "t"}, ["--seed has", "--embedding go together"]),
-        ("audit", {"runs": 1, "embedding": None}, ["--runs has", "--embedding is missing"]),
         ("calibrate", {"epsilon": ["x"], "mechanism": "laplace:l=2"}, ["--epsilon has", "Parameter l "]),
         ("calibrate", {"words": 1, "runs": 0, "target": "x"}, ["--words has", "--runs has", "--target has"]),
     ],
@@ -217,6 +192,7 @@ def test_good_options():
     modes = [made(mode=mode) for mode in ("error", "overwrite", "append")]
     assert [each.overwrite for each in modes] == [False, True, False]
     assert [each.append for each in modes] == [False, False, True]
+    assert options.noise_key() != options.noise_key()  # fresh
     assert made(**GROWS, id="id", trust_id=True).incremental == "c"
     weighted = made(mechanism="mahalanobis:t=0.50,select=vickrey,lambda=.25")
     assert weighted.mechanism == Mahalanobis(epsilon=5.0, lambda_=0.25, select="vickrey", t=0.5)
@@ -260,15 +236,11 @@ def test_an_evaluation_writes_the_command_of_the_release():
     )
     assert "Zebulon" not in str(options.to_json())
     assert options.to_json()["mechanism"] == ["laplace", "exponential:truncate=4"]
-    others = options.release_command(
-        options.mechanism[0], IvfSearch(release_words=300, lists=16, probes=4), others="x > 5"
-    )
-    assert "--oov drop --search ivf:probes=4 --release-words 300 --trust-id" in others
-    assert "--trust-id --where '(<as for evaluate>) AND x > 5' --read-option" in others
-    all_words = EvaluateOptions.of(EVALUATE).release_command(
-        options.mechanism[0], ExactSearch(release_words=900), others="x > 5"
-    )
-    assert " --where 'x > 5' --mechanism" in all_words and "words" not in all_words
+    in_lists = IvfSearch(release_words=300, lists=16, probes=4)
+    said = options.release_command(options.mechanism[0], in_lists)
+    assert "--oov drop --search ivf:probes=4 --release-words 300 --trust-id" in said
+    found = EvaluateOptions.of(EVALUATE).release_command(options.mechanism[0], ExactSearch(release_words=900))
+    assert "where" not in found and "words" not in found
 
 
 def test_what_a_report_keeps_of_the_options():
@@ -285,13 +257,10 @@ def registered(monkeypatch, name, **fields):
     kind = create_model("Made", __base__=Laplace, **fields)
     kind.name = name
     monkeypatch.setitem(MECHANISMS, name, kind)
-    return kind
 
 
 def test_parameters_of_one_name_stay_those_of_their_mechanisms(monkeypatch):
     """Rejects a table of parameters by name, in which the last mechanism wins, and mechanisms of old."""
-    made = registered(monkeypatch, "laplace")
-    assert type(PrivatizeOptions.of(GOOD).mechanism) is made
     registered(monkeypatch, "narrow", width=(float, Field(0.5, lt=1.0)))
     registered(monkeypatch, "broad", width=(float, Field(ge=3.0)))
     for name, right, wrong in (("narrow", 0.25, 4.0), ("broad", 4.0, 0.25)):
@@ -299,31 +268,6 @@ def test_parameters_of_one_name_stay_those_of_their_mechanisms(monkeypatch):
         assert PrivatizeOptions.of(given).mechanism.model_dump()["width"] == right
         with pytest.raises(ConfigError, match=f"width of mechanism {name} has a wrong value.* Got: {wrong}"):
             PrivatizeOptions.of({**given, "mechanism": f"{name}:width={wrong}"})
-    assert PrivatizeOptions.of({**GOOD, "mechanism": "narrow"}).mechanism.model_dump()["width"] == 0.5
-
-
-def test_a_new_command_is_its_options_and_its_job(monkeypatch):
-    monkeypatch.setattr(options_module, "COMMANDS", {})
-
-    class CountOptions(Options):
-        """Count to a number."""
-
-        command = "count"
-
-        usage = "--number 3"
-        number: int = option("where to end", under="Numbers", ge=1)
-
-    assert {"count": CountOptions} == options_module.COMMANDS
-    job = ModuleType("dptext_spark.jobs.count")
-    vars(job)["run"] = lambda options: SimpleNamespace(describe=lambda: f"counted to {options.number}")
-    monkeypatch.setitem(sys.modules, job.__name__, job)
-    command = Job(CountOptions)
-    assert (command.name, command.help) == ("count", "Count to a number.")
-    done = CliRunner().invoke(command, ["--number", "3"])
-    assert (done.exit_code, done.output) == (0, "Loading libraries ...\ncounted to 3\n")
-    refused = CliRunner().invoke(command, ["--number", "0"], prog_name="count")
-    assert refused.exit_code == 2
-    assert refused.output.startswith("dptext count: Options of count are wrong:\n")
 
 
 def test_a_new_search_is_one_class(line, monkeypatch):
@@ -342,19 +286,3 @@ def test_a_new_search_is_one_class(line, monkeypatch):
     assert "search" not in options.to_json()  # it has a place of its own in the report
     with pytest.raises(ConfigError, match=r"--search.*exact.*, slow, slow:steps=.* Got: 'fast'"):
         PrivatizeOptions.of({**given, "search": "fast"})
-
-
-def test_a_new_reader_is_one_class(monkeypatch, tmp_path):
-    """Rejects a list of formats beside the readers."""
-    monkeypatch.setattr(readers, "READERS", dict(readers.READERS))
-
-    class Spaced(readers._TextSource):
-        format = "spaced"
-
-        @classmethod
-        def takes(cls, source, head):
-            return source.suffix == ".spaced"
-
-    (tmp_path / "v.spaced").write_text("a 1 2\nb 2 1\n")
-    assert readers.reader_of(tmp_path / "v.spaced") is Spaced
-    assert readers.formats()[-1] == "spaced"

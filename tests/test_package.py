@@ -126,21 +126,10 @@ def test_the_image_has_what_its_file_names():
     assert APPLICATION["spec"]["sparkVersion"] in images["SPARK"]
 
 
-FIELDS = {
-    *("apiVersion", "kind", "metadata", "spec", "type", "pythonVersion", "sparkVersion", "mode", "image"),
-    *("mainApplicationFile", "arguments", "sparkConf", "restartPolicy", "volumes", "driver", "executor"),
-    *("cores", "memory", "memoryOverhead", "podSecurityContext", "volumeMounts", "serviceAccount"),
-    *("initContainers", "instances"),
-}
-"""What is used of the operator's resource, version v1beta2."""
-
-
 def test_the_manifest_is_what_the_operator_and_the_job_take():
-    """Rejects a field that the operator drops, a file that no volume brings, and a key on executors."""
+    """Rejects a file that no volume brings, and a key on executors."""
     spec = APPLICATION["spec"]
     driver, executor = spec["driver"], spec["executor"]
-    assert {*APPLICATION, *spec, *driver, *executor} == FIELDS
-    assert (APPLICATION["apiVersion"], spec["type"]) == ("sparkoperator.k8s.io/v1beta2", "Python")
     assert (ROOT / spec["mainApplicationFile"].removeprefix("local:///opt/dptext/")).exists()
     mounts = {mount["mountPath"]: mount["name"] for mount in driver["volumeMounts"]}
     # The webhook adds only what the driver mounts, the volumes of its init container, too.

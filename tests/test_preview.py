@@ -61,16 +61,13 @@ def test_the_draws_are_those_of_privatize(demo_bundle, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--mechanism laplace --epsilon 5 --protect slots:x", "A sentence has no column of spans.*Got: x"),
-        ("--mechanism laplace --epsilon 5 --draws 0", "--draws .*Got: 0"),
-        ("--mechanism laplace --epsilon 5 --mechanism gauss", "mechanism is unknown.*Got: 'gauss'"),
-        ("--epsilon 5", "--mechanism is missing"),
-        ("--mechanism laplace --epsilon 5 --oov fail Boston", "unexpected extra argument"),
+        ("--mechanism laplace --protect slots:x", "A sentence has no column of spans.*Got: x"),
+        ("--draws 0", "--mechanism is missing.\n.*--draws .*Got: 0.\n"),
     ],
 )
 def test_what_is_wrong_is_said(attempt, arguments, message):
     """Rejects a message that quotes the sentence."""
-    result = attempt(SENTENCE, *arguments.split())
+    result = attempt(SENTENCE, "--epsilon", 5, *arguments.split())
     assert result.exit_code == 2
     assert re.search(message, result.output), result.output
     assert SENTENCE not in result.output

@@ -41,11 +41,7 @@ SENTENCE: Final = "play some jazz in boston"
 def run(folder: Path) -> None:
     """Sanitize the demo's queries at a low, a middle and a high epsilon, and show what came out.
 
-    Args:
-        folder: Where table, bundle, outputs and reports go; an earlier demo's are replaced.
-
-    Raises:
-        DptextError: A step failed.
+    Table, bundle, outputs and reports go into a folder; an earlier demo's are replaced.
     """
     with stage("Loading libraries"):
         from dptext_spark.jobs import privatize  # and pyspark

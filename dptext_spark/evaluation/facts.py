@@ -16,7 +16,6 @@ from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
 FILE: Final = "evaluation.json"
-TABLES: Final = ("settings", "risk", "utility")
 FORMAT_VERSION: Final = 3
 PRIVATE: Final = "Facts about private rows, for those who may read them."
 

@@ -60,25 +60,14 @@ def third_of(row_id: Column) -> Column:
     return F.pmod(named(row_id, _THIRD), F.lit(3)).cast("int")
 
 
-def sampled(
-    selected: DataFrame, row_id: Column, *, rows: int, sample: int | None
-) -> tuple[DataFrame, int | None]:
-    """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third.
-
-    Gives the largest number among them too, None where all are taken.
-    """
+def sampled(selected: DataFrame, row_id: Column, *, rows: int, sample: int | None) -> DataFrame:
+    """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third."""
     number, chosen = named(row_id, _SAMPLE), selected.withColumn(_THIRD, third_of(row_id))
     if sample is None or sample >= rows:
-        return chosen, None
+        return chosen
     ordered = chosen.select(number.alias("number")).orderBy("number")
     last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
-    return chosen.where(number <= F.lit(last)), last
-
-
-def others(row_id: Sequence[str], last: int) -> str:
-    """Write an SQL condition that exactly the rows outside the sample meet, given its largest number."""
-    column = ".".join("`" + name.replace("`", "``") + "`" for name in row_id)
-    return f"xxhash64('{_SAMPLE}', CAST({column} AS STRING)) > {last}"
+    return chosen.where(number <= F.lit(last))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dptext_spark.audit.trial import FACTORS, trial, worlds
 from dptext_spark.bars import progress_bar
@@ -41,28 +40,25 @@ def run(options: AuditOptions) -> Report:
         got=f"violations in {broken}",
         do="Release nothing with this mechanism",
     )
-    return Report(facts=facts, text="\n".join(_lines(facts)), failure=failure if broken else None)
-
-
-def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Say in plain words what was shown, what was found, and what could not be caught."""
-    options = report["options"]
-    yield f"Audit of {options['mechanism']}, epsilon {options['epsilon']:g}, in the {report['metric']}"
-    yield "Losses in nats: the outputs show this much or more; the guarantee claims this"
-    yield "much or less. Smaller is better for privacy."
-    rows = [("world", "runs", "words compared", "shown", "claimed", "would catch")]
-    violations = []
-    for facts in report["worlds"]:
-        world, caught = f"{facts['world']} ({facts['geometry']})", facts["caught"]
+    rows, violations = [("world", "runs", "words compared", "shown", "claimed", "would catch")], []
+    for found in trials:
+        world, caught = f"{found['world']} ({found['geometry']})", found["caught"]
         would = f"epsilon x {caught:g}" if caught else f"nothing up to x {max(FACTORS):g}"
-        if facts["violations"]:
+        if found["violations"]:
             would = "VIOLATION"
-            violations += [f"VIOLATION in {world}: {violation}." for violation in facts["violations"]]
-        losses = f"{facts['nats']:.3g}", f"{facts['claim']:.3g}"
-        rows.append((world, f"{facts['runs']:,}", " ".join(facts["pair"]), *losses, would))
-    yield from table(rows, numbers=False)
-    yield from violations
-    if not violations:
-        yield "PASS: no violation was found. That does not prove the guarantee: what costs less"
-        yield "than the epsilon in the last column (tried once each) goes unnoticed, and so may"
-        yield "noise that two words or rows share."
+            violations += [f"VIOLATION in {world}: {violation}." for violation in found["violations"]]
+        losses = f"{found['nats']:.3g}", f"{found['claim']:.3g}"
+        rows.append((world, f"{found['runs']:,}", " ".join(found["pair"]), *losses, would))
+    lines = [
+        f"Audit of {options.mechanism.spec}, epsilon {options.epsilon:g}, in the {facts['metric']}",
+        "Losses in nats: the outputs show this much or more; the guarantee claims this",
+        "much or less. Smaller is better for privacy.",
+        *table(rows, numbers=False),
+    ]
+    passed = [
+        "PASS: no violation was found. That does not prove the guarantee: what costs less",
+        "than the epsilon in the last column (tried once each) goes unnoticed, and so may",
+        "noise that two words or rows share.",
+    ]
+    text = "\n".join([*lines, *(violations or passed)])
+    return Report(facts=facts, text=text, failure=failure if broken else None)

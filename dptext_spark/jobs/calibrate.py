@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Final
@@ -17,7 +16,6 @@ from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
@@ -26,7 +24,7 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
-from dptext_spark.tables.local import LocalFiles, is_plain, local_path
+from dptext_spark.tables.local import LocalFiles, is_plain
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.storage import Storage
 
@@ -38,22 +36,20 @@ def run(options: CalibrateOptions) -> Report:
     """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page."""
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        by_name = defaultdict[str, list[Mechanism]](list)
-        for mechanism in options.mechanism:
-            by_name[mechanism.spec].append(mechanism)
+        by_spec = [[each for each in options.mechanism if each.spec == spec] for spec in options.specs]
         search, *_ = all_of(
             lambda: options.search_over(embedding, options.release_words),
-            *(partial(own[0].prepare, embedding) for own in by_name.values()),
+            *(partial(own[0].prepare, embedding) for own in by_spec),
         )
-        names = {"words": "words", "runs": "runs", "seed": "noise_seed", "eta": "eta"}
-        given = {name: getattr(options, own) for name, own in (names | {"confidence": "confidence"}).items()}
-        grids = [Grid.over(embedding, search, own, **given) for own in by_name.values()]
+        given = {name: getattr(options, name) for name in ("words", "runs", "eta", "confidence")}
+        given["seed"] = options.noise_seed
+        grids = [Grid.over(embedding, search, own, **given) for own in by_spec]
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         for grid in grids:
             bounding_rank(target, searched(target, grid))  # refuses what so many words cannot bound
     place = options.output.rstrip("/")
-    if is_plain() and local_path(place):
+    if is_plain():
         check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
     drawing.announce("report.html and plots")
     spark = session("dptext calibrate")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
@@ -33,7 +32,6 @@ from dptext_spark.evaluation.simulate import (
     classify,
     count_pairs,
     emissions_of,
-    others,
     sampled,
     simulate,
 )
@@ -47,12 +45,10 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
-from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.local import LocalFiles, check_names, is_plain, local_path
+from dptext_spark.tables.local import LocalFiles, check_names, is_plain
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.result_folder import check_free, write_results
@@ -61,8 +57,6 @@ from dptext_spark.tables.storage import Places, Storage
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
 
-OWN_ROWS: Final = "the known rows and those that they attack themselves"
-
 # Work of a candidate for an output of a word, in operations of a matrix product.
 _ATTACKING: Final = 2e5
 
@@ -70,47 +64,37 @@ _ATTACKING: Final = 2e5
 def run(options: EvaluateOptions) -> Report:
     """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write."""
     place = options.output.rstrip("/")
+    read = Format.named(options.format, options.read_options)
+    read.check_input(has_id=options.id is not None, grows=False)
 
-    def format_of() -> Format:
-        read = Format.named(options.format, options.read_options)
-        read.check_input(has_id=options.id is not None, grows=False)
-        return read
-
-    def check_folders(places: Places, asked: Callable[[str], object]) -> None:
-        """Refuse folders that lie inside one another, and an output that is not free, of those asked for."""
-        paths = [("Input", "--input", options.input)] if format_of().has_path else []
-        check_places(places, [own for own in [*paths, ("Output", "--output", place)] if asked(own[2])])
-        if asked(place):
-            check_free(places, place, facts.FILE, overwrite=options.overwrite)
+    def check_folders(places: Places) -> None:
+        """Refuse folders that lie inside one another, and an output that is not free."""
+        paths = [("Input", "--input", options.input)] if read.has_path else []
+        check_places(places, [*paths, ("Output", "--output", place)])
+        check_free(places, place, facts.FILE, overwrite=options.overwrite)
 
     def check_here() -> None:
-        """Refuse what files of this machine show without a JVM."""
-        check_input(format_of(), options.input)
+        check_input(read, options.input)
         if is_plain():
-            check_folders(LocalFiles(), local_path)
+            check_folders(LocalFiles())
 
-    policy, read, *_ = all_of(
-        lambda: options.policy, format_of, check_here, lambda: check_names(options, _columns(options))
+    policy, *_ = all_of(
+        lambda: options.policy,
+        check_here,
+        lambda: check_names(options, _columns(options)),
     )
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        search, *_ = all_of(
-            partial(options.search_over, embedding, options.release_words),
-            *(partial(mechanism.prepare, embedding) for mechanism in options.mechanism),
-        )
+        search = options.search_over(embedding, options.release_words)
     drawing.announce("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
-    def make(folder: str) -> dict[str, Any]:
-        found = _evaluated(options, policy, read, embedding, search, spark, storage)
-        for name in facts.TABLES:
-            table = from_arrow(spark, pa.Table.from_pylist(found[name]))
-            table.coalesce(1).write.parquet(f"{folder}/{name}")
-        return found
+    def make(_: str) -> dict[str, Any]:
+        return _evaluated(options, policy, read, embedding, search, spark, storage)
 
     with plain_errors("The Spark job of the evaluation failed"):
-        check_folders(storage, bool)
+        check_folders(storage)
         return write_results(spark, storage, options, facts, make, remark=", which is private")
 
 
@@ -139,18 +123,25 @@ def _evaluated(
     bundle = BundleFiles.send(spark, embedding)
     simulation = Simulation(bundle=bundle, policy=policy, search=search, seed=options.noise_seed)
     corpus = _corpus(options, read, spark, storage, simulation)
+    looks = Sample(
+        columns=columns,
+        table=df.schema,
+        reader=WordReader(bundle=bundle, policy=policy),
+        fate="They are not evaluated. Take an embedding that has more of them.",
+    )
+    release = max(mechanism.operations(embedding, search) for mechanism in options.mechanism)
+    attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
+    partitioning = Partitioning(  # no measured number depends on it
+        word=options.versions * release + attacked * options.candidates * _ATTACKING,
+        words=lambda: looks.words,
+        counted=lambda: looks.rows,
+    )
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
-        frame, last = _sample(options, selected, columns, df, simulation, total)
-        command = options.release_command
-        if options.hold_out:
-            if last is None:
-                raise InputError(
-                    "Option --hold-out leaves no row for the release: all rows are evaluated",
-                    allowed=f"a --sample of fewer than the {total} rows",
-                )
-            (field,) = Field.find(df.schema, str(options.id))
-            command = partial(command, others=others([str(step) for step in field.path], last))
+        looks(selected)
+        size = None if options.sample == "all" else options.sample
+        chosen = sampled(selected, F.col(ID), rows=total, sample=size)
+        frame = partitioning.spread(chosen, F.col(ID))
     rows = SampledRows(
         frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
     )
@@ -175,7 +166,7 @@ def _evaluated(
         search,
         target=target,
         confidence=options.confidence,
-        command=command,
+        command=options.release_command,
         options=options.to_json(),
         embedding=embedding_json(embedding),
         sample={
@@ -186,42 +177,13 @@ def _evaluated(
             "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
         },
         corpus={
-            "from": OWN_ROWS if corpus is None else options.public_corpus,
+            "from": options.public_corpus or "the known rows and those that they attack themselves",
             "words": len(language.distinct),
             "pairs": len(language.count),
         },
         guarantee=guarantees(options.mechanism, embedding, search),
         versions=versions(),
     )
-
-
-def _sample(
-    options: EvaluateOptions,
-    selected: DataFrame,
-    columns: TableColumns,
-    df: DataFrame,
-    simulation: Simulation,
-    total: int,
-) -> tuple[DataFrame, int | None]:
-    """Take the sample, spread over tasks; see :func:`sampled`. No measured number depends on partitions."""
-    looks = Sample(
-        columns=columns,
-        table=df.schema,
-        reader=WordReader(bundle=simulation.bundle, policy=simulation.policy),
-        fate="They are not evaluated. Take an embedding that has more of them.",
-    )
-    looks(selected)
-    embedding, versions = simulation.embedding, options.versions
-    release = max(mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism)
-    attacked = sum({1, versions})  # outputs of a word that attackers look at, in all
-    partitioning = Partitioning(
-        word=versions * release + attacked * options.candidates * _ATTACKING,
-        words=lambda: looks.words,
-        counted=lambda: looks.rows,
-    )
-    size = None if options.sample == "all" else options.sample
-    chosen, last = sampled(selected, F.col(ID), rows=total, sample=size)
-    return partitioning.spread(chosen, F.col(ID)), last
 
 
 def _compared(
@@ -270,13 +232,13 @@ def _compared(
     ]
 
 
-def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
+def _columns(options: EvaluateOptions) -> TableColumns:
     return TableColumns(
         text=() if options.text is None else (options.text,),
         tokens=() if options.tokens is None else (options.tokens,),
-        keep=() if corpus else tuple(dict.fromkeys(n for n in (options.label, options.author) if n)),
-        id=None if corpus else options.id,
-        slots=None if corpus else options.policy.spans_column,
+        keep=tuple(name for name in (options.label, options.author) if name),
+        id=options.id,
+        slots=options.policy.spans_column,
     )
 
 
@@ -285,7 +247,7 @@ def _corpus(
 ) -> SampledRows | None:
     if options.public_corpus is None:
         return None
-    columns = _columns(options, corpus=True)
+    columns = replace(_columns(options), keep=(), id=None, slots=None)
     source = read.open(spark, storage, options.public_corpus)
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))

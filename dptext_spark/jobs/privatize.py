@@ -127,9 +127,7 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
     """Open the release of the options, and say what it guarantees; to hash a large bundle takes seconds."""
     embedding = Embedding.open(options.embedding)
     mechanism = options.mechanism
-    search, _ = all_of(
-        lambda: options.search_over(embedding, options.release_words), lambda: mechanism.prepare(embedding)
-    )
+    search = options.search_over(embedding, options.release_words)
     guarantee = mechanism.guarantee(embedding, search=search)
     far = guarantee.distances
     release = Release.open(

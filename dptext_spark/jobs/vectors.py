@@ -46,11 +46,10 @@ def run(options: VectorsOptions) -> Report:
     key, tokenizer, *_ = all_of(
         options.noise_key,
         lambda: Segmentation.of(options.tokenizer),
-        lambda: _embedding(options, verify=False),
         lambda: Table.check_paths(options),
         lambda: check_names(options, columns),
     )
-    embedding = _embedding(options, verify=True)  # to hash a large bundle takes seconds: last
+    embedding = _embedding(options)
     fingerprints = {} if embedding is None else dict.fromkeys(options.text, embedding.fingerprint)
     job = Table.open("dptext vectors", options, columns)
     with plain_errors():
@@ -117,10 +116,10 @@ def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:
     return [{"columns": own, **shared.to_json()} for shared, own in names.items()]
 
 
-def _embedding(options: VectorsOptions, *, verify: bool) -> Embedding | None:
+def _embedding(options: VectorsOptions) -> Embedding | None:
     if options.embedding is None:
         return None
-    embedding = Embedding.open(options.embedding, verify=verify)
+    embedding = Embedding.open(options.embedding)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
             "Texts cannot be averaged in this embedding bundle",

@@ -247,7 +247,7 @@ class Table:
             public = report.to_publish(self.options.published)
             self.write_beside("public report", self.options.public_report_path, public)
         with plain_errors(failed):
-            self.storage.make_private_folder(self.options.private_folder)
+            self.storage.make_private_folder(self.options.beside("private"))
             self.storage.write(self.options.report_path, report.to_json())
 
     def write_beside(self, what: str, path: str, text: str) -> None:

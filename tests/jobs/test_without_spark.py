@@ -9,7 +9,6 @@ from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
-from dptext_spark.demo import GLOVE
 from tests.helpers.tables import hashes, texts, write_table
 
 
@@ -35,51 +34,38 @@ EVALUATE = (
     "evaluate --input {in} --text text --embedding {ring} --mechanism laplace --epsilon 5 --output new "
 )
 POINCARE = "poincare --output new --pairs "
-AUDIT = "audit --embedding {ring} --mechanism laplace --epsilon 5 "
 
 
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (PRIVATIZE + "--text text --input nowhere", "The input nowhere cannot be read as a table"),
         (PRIVATIZE + "--text txet", "Allowed: id, text, v. Got: txet. Perhaps you meant text."),
         (PRIVATIZE + "--text text --output old", "The output old exists"),
         (PRIVATIZE + "--text text --reports filed", "The report filed/private/report.json exists"),
         (PRIVATIZE + "--text text --id id --output-format table", "Option --reports is missing"),
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
-        (PRIVATIZE + "--text text --key-file nowhere --name s", "The key file nowhere cannot be read"),
         (PRIVATIZE + "--text text --embedding {ball}", "laplace does not work on this embedding bundle"),
         (PRIVATIZE + "--text text --embedding {flat} --mechanism mahalanobis:lambda=1", "without noise"),
-        (PRIVATIZE + "--text text --release-words 1", "2 to 64 words of this bundle. Got: 1."),
         (PRIVATIZE + "--text text --release-words 99", "2 to 64 words of this bundle. Got: 99."),
         (PRIVATIZE + "--text text --write-option compression=zip", "Allowed: snappy"),
-        (PRIVATIZE + "--text text --format parqet", "Got: 'parqet'. Perhaps you meant parquet."),
         (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),
-        (PRIVATIZE + "--text text --budget 5", "Option --budget needs --ledger"),
         ("ledger show nowhere", "There is no ledger nowhere"),
         (VECTORS + "--keep nope", "Got: nope"),
-        (VECTORS + "--output old", "The output old exists"),
         (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
-        (CALIBRATE + "--embedding nowhere", "This is no embedding bundle"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
         (CALIBRATE + "--release-words 65", "--release-words"),
         (EVALUATE + "--input nowhere", "The input nowhere cannot be read as a table"),
         (EVALUATE + "--text nope", "Got: nope"),
         (EVALUATE + "--output old", "The output old exists and is not an evaluation"),
         (EVALUATE + "--output {in}/new", "inside one another"),
-        (EVALUATE + "--embedding nowhere", "This is no embedding bundle"),
         (EVALUATE + "--release-words 99", "--release-words"),
         (EVALUATE + "--format csv", "Name the rows with --id"),
         (POINCARE + "nowhere.tsv", "The pairs nowhere.tsv cannot be read"),
-        (POINCARE + "nowhere", "The pairs nowhere cannot be read"),
         (POINCARE + "{in} --output old", "The output exists"),
-        (AUDIT + "--embedding nowhere", "This is no embedding bundle"),
-        ("embedding nowhere.txt --output new", "nowhere.txt"),
-        (f"embedding {GLOVE} --output {{ring}}", "The output exists"),
     ],
 )
 def test_a_mistake_starts_no_java(command, message, ring, ball, flat, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import matplotlib
 import pytest
 
 from dptext_spark.calibration.facts import page as calibration_page
+from dptext_spark.errors import printable
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.facts import page as evaluation_page
 from dptext_spark.report import drawing
@@ -19,7 +20,7 @@ from tests.helpers.drawing import without_drawing
 from tests.helpers.page import drawn
 from tests.helpers.tables import ROOT
 
-HOSTILE = "$\\frac{<b>$"
+HOSTILE = "$\\frac{<b>$\u202e"
 FIGURES = {"calibration": ["n_w", "s_w"], "evaluation": ["similarity"]}
 
 
@@ -51,7 +52,7 @@ def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(pages, k
     for tag, attributes in page.tags:
         for name in {"src", "srcset", "href"} & attributes.keys():
             assert attributes[name].startswith("data:image/png;base64,"), (tag, name)
-    assert HOSTILE in page.text
+    assert printable(HOSTILE) in page.text and "\u202e" not in page.source
     if kind == "calibration":
         # The parser may hand a word over in pieces, but these come whole.
         assert {*calibrations.HOSTILE} - {"a&b", '"quoted"'} <= set(page.of_tag["bdi"])

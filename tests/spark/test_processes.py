@@ -25,7 +25,7 @@ class Run:
         self.folder, self.temporary = folder, folder / "tmp"
         options = ["--input", "in", "--output", "out", "--embedding", str(embedding.path), "--text", "text"]
         self.process = subprocess.Popen(
-            [*program, *options, "--mechanism", "laplace", "--epsilon", "10", "--quiet"],
+            [*program, *options, "--mechanism", "laplace", "--epsilon", "10"],
             cwd=folder,
             # This tree's package, and its own temporary folder for logs.
             env=spark_environment() | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)} | env,
@@ -56,7 +56,8 @@ class Run:
         """The exit code, and what was printed; nothing is on standard output, nor left beside the input."""
         output, errors = self.process.communicate(timeout=PATIENCE)
         assert (output, names(self.folder)) == ("", {"in", "tmp"})
-        return self.process.returncode, errors
+        stages = [line for line in errors.splitlines(keepends=True) if line.endswith(" ...\n")]
+        return self.process.returncode, errors.removeprefix("".join(stages))
 
     def logs(self):
         return list(self.temporary.glob("dptext-spark-*.log"))

@@ -113,8 +113,11 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
     flag: dict[str, Any] = {"is_flag": True}
     yield click.Option(["--json", "as_json"], **flag, help="print the report as JSON, and nothing else")
     if model.on_spark:
-        text = "of the session, as spark.remote=sc://HOST:PORT; repeatable"
+        text = "of the session, as spark.driver.memory=4g; repeatable"
         yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
+    if model.on_connect:
+        text = "a server of Spark Connect, sc://HOST:PORT; input and output are catalog tables"
+        yield click.Option(["--remote"], metavar="URL", help=text)
     flag |= {"is_eager": True, "expose_value": False, "callback": _show_all}
     yield click.Option(["--help-all"], **flag, help="show all options")
 
@@ -197,12 +200,19 @@ class Job(_Command):
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=32)
 
-    def _run(self, config: Path | None, as_json: bool, spark_conf: Sequence[str] = (), **values: Any) -> None:
+    def _run(
+        self,
+        config: Path | None,
+        as_json: bool,
+        spark_conf: Sequence[str] = (),
+        remote: str | None = None,
+        **values: Any,
+    ) -> None:
         names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
         file = {} if config is None else read_config(config, {*names.values()})
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
-        settings = _pairs(spark_conf)
+        settings = _pairs(spark_conf) | ({"spark.remote": remote} if remote else {})
         with stage("Loading libraries") if self.model.on_spark else nullcontext():
             # Not above: it may refuse this Spark, as too old.
             from dptext_spark.spark.settings import session_settings

@@ -49,7 +49,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.batch import ID
-from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
+from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.fields import Field
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.local import LocalFiles, check_names, is_plain, local_path
@@ -57,7 +57,7 @@ from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import own_session, where
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import AllWords, TextPolicy
 
@@ -72,11 +72,11 @@ def run(options: EvaluateOptions) -> Report:
     place = options.output.rstrip("/")
 
     def format_of() -> Format:
-        read = Format.named(options.format, options.read_options)
+        read = Format.named(options.format, options.input, options.read_options)
         read.check_input(has_id=options.id is not None, grows=False)
         return read
 
-    def check_folders(places: Places, asked: Callable[[str], object]) -> None:
+    def check_folders(places: LocalFiles, asked: Callable[[str], object]) -> None:
         """Refuse folders that lie inside one another, and an output that is not free, of those asked for."""
         paths = [("Input", "--input", options.input)] if format_of().has_path else []
         check_places(places, [own for own in [*paths, ("Output", "--output", place)] if asked(own[2])])
@@ -85,7 +85,7 @@ def run(options: EvaluateOptions) -> Report:
 
     def check_here() -> None:
         """Refuse what files of this machine show without a JVM."""
-        check_input(format_of(), options.input)
+        check_input(format_of())
         if is_plain():
             check_folders(LocalFiles(), local_path)
 
@@ -103,7 +103,7 @@ def run(options: EvaluateOptions) -> Report:
     storage = Storage(spark)
 
     def make(folder: str) -> dict[str, Any]:
-        found = _evaluated(options, policy, read, embedding, search, spark, storage)
+        found = _evaluated(options, policy, read, embedding, search, spark)
         for name in facts.TABLES:
             table = from_arrow(spark, pa.Table.from_pylist(found[name]))
             table.coalesce(1).write.parquet(f"{folder}/{name}")
@@ -121,11 +121,10 @@ def _evaluated(
     embedding: Embedding,
     search: Search,
     spark: SparkSession,
-    storage: Storage,
 ) -> dict[str, Any]:
     columns = _columns(options)
-    source = read.open(spark, storage, options.input)
-    columns = check_left_out(read, source, columns)
+    source = read.open(spark)
+    columns = check_refused(source, columns)
     columns.check(source.df, source.partitions)
     for option, name in {"--label": options.label, "--author": options.author}.items():
         if name is not None and not isinstance(kind := source.df.schema[name].dataType, AtomicType):
@@ -138,7 +137,7 @@ def _evaluated(
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
     simulation = Simulation(bundle=bundle, policy=policy, search=search, seed=options.noise_seed)
-    corpus = _corpus(options, read, spark, storage, simulation)
+    corpus = _corpus(options, read, spark, simulation)
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
         frame, last = _sample(options, selected, columns, df, simulation, total)
@@ -218,8 +217,7 @@ def _sample(
     attacked = sum({1, versions})  # outputs of a word that attackers look at, in all
     partitioning = Partitioning(
         word=versions * release + attacked * options.candidates * _ATTACKING,
-        words=lambda: looks.words,
-        counted=lambda: looks.rows,
+        sample=looks,
     )
     size = None if options.sample == "all" else options.sample
     chosen, last = sampled(selected, F.col(ID), rows=total, sample=size)
@@ -290,12 +288,12 @@ def _columns(options: EvaluateOptions, *, corpus: bool = False) -> TableColumns:
 
 
 def _corpus(
-    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, simulation: Simulation
+    options: EvaluateOptions, read: Format, spark: SparkSession, simulation: Simulation
 ) -> SampledRows | None:
     if options.public_corpus is None:
         return None
     columns = _columns(options, corpus=True)
-    source = read.open(spark, storage, options.public_corpus)
+    source = replace(read, place=options.public_corpus).open(spark)
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
     # Public texts are cut as the private ones; which words are perturbed does not matter.

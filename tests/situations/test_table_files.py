@@ -159,8 +159,7 @@ TYPES = [
     Situation("a half float in a struct", alone(column({"h": None}, pa.struct({"h": pa.float16()}))),
               UNREADABLE.format("struct<h: halffloat>"), ("--keep", "n.h")),
     Situation("ORC: a text that would be null", orc_files(STRING, INT),
-              "Column n has two types .*Got: (string|int) in some and (string|int) in others",
-              (*ORC, *KEEP)),
+              "cannot be read as a table.*Got: a column that has two types in its files", (*ORC, *KEEP)),
 ]  # fmt: skip
 
 FILES = [
@@ -181,7 +180,7 @@ FILES = [
     Situation("an encrypted footer", beside("z.parquet", encrypted), "/z.parquet .*encrypted", ()),
     Situation("an encrypted column", beside("z.parquet", partial(encrypted, footer=False)),
               "/z.parquet .*encrypted", ()),
-    Situation("ORC that is cut", orc_files(INT, INT, cut=True), DAMAGED.format("1 %41.orc"), ORC),
+    Situation("ORC that is cut", orc_files(INT, INT, cut=True), "is not ORC, or is damaged", ORC),
 ]  # fmt: skip
 
 

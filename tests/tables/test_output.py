@@ -24,7 +24,7 @@ def storage(spark):
 
 
 @pytest.fixture
-def write(storage, tmp_path):
+def write(spark, storage, tmp_path):
     """Run with the output ``out``, writing one file of this content; ``meanwhile`` happens before it ends."""
 
     def run(content, *, overwrite=True, meanwhile=lambda: None):
@@ -34,7 +34,7 @@ def write(storage, tmp_path):
                 if name == "a":
                     meanwhile()
 
-        write_whole(storage, str(tmp_path / "out"), table, run="app-1", overwrite=overwrite)
+        write_whole(spark, str(tmp_path / "out"), table, overwrite=overwrite)
 
     return run
 

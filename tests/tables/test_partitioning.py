@@ -109,9 +109,7 @@ SENT = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     [
         ("local[2,4]", IO, True),
         ("local[2,4]", {}, False),
-        ("local[2,4]", {"spark.io.encryption.enabled": "false"}, False),
         ("local[2,4]", {**IO, "spark.shuffle.manager": "org.example.Remote"}, False),
-        ("local[2,4]", {**IO, "spark.shuffle.manager": "sort"}, True),
         ("spark://host:7077", IO, False),
         ("yarn", {**IO, **SENT}, True),
         ("yarn", {**IO, "spark.network.crypto.enabled": "true"}, False),
@@ -133,7 +131,6 @@ def test_what_counts_as_encrypted(master, settings, expected):
         ([8.0], 2, 8),  # of a second each
         ([160.0], 2, 16),  # eight for each core
         ([48_000.0], 2, 1600),  # of 30 seconds each
-        ([2.0] * 3, 2, 6),
         ([2.0] * 4, 2, None),
         ([121.0, *[0.1] * 30], 2, 16),
         ([119.0, *[0.1] * 30], 2, None),

@@ -199,11 +199,8 @@ def test_a_filter_does_not_change_what_rows_become(options, tmp_path):
         ("id", "Got: DATATYPE_MISMATCH"),
         ("sum(id) > 1", "Got: INVALID_WHERE_CONDITION"),
         ("rand() < 0.5 or text = 'Zebulon'", "another answer each time"),
-        ("uuid() > text", "another answer each time"),
         ("monotonically_increasing_id() < 5", "another answer each time"),
-        ("current_date() > date'2026-01-01'", "another answer each time"),
         ("current_user() = 'Zebulon'", "another answer each time"),
-        ("id in (select 1)", "has a subquery"),
         ("exists (select 'Zebulon')", "has a subquery"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -100,13 +100,12 @@ class FileFormat(Format):
         except (PySparkException, Py4JJavaError) as error:
             if fault := failures.file_fault(error):
                 raise fault from None
-            raise self.unreadable(cause(error), damaged=not isinstance(error, AnalysisException)) from None
+            raise self.unreadable(cause(error)) from None
 
-    def unreadable(self, got: str, *, damaged: bool = False) -> InputError:
+    def unreadable(self, got: str) -> InputError:
         """Make the error of an input that is no table of this format."""
-        what = f"is not {self.title}, or is damaged" if damaged else "cannot be read as a table"
-        allowed = f"a {self.title} file, or a folder of {self.title} files"
-        return InputError(f"The input {self.place} {what}", allowed=allowed, got=got)
+        allowed = f"a file of {self.title}, or a folder of such files"
+        return InputError(f"The input {self.place} cannot be read as a table", allowed=allowed, got=got)
 
     def source(self, spark: SparkSession) -> Source:
         """Give the table as it is read, without what the names of its files say."""

@@ -81,12 +81,7 @@ class LakehouseFormat(Format):
     oldest_arrow: ClassVar[int] = 0
     chooser: ClassVar[str]
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
-        self.module()
-
-    def check_output(self, *, grows: bool) -> None:
-        super().check_output(grows=grows)
+    def __post_init__(self) -> None:
         self.module()
 
     @classmethod

@@ -291,7 +291,6 @@ CSV = {"format": "csv"}
     [
         ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
         ({"format": "delta", "id": None}, "Rows of format delta cannot be named by file.*--id"),
-        ({"format": "parqet"}, "The format is unknown. Allowed: csv, .*Got: 'parqet'"),
         ({"output-format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append cannot write format parquet. Allowed: .*table"),
         ({"mode": "append", "incremental": "c", **KEY}, "--incremental and --mode append do not go together"),

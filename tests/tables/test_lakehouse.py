@@ -242,12 +242,12 @@ def test_delta_tables_that_cannot_be_written(deltas, spark, table):
         (place("more"), "append", "Got: writer feature domainMetadata"),
         (place("rules"), "append", "delta.constraints.positive"),
         (place("kept"), "overwrite", "delta.appendOnly, with --mode overwrite"),
-        (str(table), "error", "exists and is no Delta table"),
+        (str(table), "error", "exists and is no delta table"),
     ):
         with pytest.raises(ConfigError, match=message):
             Delta(out, mode=mode).check_place(Storage(spark))
     with pytest.raises(InputError, match=r"cannot be opened\. Got: invalid literal"):
-        Delta(place("kept"), {"version": "x"}).open(spark)
+        read(spark, deltas, place("kept"), version="x")
 
 
 def test_files_of_another_schema_are_refused(spark, icebergs):

@@ -56,7 +56,7 @@ def ledger(tmp_path):
 def light(monkeypatch):
     """Releases that enter the ledger and write nothing else."""
 
-    def enter(self, _plan, _partitioning, _look, entered):
+    def enter(self, _plan, _partitioning, entered):
         with entered(self.rows.drop(*POSITION)):
             write_table(Path(self.options.output) / "_SUCCESS", {})
         return defaultdict(int)

@@ -58,7 +58,7 @@ class Delta(LakehouseFormat):
 
     def open(self, spark: SparkSession) -> Source:
         storage = Storage(spark)
-        table = self._table(storage)
+        table = self.existing(storage)
         if table is None:
             raise InputError(
                 f"The input {self.place} is no Delta table", allowed="a folder with a _delta_log"
@@ -71,21 +71,30 @@ class Delta(LakehouseFormat):
         df = _live_rows(spark, storage.qualified(self.place), schema, partitions, actions)
         return Source(place=self.place, read=df, partitions=partitions)
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
-        table = self._table(storage)
-        if table is None and storage.exists(self.place):
+    def check_writable(self, table: Any) -> None:
+        _check_readable(table, self.place)
+        configuration = table.metadata().configuration
+        features = {*(table.protocol().writer_features or ())} - _WRITABLE
+        faults = [f"writer feature {name}" for name in features]
+        faults += [name for name in configuration if name.startswith("delta.constraints.")]
+        faults += [
+            f"{rule} of column {field.name}"
+            for field in table.schema().fields
+            for rule in field.metadata
+            if rule.startswith("delta.")
+        ]
+        if self.mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
+            faults.append("delta.appendOnly, with --mode overwrite")
+        if faults:
             raise ConfigError(
-                f"The output {self.place} exists and is no Delta table",
-                do="Choose another --output, or remove it by hand if it may go",
+                f"Nothing can be written to the Delta table {self.place}",
+                got=", ".join(sorted(faults)),
+                do="Write a new table, and have Delta's own writer add its rows",
             )
-        self.check_rows_may_go(storage, self.place, exists=table is not None)
-        if table is not None:
-            _check_readable(table, self.place)
-            _check_writable(table, self.place, self.mode)
 
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
         storage = Storage(spark)
-        table, partitions = self._table(storage), [*self.partitions]
+        table, partitions = self.existing(storage), [*self.partitions]
         if table is not None:
             own, partitions = table.schema(), table.metadata().partition_columns
             there = StructType.fromJson(json.loads(own.to_json()))
@@ -118,17 +127,15 @@ class Delta(LakehouseFormat):
         folder = self.place.rstrip("/")
         return Addition(folder=folder, files=folder, commit=commit, partitions=partitions)
 
-    def has(self, spark: SparkSession, run: str) -> bool:
-        table = self._table(Storage(spark))
+    def has(self, storage: LocalFiles, run: str) -> bool:
+        table = self.existing(storage)
         return table is not None and table.transaction_version(run) is not None
 
-    def _table(self, storage: LocalFiles) -> Any:
-        """Open the table by the library; None where there is none."""
+    def existing(self, storage: LocalFiles) -> Any:
         kind, url = self.module().DeltaTable, url_of(storage, self.place)
         with plain(f"The Delta table {self.place} cannot be opened", InputError):
-            if not kind.is_deltatable(url, self.library_options):
-                return None
-            return kind(url, self.chosen, self.library_options)
+            exists = kind.is_deltatable(url, self.library_options)
+            return kind(url, self.chosen, self.library_options) if exists else None
 
 
 def _live_rows(
@@ -163,24 +170,3 @@ def _check_readable(table: Any, place: str) -> None:
             faults.append(f"deletion vectors of {deleted} files")
     if faults:
         raise unreadable("Delta", place, faults, "deletion vectors (REORG TABLE ... APPLY (PURGE))")
-
-
-def _check_writable(table: Any, place: str, mode: str) -> None:
-    """Refuse a table that asks more of a writer than to name files: rules for rows, unknown features."""
-    configuration = table.metadata().configuration
-    faults = [f"writer feature {name}" for name in {*(table.protocol().writer_features or ())} - _WRITABLE]
-    faults += [name for name in configuration if name.startswith("delta.constraints.")]
-    faults += [
-        f"{rule} of column {field.name}"
-        for field in table.schema().fields
-        for rule in field.metadata
-        if rule.startswith("delta.")
-    ]
-    if mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
-        faults.append("delta.appendOnly, with --mode overwrite")
-    if faults:
-        raise ConfigError(
-            f"Nothing can be written to the Delta table {place}",
-            got=", ".join(sorted(faults)),
-            do="Write a new table, and have Delta's own writer add its rows",
-        )

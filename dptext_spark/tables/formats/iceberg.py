@@ -24,12 +24,14 @@ from dptext_spark.tables.formats.lakehouse import (
     Addition,
     LakehouseFormat,
     WrittenFile,
+    hadoop_url,
     plain,
     read_files,
     unreadable,
 )
 from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
+from dptext_spark.tables.storage import Storage
 from dptext_spark.version import __version__
 
 _PART: Final = "__dptext_part"
@@ -57,14 +59,11 @@ class Iceberg(LakehouseFormat):
             scan = table.scan(snapshot_id=self.chosen)
             schema, tasks = scan.projection(), list(scan.plan_files())
         _check_readable(table, schema, tasks, self.place)
-        paths = [_hadoop(task.file.file_path) for task in tasks]
+        paths = [hadoop_url(task.file.file_path) for task in tasks]
         df = read_files(spark, _spark_schema(schema), paths, self.place)
         return Source(place=self.place, read=df, partitions=_identities(table, schema))
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
-        if (table := self._existing()) is None:
-            return
-        self.check_rows_may_go(storage, _hadoop(table.location()), exists=True)
+    def check_writable(self, table: Any) -> None:
         if others := {str(field.transform) for field in table.spec().fields} - {"identity"}:
             raise ConfigError(
                 f"Nothing can be written to the Iceberg table {self.place}",
@@ -74,7 +73,7 @@ class Iceberg(LakehouseFormat):
             )
 
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
-        table, partitions = self._existing(), self.partitions
+        table, partitions = self.existing(Storage(spark)), self.partitions
         with plain(f"The Iceberg table {self.place} cannot be made of the output's columns", ConfigError):
             columns = to_arrow(spark.createDataFrame([], schema)).schema
             if table is None:
@@ -103,13 +102,13 @@ class Iceberg(LakehouseFormat):
         # A folder for each part, not the columns themselves: Iceberg's files hold them, and Spark leaves out
         # what it names folders by; and it puts the empty text into the folder of nulls.
         facts = [fact for column in map(quoted, partitions) for fact in (column.isNull(), column)]
-        added, folder = {_PART: F.xxhash64(*facts)} if facts else {}, _hadoop(location)
+        added, folder = {_PART: F.xxhash64(*facts)} if facts else {}, hadoop_url(location)
         return Addition(
             folder=folder, files=f"{folder}/data", commit=commit, partitions=[*added], added=added
         )
 
-    def has(self, spark: SparkSession, run: str) -> bool:
-        table = self._existing()
+    def has(self, storage: LocalFiles, run: str) -> bool:
+        table = self.existing(storage)
         summaries = [] if table is None else [snapshot.summary for snapshot in table.snapshots()]
         return any(each is not None and each.additional_properties.get(_RUN) == run for each in summaries)
 
@@ -118,8 +117,7 @@ class Iceberg(LakehouseFormat):
         catalog, _, name = self.place.partition(".")
         return self.module(".catalog").load_catalog(catalog, **self.library_options), name
 
-    def _existing(self) -> Any:
-        """Open the table; None where there is none."""
+    def existing(self, storage: LocalFiles) -> Any:
         with plain(f"The Iceberg table {self.place} cannot be opened", ConfigError):
             catalog, name = self._catalog()
             return catalog.load_table(name) if catalog.table_exists(name) else None
@@ -165,8 +163,3 @@ def _identities(table: Any, schema: Any) -> tuple[str, ...]:
     """Columns whose values name the parts of a table."""
     fields = [field for field in table.spec().fields if str(field.transform) == "identity"]
     return tuple(name for field in fields if (name := schema.find_column_name(field.source_id)))
-
-
-def _hadoop(url: str) -> str:
-    """Write the URL of a file as Spark knows it."""
-    return f"s3a{url.removeprefix('s3')}" if url.startswith("s3://") else url

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -115,6 +115,14 @@ class LakehouseFormat(Format):
         return int(self.options[self.chooser]) if self.chooser in self.options else None
 
     @abstractmethod
+    def existing(self, storage: LocalFiles) -> Any:
+        """Open the table by the library; None where there is none."""
+
+    @abstractmethod
+    def check_writable(self, table: Any) -> None:
+        """Refuse a table that asks more of a writer than to name files."""
+
+    @abstractmethod
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
         """Get ready to add files of this schema to the table, or to make it of them.
 
@@ -123,18 +131,26 @@ class LakehouseFormat(Format):
         """
 
     @abstractmethod
-    def has(self, spark: SparkSession, run: str) -> bool:
+    def has(self, storage: LocalFiles, run: str) -> bool:
         """Say whether the table has the commit of this run."""
 
-    def check_rows_may_go(self, storage: LocalFiles, folder: str, *, exists: bool) -> None:
-        """Refuse to replace the table unless told to, or to write where another run does."""
-        if exists and self.mode == "error":
+    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+        table, folder = self.existing(storage), self.place if self.has_path else None
+        if table is None and folder and storage.exists(folder):
+            raise ConfigError(
+                f"The output {self.place} exists and is no {self.name} table",
+                do="Choose another --output, or remove it by hand if it may go",
+            )
+        if table is not None and self.mode == "error":
             raise ConfigError(
                 f"The output {self.place} exists",
                 do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
                 "--mode append",
             )
-        if self.mode != "overwrite":
+        if table is not None:
+            self.check_writable(table)
+            folder = folder or hadoop_url(table.location())
+        if folder and self.mode != "overwrite":
             check_unfinished(storage, folder)
 
     def check_schema(self, spark: SparkSession, schema: StructType) -> None:
@@ -159,7 +175,7 @@ class LakehouseFormat(Format):
                 addition.commit(run, [*_written(spark, storage, goal, addition.partitions)])
             except BaseException as error:
                 # An answer that got lost may have been "done": then the files must stay.
-                if not self.has(spark, run):
+                if not self.has(storage, run):
                     storage.delete(folder if new else goal)
                     raise
                 if not isinstance(error, Exception):
@@ -220,6 +236,11 @@ def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], ta
             do="Rewrite the table: names of files must not begin with a dot or an underscore",
         )
     return df
+
+
+def hadoop_url(url: str) -> str:
+    """Write the URL of a file as Spark knows it."""
+    return f"s3a{url.removeprefix('s3')}" if url.startswith("s3://") else url
 
 
 def url_of(storage: LocalFiles, path: str) -> str:

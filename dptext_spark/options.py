@@ -326,7 +326,7 @@ class InputOptions(Options):
     """The private table of a job, and what names its rows."""
 
     input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
-    format: str = TABLE("parquet, orc, csv, json, avro, delta, iceberg or table", "parquet", min_length=1)
+    format: str = TABLE("parquet, orc, csv, json, delta, iceberg or table", "parquet", min_length=1)
     read_option: Pairs = TABLE("for Spark's reader, as header=true; repeatable", (), repr=False)
     id: Column | None = TABLE("unique column that names rows; default: file and position", None)
     where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(

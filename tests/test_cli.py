@@ -228,7 +228,7 @@ def test_what_is_slow_to_load_is_loaded_where_it_is_used():
     slow = {"pyspark", "py4j", "bm25s", "pandas", "matplotlib", "jinja2"}
     assert not {*slow, "scipy.special", "scipy.stats", "scipy.optimize"} & {*options}
     assert "dptext_spark.sanitizer" in sanitizer and not slow & {*sanitizer}
-    assert {*formats} == {"avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "table"}
+    assert {*formats} == {"csv", "delta", "iceberg", "json", "orc", "parquet", "table"}
 
 
 WITHOUT_PYSPARK = """

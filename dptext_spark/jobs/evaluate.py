@@ -46,14 +46,14 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.batch import ID
-from dptext_spark.tables.columns import TableColumns, check_ids, check_left_out
+from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.local import LocalFiles, check_names, is_plain
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import own_session, where
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
 
@@ -64,17 +64,17 @@ _ATTACKING: Final = 2e5
 def run(options: EvaluateOptions) -> Report:
     """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write."""
     place = options.output.rstrip("/")
-    read = Format.named(options.format, options.read_options)
+    read = Format.named(options.format, options.input, options.read_options)
     read.check_input(has_id=options.id is not None, grows=False)
 
-    def check_folders(places: Places) -> None:
+    def check_folders(places: LocalFiles) -> None:
         """Refuse folders that lie inside one another, and an output that is not free."""
         paths = [("Input", "--input", options.input)] if read.has_path else []
         check_places(places, [*paths, ("Output", "--output", place)])
         check_free(places, place, facts.FILE, overwrite=options.overwrite)
 
     def check_here() -> None:
-        check_input(read, options.input)
+        check_input(read)
         if is_plain():
             check_folders(LocalFiles())
 
@@ -91,7 +91,7 @@ def run(options: EvaluateOptions) -> Report:
     storage = Storage(spark)
 
     def make(_: str) -> dict[str, Any]:
-        return _evaluated(options, policy, read, embedding, search, spark, storage)
+        return _evaluated(options, policy, read, embedding, search, spark)
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
@@ -105,11 +105,10 @@ def _evaluated(
     embedding: Embedding,
     search: Search,
     spark: SparkSession,
-    storage: Storage,
 ) -> dict[str, Any]:
     columns = _columns(options)
-    source = read.open(spark, storage, options.input)
-    columns = check_left_out(read, source, columns)
+    source = read.open(spark)
+    columns = check_refused(source, columns)
     columns.check(source.df, source.partitions)
     for option, name in {"--label": options.label, "--author": options.author}.items():
         if name is not None and not isinstance(kind := source.df.schema[name].dataType, AtomicType):
@@ -122,7 +121,7 @@ def _evaluated(
     selected = columns.select(df, source.position if options.id is None else None)
     bundle = BundleFiles.send(spark, embedding)
     simulation = Simulation(bundle=bundle, policy=policy, search=search, seed=options.noise_seed)
-    corpus = _corpus(options, read, spark, storage, simulation)
+    corpus = _corpus(options, read, spark, simulation)
     looks = Sample(
         columns=columns,
         table=df.schema,
@@ -133,8 +132,7 @@ def _evaluated(
     attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
     partitioning = Partitioning(  # no measured number depends on it
         word=options.versions * release + attacked * options.candidates * _ATTACKING,
-        words=lambda: looks.words,
-        counted=lambda: looks.rows,
+        sample=looks,
     )
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
@@ -243,12 +241,12 @@ def _columns(options: EvaluateOptions) -> TableColumns:
 
 
 def _corpus(
-    options: EvaluateOptions, read: Format, spark: SparkSession, storage: Storage, simulation: Simulation
+    options: EvaluateOptions, read: Format, spark: SparkSession, simulation: Simulation
 ) -> SampledRows | None:
     if options.public_corpus is None:
         return None
     columns = replace(_columns(options), keep=(), id=None, slots=None)
-    source = read.open(spark, storage, options.public_corpus)
+    source = replace(read, place=options.public_corpus).open(spark)
     columns.check(source.df, source.partitions)
     selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
     ways = columns.ways(source.df.schema)

@@ -26,7 +26,7 @@ def run(options: LedgerOptions) -> Report:
     """Run ``dptext ledger show``: read all events, add up; nothing is written."""
     with plain_errors("The ledger could not be read"):
         local = (is_plain() or is_remote()) and local_path(options.path) is not None
-        storage: Storage | LocalFiles = LocalFiles() if local else Storage(session("dptext ledger"))
+        storage = LocalFiles() if local else Storage(session("dptext ledger"))
         folder = LedgerFolder(options.path, storage)
         if not storage.exists(folder.events):
             raise ConfigError(

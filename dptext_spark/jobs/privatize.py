@@ -85,7 +85,7 @@ def run(options: PrivatizeOptions) -> Report:
             identifiers=release.policy.identifiers.advice,
         )
         operations = release.mechanism.operations(release.embedding, release.search)
-        partitioning = Partitioning(word=operations, words=lambda: sample.words, counted=lambda: sample.rows)
+        partitioning = Partitioning(word=operations, sample=sample)
         if options.dry_run:
             selected = table.rows.drop(*POSITION)
             sample(selected)
@@ -94,7 +94,7 @@ def run(options: PrivatizeOptions) -> Report:
             found["row_lengths"] = sample.lengths
         else:
             entered = nullcontext if ledger is None else ledger.reserve
-            done = table.sanitize(worker, partitioning, sample, entered)
+            done = table.sanitize(worker, partitioning, entered)
             counts = column_counts(table.columns.sanitized, TokenCounts[int], done)
             found |= {"rows": done["rows"], "added_rows": done.get("added_rows")}
             found["columns"] = {name: token_counts(own, str(oov)) for name, own in counts.items()}

@@ -69,10 +69,9 @@ def run(options: VectorsOptions) -> Report:
                 fate="They are left out of the averages. Take an embedding that has more of them.",
             )
         partitioning = Partitioning(
-            word=_AVERAGING,
+            word=_AVERAGING if sample else 0.0,
             row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in found.values()),
-            words=lambda: sample.words if sample else 0.0,
-            counted=lambda: sample.rows if sample else None,
+            sample=sample,
         )
         sums: Mapping[str, Any] = {}
         if not options.dry_run:
@@ -83,7 +82,7 @@ def run(options: VectorsOptions) -> Report:
                 words = bundle if name in options.text else None
                 own = VectorSanitizer(mechanism=each, noise=noise, embedding=words, tokenizer=tokenizer)
                 sanitizers.append((name, own))
-            sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning, sample)
+            sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning)
         elif sample:
             sample(job.rows)
     counts = column_counts(columns.sanitized, VectorCounts[int], sums) if sums else {}

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, types
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, NullType, StructType
+from pyspark.sql.types import StructType
 
 # All of them, as platforms add one or another to 3.5.
 _IS_4: Final = all(hasattr(DataFrame, n) for n in ("toArrow", "metadataColumn", "mergeInto", "transpose"))
@@ -22,11 +22,6 @@ ARROW_BATCH: Final = {
     for limit, most in [("maxBytesPerBatch", "64m") if _IS_4 else ("maxRecordsPerBatch", "1000")]
 }
 """What keeps batches of long rows small: bytes, as in Spark 4.1 by default; 3.5 counts rows alone."""
-
-NAMES_FILES: Final = _IS_4
-"""Whether a writer takes the beginning of its files' names from ``mapreduce.output.basename``."""
-
-VariantType: type[DataType] = getattr(types, "VariantType", NullType)
 
 
 def settings(spark: SparkSession) -> dict[str, str]:

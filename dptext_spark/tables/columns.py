@@ -36,9 +36,8 @@ from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
 from dptext_spark.text.spans import check_positions
 
-if TYPE_CHECKING:  # workers import this module, and need neither formats nor options
+if TYPE_CHECKING:  # workers import this module, and need no options
     from dptext_spark.sanitizer import Sanitizer
-    from dptext_spark.tables.formats.format import Format
     from dptext_spark.tables.source import Source
     from dptext_spark.vector_sanitizer import VectorWorker
 
@@ -321,39 +320,15 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     return measured
 
 
-def check_left_out(read: Format, source: Source, columns: TableColumns) -> TableColumns:
-    """Refuse to leave out fields that the files have, not the table that was opened, and the run wants.
-
-    Of the columns to leave out it gives the ones that the table has.
-    """
-
-    def is_within(name: str, others: Iterable[str]) -> bool:
-        return any(name == other or name.startswith((f"{other}.", f"{other}[]")) for other in others)
-
+def check_refused(source: Source, columns: TableColumns) -> TableColumns:
+    """Refuse columns that cannot be read and that the run wants; those to leave out are no longer named."""
     spared = {*columns.left_out}.intersection(source.refused)
     columns = replace(columns, left_out=tuple(name for name in columns.left_out if name not in spared))
     for name, error in source.refused.items():
         wanted = _ALL in columns.keep and name not in spared
-        if wanted or any(is_within(each, [name]) for each in columns.mentioned):
+        inside = (f"{name}.", f"{name}[]")
+        if wanted or any(each == name or each.startswith(inside) for each in columns.mentioned):
             raise error
-    table = source.df.schema
-    missing = [name for name in columns.mentioned if not Field.find(table, name)]
-    # What is inside a column that passes through whole passes with it.
-    structs = '"type":"struct"'
-    whole = [n for n in columns.keep for f in Field.find(table, n) if structs in f.data_type.json()]
-    if _ALL not in columns.keep and not missing and not whole:
-        return columns
-    left_out = [name for name in columns.left_out if name not in missing]
-    if lost := [
-        name
-        for name in read.left_out(source)
-        if (_ALL in columns.keep or is_within(name, [*missing, *whole])) and not is_within(name, left_out)
-    ]:
-        raise InputError(
-            f"The input {source.place} has columns that not all files show, and that Spark leaves out",
-            got=", ".join(lost),
-            do=read.remedy,
-        )
     return columns
 
 

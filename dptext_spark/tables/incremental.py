@@ -29,9 +29,9 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat, Parquet
 from dptext_spark.tables.formats.format import Format
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.storage import Places
-from dptext_spark.tables.table import Entered, Look, Table
+from dptext_spark.tables.table import Entered, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
@@ -54,7 +54,7 @@ class GrowingTable(Table):
 
     @classmethod
     def check_output(
-        cls, storage: Places, options: Any, written: Format, spark: SparkSession | None = None
+        cls, storage: LocalFiles, options: Any, written: Format, spark: SparkSession | None = None
     ) -> None:
         """Refuse an output that is not the checkpoint's."""
         path = str(options.incremental).rstrip("/")
@@ -117,13 +117,9 @@ class GrowingTable(Table):
         self.storage.rename(f"{path}.part", path)
 
     def sanitize(
-        self,
-        worker: Worker,
-        partitioning: Partitioning,
-        look: Look | None = None,
-        entered: Entered = nullcontext,
+        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
     ) -> Mapping[str, Any]:
-        """Add what is new to the output, batch by batch; ``look`` and ``entered`` are called with each.
+        """Add what is new to the output, batch by batch; ``entered`` is called with each.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
@@ -135,17 +131,15 @@ class GrowingTable(Table):
             if self.storage.exists(noted):  # the run before was cut off just after
                 return
             batch = rows.drop(*POSITION)
-            if look is not None:
-                look(batch)
+            if partitioning.sample is not None:
+                partitioning.sample(batch)
             result, observation = self.released_rows(rows, worker, partitioning)
-            name, folders = f"batch-{number:06d}", "*/" * len(self.output.partitions)
+            name, folders = f"batch-{number:06d}", "*/" * len(self.written.partitions)
             with entered(batch):
                 # What a run that was cut off left of this batch.
                 for path in self.storage.below(self.options.output, f"{folders}*{name}-*"):
                     self.storage.delete(path)
-                # Hadoop's committer adds whatever finished tasks left there, those of a killed run too.
-                self.storage.delete(f"{self.options.output}/_temporary")
-                self.written.add_files(self.storage, result, self.output, name)
+                self.written.add_files(result, name)
                 counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
                 self._note(noted, counts)
 

@@ -56,8 +56,8 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
-from dptext_spark.tables.local import LocalFiles, local_path
-from dptext_spark.tables.storage import Storage, literal
+from dptext_spark.tables.local import LocalFiles, literal, local_path
+from dptext_spark.tables.storage import Storage
 from dptext_spark.text.columns import id_bytes
 from dptext_spark.version import __version__
 
@@ -87,9 +87,9 @@ _SUM: Final = DecimalType(38, 0)
 class LedgerFolder:
     """A ledger that is read."""
 
-    def __init__(self, path: str, storage: Storage | LocalFiles) -> None:
+    def __init__(self, path: str, storage: LocalFiles) -> None:
         # A server of Spark Connect would begin a relative path elsewhere.
-        whole = os.path.abspath(path) if isinstance(storage, LocalFiles) and ":" not in path else path
+        whole = path if isinstance(storage, Storage) or ":" in path else os.path.abspath(path)
         self.path, self.storage = whole.rstrip("/"), storage
         self.events = f"{self.path}/events"
         self._read: dict[str, dict[str, Any]] = {}

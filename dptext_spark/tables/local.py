@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -18,16 +19,19 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark import java
+from dptext_spark.spark.failures import condition
 from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables.columns import TableColumns, absent_columns
-from dptext_spark.tables.storage import NO_FILE, Places, literal
 
 if TYPE_CHECKING:  # workers load this module with others, and need no options
     from dptext_spark.options import EvaluateOptions, TableOptions
 
+NO_FILE: Final = "no such file"
 # Any of them may say that a path without a scheme lies in HDFS.
 _ELSEWHERE: Final = (
     "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
@@ -88,41 +92,65 @@ def local_path(path: str) -> str | None:
     return None if path.startswith("//") else os.path.abspath(path)
 
 
-class LocalFiles(Places):
-    """Finds what a :class:`~dptext_spark.tables.storage.Storage` finds, but nothing off this machine."""
+def literal(path: str) -> str:
+    """Write a path as a pattern that stands for it alone."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+class LocalFiles:
+    """What is asked of paths, answered for this machine; nothing off it exists."""
 
     def exists(self, path: str) -> bool:
+        """Say whether anything is at ``path``."""
         place = local_path(path)
         return place is not None and os.path.exists(place)
 
     def qualified(self, path: str) -> str:
+        """Give the full path with scheme."""
         place = local_path(path)
         return path if place is None else f"file:{place}"
 
     def real(self, path: str) -> str:
+        """Give the full path, symbolic links of local files followed: one place has one."""
         place = local_path(path)
         return path if place is None else f"file:{os.path.realpath(place)}"
 
     def matches(self, pattern: str) -> list[str]:
-        """Give the path where there is such a one: what patterns stand for is Spark's to say."""
+        """Give the path where there is such a one, or else what Spark takes it for as a pattern."""
         return [self.qualified(pattern)] if self.exists(pattern) else []
 
     def children(self, folder: str) -> list[str]:
+        """Give the full paths of what lies in a folder; none where there is no such folder."""
         try:
             return [f"file:{entry.path}" for entry in os.scandir(local_path(folder) or "")]
         except OSError:
             return []
 
+    def below(self, folder: str, pattern: str) -> list[str]:
+        """Give the paths below a folder of any name, as Hadoop does not, that a pattern with ``*`` means."""
+        found = [folder]
+        for part in pattern.split("/"):
+            inside = [p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])]
+            found = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
+        return [path for path in found if "*" in part or self.exists(path)]
+
     def read(self, path: str) -> str:
+        """Read a text file; raises ConfigError where there is none."""
         try:
-            with open(local_path(path) or path, encoding="utf-8") as file:
-                return file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            got = NO_FILE if isinstance(error, FileNotFoundError) else type(error).__name__
-            raise ConfigError(f"The file {path} cannot be read", got=got) from None
+            return self.content(path).decode()
+        except FileNotFoundError:
+            raise ConfigError(f"The file {path} cannot be read", got=NO_FILE) from None
+        except (OSError, Py4JJavaError, PySparkException, UnicodeDecodeError) as error:
+            if isinstance(error, ConnectionError):  # of a JVM that has ended: it is not the file
+                raise
+            raise ConfigError(f"The file {path} cannot be read", got=condition(error)) from None
+
+    def content(self, path: str) -> bytes:
+        """Read a file."""
+        return Path(local_path(path) or path).read_bytes()
 
     def write(self, path: str, text: str) -> None:
-        """Write a text file, replacing what is there."""
+        """Write a text file, and the folders above it, replacing what is there."""
         place = Path(local_path(path) or path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
@@ -131,9 +159,27 @@ class LocalFiles(Places):
         """Make a folder, and those above it, unless it is there."""
         os.makedirs(local_path(path) or path, exist_ok=True)
 
+    def make_private_folder(self, path: str) -> None:
+        """Make a folder for its owner alone, where the file system knows of owners, unless it is there."""
+        place = Path(local_path(path) or path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; the target must not exist."""
+        os.rename(str(local_path(source)), str(local_path(target)))
+
+    def delete(self, path: str) -> None:
+        """Remove what is there, with all that is in it."""
+        shutil.rmtree(str(local_path(path)), ignore_errors=True)
+
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:
-        """Hold a lock as :meth:`Storage.locked` does, where the file system has locks."""
+        """Hold a lock that ends with the driver, where the file system has such locks.
+
+        Raises:
+            JobError: Another process has it; the message is ``taken``.
+        """
         with open(local_path(path) or path, "w") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java does
@@ -142,17 +188,3 @@ class LocalFiles(Places):
             except OSError:
                 pass  # a volume without locks
             yield
-
-    def make_private_folder(self, path: str) -> None:
-        """Make a folder for its owner alone, unless it is there."""
-        place = Path(local_path(path) or path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.mkdir(mode=0o700, exist_ok=True)
-
-    def rename(self, source: str, target: str) -> None:
-        """Rename on this machine; the target must not exist."""
-        os.rename(str(local_path(source)), str(local_path(target)))
-
-    def delete(self, path: str) -> None:
-        """Remove a folder of this machine with all that is in it."""
-        shutil.rmtree(str(local_path(path)), ignore_errors=True)

@@ -81,12 +81,15 @@ class Coverage:
         )
 
     @classmethod
-    def sum(cls, parts: Iterable[Sequence[Any]]) -> Self:
-        """Put samples together, each given by its numbers."""
-        *numbers, identifiers = zip(*parts, strict=True)
-        rows, tokens, unknown, unspaced = map(sum, numbers)
-        found = tuple(map(sum, zip(*identifiers, strict=True)))
-        return cls(rows=rows, tokens=tokens, unknown=unknown, unspaced=unspaced, identifiers=found)
+    def sum(cls, parts: Sequence[Sequence[float]]) -> Self:
+        """Put samples together, each given by its :attr:`numbers`."""
+        rows, tokens, unknown, unspaced, *found = np.sum(parts, axis=0).tolist()
+        return cls(int(rows), int(tokens), int(unknown), unspaced, tuple(map(int, found)))
+
+    @property
+    def numbers(self) -> list[float]:
+        """All counts, in the order of the fields."""
+        return [self.rows, self.tokens, self.unknown, self.unspaced, *self.identifiers]
 
     @property
     def unknown_share(self) -> float:
@@ -194,21 +197,8 @@ class Sample:
                 click.echo(f"Warning, for those who run the job: {warning}", err=True)
 
 
-_SAMPLE: Final = pa.schema(
-    {
-        "coverage": pa.list_(
-            pa.struct(
-                {
-                    **dict.fromkeys(("rows", "tokens", "unknown"), pa.int64()),
-                    "unspaced": pa.float64(),
-                    "identifiers": pa.list_(pa.int64()),
-                }
-            )
-        ),
-        "words": pa.list_(pa.int64()),
-        "rows": pa.int64(),
-    }
-)
+_NUMBERS: Final = pa.list_(pa.list_(pa.float64()))
+_SAMPLE: Final = pa.schema({"coverage": _NUMBERS, "words": pa.list_(pa.int64()), "rows": pa.int64()})
 
 
 def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -219,7 +209,7 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
     reader, batches = shared(reader), iter(batches)
     first = next(batches, None)
     rows: int | None = 0 if first is None else len(first)
-    coverage, words = [Coverage() for _ in ways.routes], np.zeros(0, dtype=np.int64)
+    coverage, words = [Coverage()] * len(ways.routes), np.zeros(0, dtype=np.int64)
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
         batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
@@ -227,7 +217,7 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
         words = batch.words(reader.visible_words)
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
-    found = {"coverage": [*map(asdict, coverage)], "words": np.sort(words).tolist(), "rows": rows}
+    found = {"coverage": [c.numbers for c in coverage], "words": np.sort(words).tolist(), "rows": rows}
     yield pa.RecordBatch.from_pylist([found], _SAMPLE)
 
 
@@ -245,28 +235,22 @@ def count_persons(
     person = Field.find(df.schema, name)[0].column
     columns = replace(columns, keep=())
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
-    counted = selected.mapInArrow(
-        partial(_count, reader, columns.ways(df.schema)), "person string, words long"
-    )
+    work = partial(_count, reader, columns.ways(df.schema))
+    counted = selected.mapInArrow(work, "person string, words long")
     sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
     named = F.col("person").isNotNull()
     shares = [*_PERCENTILES.values()]
-    found = sums.agg(
-        F.count("person").alias("persons"),
-        F.sum(F.when(~named, F.col("rows"))).alias("nobody"),
-        *(
-            F.percentile_approx(F.when(named, F.col(total)), shares, _ACCURACY).alias(total)
-            for total in ("rows", "words")
-        ),
-    ).collect()[0]
-    if not found["persons"]:
+    totals = [F.percentile_approx(F.when(named, F.col(n)), shares, _ACCURACY) for n in ("rows", "words")]
+    nobody = F.sum(F.when(~named, F.col("rows")))
+    persons, unnamed, rows, words = sums.agg(F.count("person"), nobody, *totals).collect()[0]
+    if not persons:
         return None
     return {
         "column": name,
-        "persons": found["persons"],
-        "nobody": found["nobody"] or 0,
-        "rows": dict(zip(_PERCENTILES, found["rows"], strict=True)),
-        "words": dict(zip(_PERCENTILES, found["words"], strict=True)),
+        "persons": persons,
+        "nobody": unnamed or 0,
+        "rows": dict(zip(_PERCENTILES, rows, strict=True)),
+        "words": dict(zip(_PERCENTILES, words, strict=True)),
         "within": within,
     }
 

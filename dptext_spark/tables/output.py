@@ -14,17 +14,19 @@ from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
+from pyspark.sql import SparkSession
+
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.java import await_end_of_jvm, has_ended
 from dptext_spark.tables.local import LocalFiles, local_path
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 
 _ENDING: Final = ".part"
 
 
-def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
+def check_unfinished(storage: LocalFiles, output: str, *, but: str = "") -> None:
     """Refuse an output of which a run has left a folder, or is still writing it, but for ``but``."""
     if others := _unfinished(storage, output, but):
         raise ConfigError(
@@ -35,26 +37,25 @@ def check_unfinished(storage: Places, output: str, *, but: str = "") -> None:
 
 
 def write_whole(
-    storage: Storage,
+    spark: SparkSession,
     output: str,
     write: Callable[[str], None],
     *,
-    run: str,
     overwrite: bool,
     publish: Callable[[str], None] | None = None,
 ) -> None:
     """Write a table under a hidden name and rename it.
 
     Args:
-        storage, output: Where it goes.
+        spark, output: Where it goes.
         write: Writes the table to the path that it is given.
-        run: Names the run; without a dot.
         overwrite: Replace a table of that name, and take over from other runs with this output.
         publish: Called with the hidden name in place of renaming.
     """
+    storage = Storage(spark)
     place = storage.qualified(output)
     parent, _, name = place.rpartition("/")
-    mine = f"{parent}/.{name}.{run}-{uuid4().hex[:8]}{_ENDING}"
+    mine = f"{parent}/.{name}.{spark.sparkContext.applicationId}-{uuid4().hex[:8]}{_ENDING}"
     claim, table = f"{mine}/claim", f"{mine}/table"
     try:
         # The claim before the look at others: of two runs that begin at once one at least sees the other.
@@ -89,7 +90,7 @@ def write_whole(
         _clear(storage, mine, place)
 
 
-def _unfinished(storage: Places, output: str, but: str) -> list[str]:
+def _unfinished(storage: LocalFiles, output: str, but: str) -> list[str]:
     """The folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
     # No dots in the run's name: NAME.v2 is another output.
@@ -112,7 +113,7 @@ def _check_claim(storage: Storage, claim: str, output: str) -> None:
 def _clear(storage: Storage, mine: str, output: str) -> None:
     """Remove a run's folder, and put the table back that it was to replace; without a JVM if need be."""
 
-    def remove(files: Storage | LocalFiles) -> None:
+    def remove(files: LocalFiles) -> None:
         if files.exists(f"{mine}/old") and not files.exists(output):
             files.rename(f"{mine}/old", output)
         files.delete(mine)

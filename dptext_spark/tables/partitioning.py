@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from dptext_spark.tables.look import Sample
 
 POSITION: Final[tuple[str, ...]] = ("__dptext_file", "__dptext_row")
 """Columns that say where a row lies in its input, where its format numbers rows; they are no output."""
@@ -44,16 +46,14 @@ class Partitioning:
     Attributes:
         word: Operations for each of a row's words.
         row: Operations for a row besides its words.
-        words: Says, when it is asked, how many words a row has on average; None where nobody knows.
-        counted: Says how many rows each partition has, where that is known; else they are counted.
+        sample: Knows, once it was taken, the words of a row, and perhaps the rows of each partition.
         keeps_order: Whether no row that was spread lost its place.
         private_remarks: What a report says to those who run the job.
     """
 
     word: float
     row: float = 0.0
-    words: Callable[[], float | None]
-    counted: Callable[[], list[int] | None] | None = None
+    sample: Sample | None = None
     keeps_order: bool = True
     private_remarks: list[str] = field(default_factory=list)
     _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
@@ -73,7 +73,7 @@ class Partitioning:
         if not hasattr(rows.sparkSession, "sparkContext"):
             self.private_remarks = [_ON_CONNECT]
             return rows.drop(*position)
-        words, counts = self.words(), self.counted() if self.counted else None
+        words, counts = (self.sample.words, self.sample.rows) if self.sample else (None, None)
         if counts is None:
             # Of text formats Spark refuses to read no column at all.
             read = F.lit(0) if position else F.xxhash64(row_id)

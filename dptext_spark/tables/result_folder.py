@@ -15,11 +15,12 @@ from dptext_spark.options import CalibrateOptions, EvaluateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.output import write_whole
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 
 
-def check_free(places: Places, place: str, file: str, *, overwrite: bool) -> None:
+def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) -> None:
     """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced.
 
     Raises:
@@ -65,18 +66,13 @@ def write_results(
             if drawn:
                 _draw(storage, folder, kind.page(facts))
 
-    run = str(spark.sparkContext.applicationId)
-    write_whole(storage, place, write, run=run, overwrite=options.overwrite)
+    write_whole(spark, place, write, overwrite=options.overwrite)
     return reports[0]
 
 
 def _draw(storage: Storage, folder: str, page: Mapping[str, Any]) -> None:
     from dptext_spark.report.page import write_page  # slow to load, and not everywhere
 
-    place = storage.real(folder)
-    if place.startswith("file:"):
-        write_page(Path(place.removeprefix("file:")), page)
-        return
     with TemporaryDirectory(prefix="dptext-page-") as here:
         write_page(Path(here), page)
         for name in (drawing.HTML, drawing.PLOTS):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -22,8 +22,7 @@ from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
 
 Prepare: TypeAlias = Callable[[DataFrame], DataFrame]
-Load: TypeAlias = Callable[[Any, str], DataFrame]
-"""Gives the files below a path as a frame, by a reader or a reader of streams."""
+Load: TypeAlias = Callable[[Any], DataFrame]
 
 _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
@@ -79,7 +78,7 @@ class Source:
             strings, so that ``007`` stays ``007``.
         root: Regular expression of what stands before a file's path below the input; None where rows are
             not to be named by file and position: a pattern is no folder that files lie below.
-        load: Reads files that are added; None where files cannot be added.
+        load: Reads its files, by a reader or a reader of streams; None where files cannot be added.
         refused: Columns that files have and the table has not, and what to say where a run asks for one.
     """
 
@@ -90,40 +89,6 @@ class Source:
     root: str | None = None
     load: Load | None = None
     refused: Mapping[str, InputError] = field(default_factory=dict)
-
-    @classmethod
-    def of_files(
-        cls, storage: Storage, path: str, read: DataFrame, load: Load, prepare: Prepare, base: str
-    ) -> Source:
-        """Look at the files of a frame that ``load`` gave for a path.
-
-        ``base`` is the folder below which folders' names are partitions, if not the path.
-
-        Raises:
-            InputError: Spark would read a part of them only, or misread folders' names for good.
-        """
-        files = read.inputFiles()
-        spread = read.sparkSession.read.option("recursiveFileLookup", "true").schema(read.schema)
-        if unread := {*load(spread, path).inputFiles()}.difference(files):
-            raise InputError(
-                f"The input {path} has files in subfolders that are not part of the table",
-                allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
-                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
-                "--read-option recursiveFileLookup=true",
-            )
-        partitions = partition_columns(read)
-        if partitions:
-            bases = {storage.folder(place)[0] for place in storage.matches(base or path)}
-            paths = [re.sub("^[^/]*:(//[^/]*)?", "", file) for file in files]
-            columns, values = _folder_names(paths, bases, partitions, path)
-            partitions = tuple(columns.get(name, name) for name in partitions)
-            prepare = _corrected(prepare, columns, values)
-        folder, is_file = storage.folder(path)
-        pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
-        root = pattern if all(re.match(pattern, file) for file in files) else None
-        added = None if root is None or is_file else load
-        return cls(place=path, read=read, prepare=prepare, partitions=partitions, root=root, load=added)
 
     @cached_property
     def df(self) -> DataFrame:
@@ -154,7 +119,7 @@ class Source:
             )
         # By default Spark passes over files that are a week older than the newest one it saw.
         reader = self.read.sparkSession.readStream.schema(self.read.schema).option("maxFileAge", "36500d")
-        return replace(self, read=self.load(reader, self.place))
+        return replace(self, read=self.load(reader))
 
 
 def where(df: DataFrame, sql: str) -> DataFrame:
@@ -189,92 +154,77 @@ def where(df: DataFrame, sql: str) -> DataFrame:
     return filtered
 
 
-# Folders COLUMN=VALUE. Other programs write percent-encoded UTF-8 into such names; Spark takes each byte of
-# it for a letter.
+def of_files(storage: Storage, source: Source, load: Load, base: str) -> Source:
+    """Give a table of files with its partitions, and with what names its rows.
 
-_Names: TypeAlias = dict[str, str]
-"""What names mean, by what Spark reads."""
+    ``base`` is the folder below which folders' names are partitions, if not the table's place.
 
-
-def _folder_names(
-    files: Sequence[str], bases: Collection[str], partitions: Sequence[str], place: str
-) -> tuple[_Names, dict[str, _Names]]:
-    """Read the names of the folders in which files lie, below the ``bases``, none of which is a partition.
-
-    Returns:
-        The names of columns, and for each column as Spark names it those of its values.
+    Raises:
+        InputError: Spark would read a part of the files only.
     """
-    columns, values, outside = _Names(), dict[str, _Names](), list[str]()
-    wanted = [name.lower() for name in partitions]
-    for folder in {file.rpartition("/")[0]: None for file in sorted(files)}:
-        parts = _parts(folder, bases)
-        if [_as_spark(column).lower() for column, _ in parts] != wanted:
-            outside.append(folder)
-            continue
-        for column, value in parts:
-            for known, name in ((columns, column), (values.setdefault(_as_spark(column), {}), value)):
-                try:
-                    meant = _as_utf8(name)
-                except UnicodeDecodeError:
-                    raise InputError(
-                        f"The input {place} has folders whose percent-encoded names are not UTF-8",
-                        got=f"{column}={value}",
-                        do="Rename them",
-                    ) from None
-                if (other := known.setdefault(_as_spark(name), meant)) != meant:
-                    raise InputError(
-                        f"The input {place} has folders of different names that Spark reads as one",
-                        got=" and ".join(sorted(f"{_as_utf8(column)}={each}" for each in (other, meant))),
-                        do="Rename one of them, without percent signs",
-                    )
+    read, place, files = source.read, source.place, source.read.inputFiles()
+    everywhere = read.sparkSession.read.option("recursiveFileLookup", "true").schema(read.schema)
+    if unread := {*load(everywhere).inputFiles()}.difference(files):
+        raise InputError(
+            f"The input {place} has files in subfolders that are not part of the table",
+            allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
+            got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
+            do="Give each folder to a run of its own, name the subfolders so, or read all files with "
+            "--read-option recursiveFileLookup=true",
+        )
+    names, prepare = partition_columns(read), source.prepare
+    partitions = names
+    if names:
+        bases = [storage.folder(match)[0] for match in storage.matches(base or place)]
+        _check_inside(files, bases, names, place)
+        # Other programs write percent-encoded UTF-8 into such names; Spark takes each byte for a letter.
+        if any(re.search("%25[89A-Fa-f]", file) for file in files):
+            partitions = tuple(map(_utf8, names))
+            prepare = partial(_in_utf8, prepare, dict(zip(names, partitions, strict=True)))
+    folder, is_file = storage.folder(place)
+    pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
+    root = pattern if all(re.match(pattern, file) for file in files) else None
+    added = None if root is None or is_file else load
+    return replace(source, prepare=prepare, partitions=partitions, root=root, load=added)
+
+
+def _check_inside(files: Sequence[str], bases: Sequence[str], partitions: Sequence[str], place: str) -> None:
+    """Refuse files that lie below a base, but in none of its partitions."""
+    outside, wanted = list[str](), [name.lower() for name in partitions]
+    for file in files:
+        path = re.sub("^[^/]*:(//[^/]*)?", "", file)
+        below = unquote(min((path.removeprefix(f"{base}/") for base in bases), key=len))
+        parts = [name.partition("=")[0] for name in below.split("/")[:-1] if "=" in name]
+        escaped = (re.sub("%([0-9A-Fa-f]{2})", lambda hex_: chr(int(hex_[1], 16)), name) for name in parts)
+        if [name.lower() for name in escaped][-len(wanted) :] != wanted:
+            outside.append(below)
     if outside:
-        missed = sorted(file for file in files if file.rpartition("/")[0] in outside)
-        above = max((len(base) + 1 for base in bases if missed[0].startswith(f"{base}/")), default=0)
         raise InputError(
             f"The input {place} has files outside its partitions, which Spark does not read",
             allowed=f"files in folders {'/'.join(f'{name}=VALUE' for name in partitions)}",
-            got=f"{len(missed)} files, for example {unquote(missed[0][above:])}",
+            got=f"{len(outside)} files, for example {min(outside)}",
             do="Move them into such folders, or give them to a run of their own",
         )
-    return columns, values
 
 
-def _parts(folder: str, bases: Collection[str]) -> list[tuple[str, str]]:
-    """Take the columns and values out of a folder's URL, from the inside out, as Spark does."""
-    parts: list[tuple[str, str]] = []
-    while folder not in bases:
-        folder, slash, name = folder.rpartition("/")
-        column, equals, value = unquote(name).partition("=")
-        if equals:
-            parts.insert(0, (column, value))
-        if not slash or (parts and not equals):
-            break
-    return parts
+def _utf8(name: str) -> str:
+    """Read letters that are bytes as UTF-8, where they are."""
+    try:
+        return name.encode("latin-1").decode()
+    except UnicodeError:
+        return name
 
 
-def _as_spark(name: str) -> str:
-    """Undo percent-encoding as Spark does, a letter for each byte."""
-    return re.sub("%([0-9A-Fa-f]{2})", lambda escape: chr(int(escape[1], 16)), name)
-
-
-def _as_utf8(name: str) -> str:
-    def decoded(escapes: re.Match[str]) -> str:
-        return bytes.fromhex(escapes[0].replace("%", "")).decode()
-
-    return re.sub("(%[0-9A-Fa-f]{2})+", decoded, name)
-
-
-def _corrected(prepare: Prepare, columns: _Names, values: dict[str, _Names]) -> Prepare:
-    """Give ``prepare`` with the right names and values, and as it is where none are misread."""
-    names = {read: meant for read, meant in columns.items() if read != meant}
-    wrong = {name: {r: meant for r, meant in each.items() if r != meant} for name, each in values.items()}
-    if not names and not any(wrong.values()):
-        return prepare
+def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataFrame:
+    """Read the names and values of partitions as :func:`_utf8` does, where ``names`` has them."""
 
     def column(name: str) -> Column:
-        if not wrong.get(name):
+        if name not in names:
             return quoted(name)
-        meant = F.create_map(*[F.lit(text) for pair in wrong[name].items() for text in pair])
-        return F.coalesce(meant[quoted(name)], quoted(name))
+        read, as_bytes = quoted(name), F.encode(quoted(name), "ISO-8859-1")
+        meant = F.decode(as_bytes, "UTF-8")
+        has_bytes = F.decode(as_bytes, "ISO-8859-1") == read
+        is_utf8 = F.encode(meant, "UTF-8") == as_bytes
+        return F.when(has_bytes & is_utf8, meant).otherwise(read).alias(names[name])
 
-    return lambda df: prepare(df).select(*[column(n).alias(names.get(n, n)) for n in df.columns])
+    return prepare(df).select(*map(column, df.columns))

@@ -10,9 +10,8 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,44 +23,25 @@ from pyspark.sql import DataFrame, SparkSession
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended
+from dptext_spark.tables.local import NO_FILE, LocalFiles, literal
 
 # Seconds: a Python worker that computes is told after two to end, and has two more.
 _TASKS_END: Final = 60.0
-# What Hadoop's file systems need beyond Spark: their library, and where their credentials are set.
-_LIBRARIES: Final = {
-    "s3a": (
-        "org.apache.hadoop:hadoop-aws:{hadoop}",
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or spark.hadoop.fs.s3a.aws.credentials.provider",
-    ),
-    "gs": (
-        "com.google.cloud.bigdataoss:gcs-connector:3.1.7",
-        "GOOGLE_APPLICATION_CREDENTIALS, or spark.hadoop.fs.gs.auth.type",
-    ),
-    "abfss": ("org.apache.hadoop:hadoop-azure:{hadoop}", "spark.hadoop.fs.azure.account.auth.type"),
-}
-_SCHEMES: Final = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-NO_FILE: Final = "no such file"
 _FOOTER: Final = 65_536
 """Bytes at the end of a Parquet file in which its footer usually lies."""
+_RELATIVE: Final = "Correct it; one that begins with a name with a colon needs ./ before it"
+_LIBRARIES: Final = (
+    "Give Spark the library of this file system by spark.jars.packages (spark-submit --packages): "
+    "hadoop-aws of Hadoop's own version for s3a:// (not s3://), hadoop-azure for abfss:// (not wasbs://), "
+    "gcs-connector for gs://"
+)
 _CHECKED: Final = "org.apache.hadoop.fs.ChecksumFileSystem"
 _CAUSES: Final = {
+    "CANNOT_MERGE_SCHEMAS": "a column that has two types in its files",
     "PATH_NOT_FOUND": NO_FILE,
     "UNABLE_TO_INFER_SCHEMA": "no files",
     "COLUMN_ALREADY_EXISTS": "equal names, or in capitals only: --spark-conf spark.sql.caseSensitive=true",
 }
-
-
-def literal(path: str) -> str:
-    """Write a path as a pattern that stands for it alone."""
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
-
-
-def _no_pattern(path: str) -> ConfigError:
-    return ConfigError(
-        f"Spark cannot look for {path} as a pattern where names have a colon",
-        allowed="no colon in names, or none of the letters {}[]*?\\ in the path",
-        do="Give one folder or file, or rename it",
-    )
 
 
 def cause(error: Exception) -> str:
@@ -93,37 +73,7 @@ def _plan(df: DataFrame) -> tuple[Any, Any]:
     return df._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
-class Places(Protocol):
-    """What is asked of paths before a run: of Hadoop's file systems, or of this machine alone."""
-
-    def exists(self, path: str) -> bool:
-        """Say whether anything is at ``path``."""
-
-    def qualified(self, path: str) -> str:
-        """Give the full path with scheme."""
-
-    def real(self, path: str) -> str:
-        """Give the full path, symbolic links of local files followed: one place has one."""
-
-    def matches(self, pattern: str) -> list[str]:
-        """Give the paths that a path or pattern stands for: itself where there is such a path."""
-
-    def children(self, folder: str) -> list[str]:
-        """Give the full paths of what lies in a folder; none where there is no such folder."""
-
-    def below(self, folder: str, pattern: str) -> list[str]:
-        """Give the paths below a folder of any name, as Hadoop does not, that a pattern with ``*`` means."""
-        found = [folder]
-        for part in pattern.split("/"):
-            inside = [p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])]
-            found = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
-        return [path for path in found if "*" in part or self.exists(path)]
-
-    def read(self, path: str) -> str:
-        """Read a text file; raises ConfigError where there is none."""
-
-
-class Storage(Places):
+class Storage(LocalFiles):
     """Paths of any scheme that Hadoop knows, through its own file system."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -132,11 +82,6 @@ class Storage(Places):
         self._conf: Any = self._context._jsc.hadoopConfiguration()
         # Kept, as py4j asks the JVM for each name on the way.
         self._path: Any = self._jvm.org.apache.hadoop.fs.Path
-
-    @property
-    def scala(self) -> str:
-        """Give the version of Scala that Spark's libraries must be made for."""
-        return str(self._jvm.scala.util.Properties.versionNumberString()).rpartition(".")[0]
 
     def _at(self, path: str) -> tuple[Any, Any]:
         """Give a path's file system, and the path as it has it."""
@@ -150,20 +95,9 @@ class Storage(Places):
         except (Py4JJavaError, PySparkException) as error:
             if has_ended():  # it is not the path
                 raise
-            scheme = path.partition(":")[0].lower()
-            known, what = _SCHEMES.get(scheme, scheme), f"The path {path} cannot be used"
             unknown = re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error))
-            if known not in _LIBRARIES or not unknown:
-                do = "Correct it; one that begins with a name with a colon needs ./ before it"
-                raise ConfigError(what, got=condition(error), do=do) from None
-            package, credentials = _LIBRARIES[known]
-            package = package.format(hadoop=self._jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-            begin = "" if known == scheme else f"Write {known}:// for {scheme}://. "
-            raise ConfigError(
-                f"{what}: Spark has no library for {scheme}://",
-                do=f"{begin}Give Spark the package {package} by its setting spark.jars.packages "
-                f"(spark-submit --packages), and credentials by {credentials}",
-            ) from None
+            do = _LIBRARIES if unknown else _RELATIVE
+            raise ConfigError(f"The path {path} cannot be used", got=condition(error), do=do) from None
 
     def exists(self, path: str) -> bool:
         system, place = self._at(path)
@@ -174,11 +108,7 @@ class Storage(Places):
 
     def pattern(self, path: str) -> str:
         """Write a path for Spark's readers, which take it for a pattern: one that is there means itself."""
-        if not self.exists(path) or literal(path) == path:
-            return path
-        if ":" in self._at(path)[1].toUri().getPath():
-            raise _no_pattern(path)
-        return literal(path)
+        return literal(path) if self.exists(path) else path
 
     def folder(self, path: str) -> tuple[str, bool]:
         """Give the folder that a path is, or that its file lies in, and whether it is a file.
@@ -201,17 +131,16 @@ class Storage(Places):
         return "/".join([folder.rstrip("/"), *missing])
 
     def matches(self, pattern: str) -> list[str]:
+        if self.exists(pattern) or literal(pattern) == pattern:
+            return super().matches(pattern)
         system, place = self._at(pattern)
-        if system.exists(place):
-            return [str(place.toString())]
-        if literal(pattern) == pattern:
-            return []
         try:
             return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
-        except (Py4JJavaError, PySparkException) as error:
-            if "Relative path in absolute URI" in str(error):
-                raise _no_pattern(pattern) from None
-            raise
+        except PySparkException:
+            raise ConfigError(
+                f"Spark cannot look for {pattern} as a pattern where names have a colon",
+                do="Give one folder or file, or rename it",
+            ) from None
 
     def children(self, folder: str) -> list[str]:
         system, place = self._at(folder)
@@ -235,7 +164,6 @@ class Storage(Places):
         return pq.ParquetFile(pa.BufferReader(b"PAR1" + end), coerce_int96_timestamp_unit="us")
 
     def delete(self, path: str) -> None:
-        """Remove a file or a folder with all that is in it."""
         system, place = self._at(path)
         system.delete(place, True)
 
@@ -261,12 +189,10 @@ class Storage(Places):
             time.sleep(0.1)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, and those above it, unless it is there."""
         system, place = self._at(path)
         system.mkdirs(place)
 
     def make_private_folder(self, path: str) -> None:
-        """Make a folder for its owner alone, where the file system knows of owners, unless it is there."""
         system, place = self._at(path)
         if not system.exists(place):
             # In two steps: mkdirs() with a mode would give it to new folders above, too.
@@ -274,7 +200,6 @@ class Storage(Places):
             system.setPermission(place, self._jvm.org.apache.hadoop.fs.permission.FsPermission("700"))
 
     def rename(self, source: str, target: str) -> None:
-        """Rename; the target must not exist."""
         system, place = self._at(source)
         _, goal = self._at(target)
         if system.exists(goal) or not system.rename(place, goal):
@@ -282,18 +207,14 @@ class Storage(Places):
                 f"{source} could not be renamed to {target}", do="See whether another run wrote it"
             )
 
-    def read(self, path: str) -> str:
+    def content(self, path: str) -> bytes:
         system, place = self._at(path)
-        try:
-            if not system.exists(place):
-                raise ConfigError(f"The file {path} cannot be read", got=NO_FILE)
-            with closing(system.open(place)) as stream:
-                return bytes(stream.readAllBytes()).decode()
-        except (Py4JJavaError, PySparkException, UnicodeDecodeError) as error:
-            raise ConfigError(f"The file {path} cannot be read", got=condition(error)) from None
+        if not system.exists(place):
+            raise FileNotFoundError
+        with closing(system.open(place)) as stream:
+            return bytes(stream.readAllBytes())
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, replacing what is there."""
         system, place = self._at(path)
         stream = system.create(place, True)
         stream.write(bytearray(text.encode()))
@@ -306,11 +227,6 @@ class Storage(Places):
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:
-        """Hold a lock that ends with the driver, where the file system is this machine's; others have none.
-
-        Raises:
-            JobError: Another process has it; the message is ``taken``.
-        """
         uri = self._at(path)[1].toUri()
         if uri.getScheme() != "file":
             yield

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -21,23 +21,21 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import LEASE, is_connect, session
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import ID, ROW
-from dptext_spark.tables.columns import TableColumns, Worker, check_left_out
+from dptext_spark.tables.columns import TableColumns, Worker, check_refused
 from dptext_spark.tables.formats.catalog import CatalogTable
 from dptext_spark.tables.formats.files import FileFormat
-from dptext_spark.tables.formats.format import FORMATS, Format, Output
-from dptext_spark.tables.local import LocalFiles, is_absent, is_plain, local_path
+from dptext_spark.tables.formats.format import FORMATS, Format
+from dptext_spark.tables.local import NO_FILE, LocalFiles, is_absent, is_plain, local_path
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.source import Source, own_session, where
-from dptext_spark.tables.storage import NO_FILE, Places, Storage
+from dptext_spark.tables.storage import Storage
 
 Place: TypeAlias = tuple[str, str, str]
 """What lies there, the option that moves it, and its path."""
 
-Look: TypeAlias = Callable[[DataFrame], None]
-"""Called with rows, as :meth:`TableColumns.select` gives them, before they are sanitized."""
-
 Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
-"""Called with them too; what it gives is entered while they are sanitized and written."""
+"""Called with rows, as :meth:`TableColumns.select` gives them; what it gives is entered while they are
+sanitized and written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +44,7 @@ class Table:
 
     Attributes:
         columns: Those of the options, with the names that ``--keep '*'`` stands for.
-        written: The output's format.
-        output: Where it goes: in the input's partitions.
+        written: The output, in the input's partitions.
         identity: Where the rows come from: one place has one.
         grows: Whether runs add files to one output.
     """
@@ -56,10 +53,9 @@ class Table:
 
     options: TableOptions
     columns: TableColumns
-    storage: Storage
+    storage: LocalFiles
     source: Source
     written: Format
-    output: Output
     identity: str
 
     @classmethod
@@ -72,7 +68,7 @@ class Table:
             check_places(files, local)
             if isinstance(written, FileFormat) and all(p in local for p in places if p[0] != "Input"):
                 cls.check_output(files, options, written)
-            check_input(read, options.input)
+            check_input(read)
 
     @classmethod
     def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
@@ -91,13 +87,13 @@ class Table:
         if is_connect(spark):
             _check_connect(options, read, written)
         # Of Spark Connect's tables only the reports are files, of this machine or of a volume that it mounts.
-        storage = cast(Storage, LocalFiles()) if is_connect(spark) else Storage(spark)
+        storage = LocalFiles() if is_connect(spark) else Storage(spark)
         with plain_errors("The paths of input, output or report could not be looked up"):
             check_places(storage, _places(options, read, written))
             cls.check_output(storage, options, written, spark)
             place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
-        source = read.open(spark, storage, options.input)
-        columns = check_left_out(read, source, columns)
+        source = read.open(spark)
+        columns = check_refused(source, columns)
         try:
             columns = columns.named(source.df.schema)
             columns.check(source.df, source.partitions)
@@ -107,28 +103,26 @@ class Table:
                 columns=columns,
                 storage=storage,
                 source=source,
-                written=written,
-                output=replace(_output(options), partitions=folders),
+                written=replace(written, partitions=folders),
                 identity=place,
             )
             _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
         except (ConfigError, InputError) as error:
-            remedy = read.names_remedy(source.df.columns, error.got)
-            if not remedy or not error.allowed:
+            if not (read.names_remedy and error.allowed):
                 raise
             # What is allowed would quote names that may be a row.
-            raise type(error)(error.what, got=error.got, do=remedy) from None
-        written.check_schema(storage, columns.released(source.df.schema), table.output)
+            raise type(error)(error.what, got=error.got, do=read.names_remedy) from None
+        table.written.check_schema(spark, columns.released(source.df.schema))
         return table
 
     @classmethod
     def check_output(
-        cls, storage: Places, options: TableOptions, written: Format, spark: SparkSession | None = None
+        cls, storage: LocalFiles, options: TableOptions, written: Format, spark: SparkSession | None = None
     ) -> None:
         """Refuse to replace what exists, unless told to: the output before its reports."""
-        written.check_place(spark, storage, _output(options))
+        written.check_place(storage, spark)
         for what, path in options.files:
-            if not (options.overwrite or options.append) and storage.exists(path):
+            if options.mode == "error" and storage.exists(path):
                 raise ConfigError(
                     f"The {what.lower()} {path} exists",
                     do="Choose another place with --reports, or replace it with --mode overwrite",
@@ -156,11 +150,7 @@ class Table:
         return None if self.options.trust_id else self.options.id
 
     def sanitize(
-        self,
-        worker: Worker,
-        partitioning: Partitioning,
-        look: Look | None = None,
-        entered: Entered = nullcontext,
+        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
     ) -> Mapping[str, Any]:
         """Sanitize the table and write the output; what is under its name is always whole.
 
@@ -168,11 +158,11 @@ class Table:
             The number of ``rows`` and the sums of the counters.
         """
         selected = self.rows.drop(*POSITION)
-        if look is not None:
-            look(selected)
+        if partitioning.sample is not None:
+            partitioning.sample(selected)
         result, observation = self.released_rows(self.rows, worker, partitioning)
         with entered(selected), progress(result.sparkSession, "Sanitizing"):
-            self.written.write(self.storage, result, self.output)
+            self.written.write(result)
         return observation.get
 
     def released_rows(
@@ -180,7 +170,7 @@ class Table:
     ) -> tuple[DataFrame, Observation]:
         """Spread and sanitize rows, lazily; the observation is as :meth:`TableColumns.sanitize` says."""
         observation = Observation("dptext")
-        folders = [F.col(ROW).getField(name) for name in self.output.partitions]
+        folders = [F.col(ROW).getField(name) for name in self.written.partitions]
         spread = partitioning.spread(rows, F.col(ID), folders)
         return self.columns.sanitize(spread, self.source.df.schema, worker, observation), observation
 
@@ -204,7 +194,7 @@ class Table:
                 "The filter is not in this report: it may quote private values."
             )
         private_remarks = list(partitioning.private_remarks)
-        if lost := [name for name in self.source.partitions if name not in self.output.partitions]:
+        if lost := [name for name in self.source.partitions if name not in self.written.partitions]:
             private_remarks.insert(
                 0,
                 f"The input is partitioned by {', '.join(lost)}, the output is not: pass these columns "
@@ -256,18 +246,15 @@ class Table:
             self.storage.write(path, text)
 
 
-def _output(options: TableOptions) -> Output:
-    return Output(place=options.output, overwrite=options.overwrite, append=options.append)
-
-
 def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Format]:
     """Choose the formats of input and output, and refuse what they cannot do; needs no Spark."""
-    read = Format.named(options.format, options.read_options)
-    written = Format.named(options.output_format or options.format, options.write_options)
+    read = Format.named(options.format, options.input, options.read_options)
+    name = options.output_format or options.format
+    written = Format.named(name, options.output, options.write_options, options.mode)
     if not (read.has_path or written.has_path) and options.input == options.output:
         raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
     read.check_input(has_id=options.id is not None, grows=grows)
-    written.check_output(_output(options), grows=grows)
+    written.check_output(grows=grows)
     if not (written.has_path or options.reports or options.dry_run):
         raise ConfigError(
             "Option --reports is missing: an --output that is a name has no folder for them",
@@ -296,12 +283,12 @@ def _check_connect(options: TableOptions, read: Format, written: Format) -> None
         )
 
 
-def check_input(read: Format, path: str) -> None:
+def check_input(read: Format) -> None:
     """Refuse, before Spark starts, an input of this machine that is absent or of another format."""
     if is_plain() and isinstance(read, FileFormat):
-        read.check_files(LocalFiles(), path)
-        if is_absent(path):
-            raise read.unreadable(path, NO_FILE)
+        read.check_files(LocalFiles())
+        if is_absent(read.place):
+            raise read.unreadable(NO_FILE)
 
 
 def _places(options: TableOptions, read: Format, written: Format) -> list[Place]:
@@ -310,7 +297,7 @@ def _places(options: TableOptions, read: Format, written: Format) -> list[Place]
     return [place for place in options.places if is_path.get(place[0], True)]
 
 
-def check_places(storage: Places, places: Iterable[Place]) -> None:
+def check_places(storage: LocalFiles, places: Iterable[Place]) -> None:
     """Refuse places of which one lies inside another."""
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)

@@ -6,7 +6,8 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,28 +21,22 @@ SETTINGS: Final = {
     "spark.sql.legacy.javaCharsets": "true",
     "spark.sql.legacy.codingErrorAction": "true",
 }
-_NAMES: Final = """
-    UTF-8 UTF-16 UTF-16LE UTF-16BE UTF-32 US-ASCII ISO-8859-1 ISO-8859-2 ISO-8859-5 ISO-8859-7 ISO-8859-9
-    ISO-8859-15 windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255 windows-1256
-    windows-1257 windows-1258 IBM437 IBM850 KOI8-R KOI8-U GBK GB18030 Big5 EUC-JP EUC-KR Shift_JIS
-"""
-# Java's names by Python's, which knows many spellings of each.
-_ENCODINGS: Final = {"utf-8-sig": "UTF-8", "cp932": "windows-31j"} | {
-    codecs.lookup(name).name: name for name in _NAMES.split()
-}
+# Where Java does not know the name that Python gives an encoding.
+_OF_JAVA: Final = {"utf-8": "UTF-8", "utf-8-sig": "UTF-8", "cp932": "windows-31j"}
 
 
 def java_encoding(name: str) -> str:
-    """Give Java's name of an encoding, in whatever spelling."""
-    try:
-        return _ENCODINGS[codecs.lookup(name).name]
-    except LookupError:
-        raise ConfigError(
-            "Option --read-option encoding has a wrong value",
-            allowed=", ".join(dict.fromkeys(_ENCODINGS.values())),
-            got=repr(name),
-            do="Choose one of them, or convert the files to UTF-8",
-        ) from None
+    """Give a name, which Java knows, of an encoding in whatever spelling, whose lines end in one byte."""
+    with suppress(LookupError):
+        known = codecs.lookup(name).name
+        if known in _OF_JAVA or "\n".encode(known) == b"\n":
+            return _OF_JAVA.get(known, known)
+    raise ConfigError(
+        "Option --read-option encoding has a wrong value",
+        allowed="one that extends ASCII, such as windows-1252, gb18030 or Shift_JIS",
+        got=repr(name),
+        do="Convert the files to UTF-8",
+    )
 
 
 def check_encoding(texts: DataFrame, encoding: str, place: str) -> None:
@@ -94,65 +89,37 @@ def check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool:
     return made
 
 
-def look_at_json(texts: DataFrame, place: str, *, whole: bool) -> list[str]:
-    """Name the fields of JSON that are empty objects; refuse what Spark would read, or replace, in part.
-
-    ``texts`` are ``whole`` files, or lines.
-    """
-    faults = texts.mapInArrow(_look, "kind string, name string").distinct().collect()
-    kinds = {kind for kind, _ in faults}
-    if "open" in kinds and not whole:
+def check_json(texts: DataFrame, place: str) -> None:
+    """Refuse JSON that Spark would read, or replace, in part; ``texts`` are lines or whole files."""
+    faults = {kind for (kind,) in texts.mapInArrow(_look, "kind string").distinct().collect()}
+    if "several" in faults:
         raise InputError(
-            f"The input {place} has JSON arrays or objects of several lines",
+            f"The input {place} has JSON values of several lines, or several values in one record, of which "
+            "Spark reads the first",
             allowed="one value on each line, or with --read-option multiLine=true one in each file",
-            do="Give --read-option multiLine=true if each file is one array or one object",
+            do="Give --read-option multiLine=true if each file is one array or one object; else write each "
+            "value on a line of its own",
         )
-    if "several" in kinds:
-        raise InputError(
-            f"The input {place} has several JSON values in one record, of which Spark reads the first",
-            allowed="one value on each line, or with --read-option multiLine=true one in each file",
-            do="Write each value on a line of its own",
-        )
-    if "half" in kinds:
+    if faults:
         raise InputError(
             f"The input {place} has escapes of half a letter, such as \\ud83d alone, which Spark replaces",
             do="Correct the program that wrote them",
         )
-    return sorted(name for kind, name in faults if kind == "empty")
 
 
 def _look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Look at JSON values; runs in Python workers."""
-    schema, decoder = pa.schema([("kind", pa.string()), ("name", pa.string())]), json.JSONDecoder()
+    """Find faults of JSON values; runs in Python workers."""
+    decoder = json.JSONDecoder()
     for batch in batches:
-        faults = set[tuple[str, str]]()
+        faults = set[str]()
         for text in batch.column(0).to_pylist():
             text = text.lstrip("\ufeff \t\r\n")
             try:
                 value, end = decoder.raw_decode(text)
             except (ValueError, RecursionError):
-                # Its first line may have the first row.
-                if re.fullmatch(r"[\[{][\[{\s]*|\[.*},?\s*", text, re.DOTALL):
-                    faults.add(("open", ""))
                 continue  # an empty line, or a malformed record, which Spark names
             if text[end:].strip(" \t\r\n\0"):
-                faults.add(("several", ""))
+                faults.add("several")
             if "\\ud" in text.lower() and re.search("[\ud800-\udfff]", json.dumps(value, ensure_ascii=False)):
-                faults.add(("half", ""))
-            if re.search(r"\{\s*\}", text):
-                faults.update(("empty", name) for name in _empty(value, ""))
-        found = [{"kind": kind, "name": name} for kind, name in sorted(faults)]
-        yield pa.RecordBatch.from_pylist(found, schema)
-
-
-def _empty(value: Any, name: str) -> Iterator[str]:
-    """Name the empty objects inside a value."""
-    match value:
-        case dict() if not value and name:
-            yield name
-        case dict():
-            for key, inner in value.items():
-                yield from _empty(inner, f"{name}.{key}" if name else key)
-        case list():
-            for inner in value:
-                yield from _empty(inner, f"{name}[]" if name else "")
+                faults.add("half")
+        yield pa.RecordBatch.from_pydict({"kind": pa.array(sorted(faults), pa.string())})

@@ -46,23 +46,6 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """What other programs find in the files of a folder, in their order."""
-    rows: list[dict[str, Any]] = []
-    for file in sorted(folder.rglob("part-*")):
-        match file.suffix:
-            case ".json":
-                rows += [json.loads(line) for line in file.read_text().splitlines()]
-            case ".csv":
-                frame = pd.read_csv(file, keep_default_na=False, na_values=[], dtype=str)
-                rows += frame.to_dict(orient="records")
-            case ".orc":
-                rows += orc.read_table(file).to_pylist()
-            case _:
-                rows += pq.read_table(file).to_pylist()
-    return rows
-
-
 class Files:
     """Files in a folder."""
 
@@ -77,7 +60,20 @@ class Files:
         write_rows(self.folder / name / f"{number}.{self.name}", rows)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        return read_rows(self.folder / name)
+        """What other programs find in the files, in their order."""
+        rows: list[dict[str, Any]] = []
+        for file in sorted((self.folder / name).rglob("part-*")):
+            match file.suffix:
+                case ".json":
+                    rows += [json.loads(line) for line in file.read_text().splitlines()]
+                case ".csv":
+                    frame = pd.read_csv(file, keep_default_na=False, na_values=[], dtype=str)
+                    rows += frame.to_dict(orient="records")
+                case ".orc":
+                    rows += orc.read_table(file).to_pylist()
+                case _:
+                    rows += pq.read_table(file).to_pylist()
+        return rows
 
 
 class Catalog:

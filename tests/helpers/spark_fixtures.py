@@ -16,7 +16,6 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark import session as session_module
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.source import Source, own_session
-from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA, write_key
 from tests.helpers.tables import RING_WORDS, texts, write_table
@@ -93,8 +92,8 @@ def opened(spark: SparkSession) -> Opened:
     """Open a table as a run does; its format is the end of its name unless told."""
 
     def source(place: Path | str, name: str = "", **options: str) -> Source:
-        read = Format.named(name or str(place).partition(".")[2].partition(".")[0], options)
+        read = Format.named(name or str(place).partition(".")[2].partition(".")[0], str(place), options)
         read.check_input(has_id=True, grows=False)
-        return read.open(own_session(spark), Storage(spark), str(place))
+        return read.open(own_session(spark))
 
     return source

@@ -37,7 +37,7 @@ BOTH = {"id": ["1", "2"], "text": ["w01", "w02"]}
 WHOLE = ("multiLine=true",)
 OTHER = "does not begin with the header of others.*Got: 1[.]csv.*0 times.*a run of its own"
 AGAIN = "the header of others, or has it twice.*Got: 0[.]csv, which has it 2 times"
-SEVERAL = "arrays or objects of several lines.*Give --read-option multiLine=true"
+SEVERAL = "JSON values of several lines.*Give --read-option multiLine=true"
 SO = "Stack Overflow: Read multiline JSON in Apache Spark"
 
 CSV = [
@@ -92,21 +92,12 @@ def test_files_of_text(opened, tmp_path, name, case):
         assert found.astype(object).where(found.notna(), None).to_dict("list") == case.comes
 
 
-LACKING = {
-    "Zebulon;id;text": "lacks columns.*another separator: give --read-option 'sep=;'",
-    "Zebulon\tid\ttext": r"another separator: give --read-option 'sep=\\t'",
-    "Zebulon,ID,Text": "lacks columns. Got: text, id. Perhaps you meant 'ID', 'Text'",
-    "Zebulon, id, text": "meant ' id', ' text'",
-    "Zebulon,id,text,text": "lacks columns. Got: text.*_c0 is one without a name, note2 and note3",
-}
-
-
-@pytest.mark.parametrize("header", LACKING)
-def test_names_that_a_csv_file_lacks(dptext, tmp_path, header):
+def test_names_that_a_csv_file_lacks(dptext, tmp_path):
     """What helps is said, and nothing quoted but the user's own words: the first line may be a row."""
-    (tmp_path / "in.csv").write_text(f"{header}\n")
+    (tmp_path / "in.csv").write_text("Zebulon;id;text\n")
     result = dptext(tmp_path / "in.csv", "--format", "csv", "--id", "id")
-    assert refused(result, LACKING[header]) and "Zebulon" not in result.output
+    lacking = "lacks columns. Got: text, id. .*separator, give --read-option 'sep=;'.*header=false"
+    assert refused(result, lacking) and "Zebulon" not in result.output
 
 
 def test_names_that_differ_in_capitals_only(opened, tmp_path, spark):

@@ -5,14 +5,11 @@ files that are written elsewhere, and a look at a folder that fails because of a
 """
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.tables.local import LocalFiles
-from dptext_spark.tables.storage import Storage
 from tests.helpers.tables import names, rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -53,27 +50,12 @@ def test_a_pattern_is_one_where_nothing_has_its_name(opened, tmp_path):
         return sorted(row.id for row in opened(tmp_path / place, "parquet").df.collect())
 
     assert [ids(place) for place in ("run[1]", "run[12]", "run\\[1\\]", "x/b:c")] == [[2], [0, 1], [2], [6]]
-    for place in ("x/*", "y/a:[1]"):
-        with pytest.raises(ConfigError, match="as a pattern where names have a colon"):
-            opened(tmp_path / place, "parquet")
+    with pytest.raises(ConfigError, match="as a pattern where names have a colon"):
+        opened(tmp_path / "x/*", "parquet")
+    with pytest.raises(InputError, match=r"y/a:\[1\] cannot be read as a table"):
+        opened(tmp_path / "y/a:[1]", "parquet")
     with pytest.raises(InputError, match="no such file"):
         opened(tmp_path / "none[1]", "parquet")
-
-
-def test_both_kinds_of_files_list_folders_alike(tmp_path, spark):
-    """apache/drill #2791: also where a name has a colon; a relative one needs ``./``, which is said."""
-    storage, local, folder = Storage(spark), LocalFiles(), f"{tmp_path}/a:[1]"
-    for name in ("a:[1]/events/x.json", "a:[1]/.e:1", "a:[1]/v/1.json", "b/events/y.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        storage.write(f"{tmp_path}/{name}", "Größe")
-        assert storage.read(f"{tmp_path}/{name}") == "Größe" == local.read(f"{tmp_path}/{name}")
-    for pattern, count in {"*": 3, "v/*.json": 1, "../*/events/*": 2, "no/*": 0, "no": 0}.items():
-        found = sorted(storage.below(folder, pattern))
-        assert found == sorted(local.below(folder, pattern)) and len(found) == count, pattern
-    assert {Path(path).name for path in storage.children(folder)} == names(Path(folder))
-    assert storage.qualified("./a:[1]/events").endswith("/a:[1]/events")
-    with pytest.raises(ConfigError, match=r"a:\[1\]/events cannot be used.*needs \./ before it"):
-        storage.qualified("a:[1]/events")
 
 
 def test_a_path_in_the_home_folder(monkeypatch, tmp_path):

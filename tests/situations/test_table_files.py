@@ -15,9 +15,12 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from pyarrow import orc
 
+from dptext_spark.errors import InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.mechanisms import Laplace
+from dptext_spark.spark.failures import plain_errors
 from dptext_spark.tables import dataframes
+from dptext_spark.tables.columns import TableColumns, check_refused
 from tests.helpers.tables import refused, rows_of, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -27,17 +30,21 @@ ROWS = 20
 MIXED = "Column n has two types .*Got: {} in .*/a.parquet and {} in .*/b.parquet. .*pathGlobFilter"
 UNREADABLE = "Column n has a type that Spark cannot read. Got: {} in .*/a.parquet. .*--keep"
 DAMAGED = "The file .*/in/{} of the input has another format, was cut short.*pathGlobFilter="
-KEEP = ("--keep", "n")
-ORC = ("--format", "orc", "--id", "id")
+KEEP, NONE, ALL = {"keep": ("n",)}, {"keep": ()}, {"keep": ("*",)}
+PLAIN = dict[str, str]()
 
 
 class Situation(NamedTuple):
-    """What lies in the folder, and what comes of it: a message, or the values of ``n`` by file."""
+    """What lies in the folder, and what comes of it: a message, or the values of ``n`` by file.
+
+    ``columns`` are those that are wanted, and ``options`` those of the reader.
+    """
 
     id: str
     make: Callable[[Path], Any]
     comes: str | list[Any]
-    arguments: tuple[str, ...] = KEEP
+    columns: dict[str, tuple[str, ...]] = KEEP
+    options: dict[str, str] = PLAIN
     source: str = "own trial"
 
 
@@ -123,18 +130,17 @@ def orc_files(*columns, cut=False):
 
 INT, BIGINT, STRING, X = column(1, pa.int32()), column(2, pa.int64()), column(SECRET), column("x")
 NULLS = pa.nulls(ROWS)
-MERGE = (*KEEP, "--read-option", "mergeSchema=true")
+MERGE = {"mergeSchema": "true"}
 AT, NO_ZONE, UTC = 1_767_323_045_678_901, pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 
 TYPES = [
     Situation("int, then bigint", two(n=(INT, BIGINT)), [1, 2], source="apache/spark #15035"),
-    Situation("bigint, then int", two(n=(BIGINT, INT)), [2, 1], MERGE, "duckdb #1214"),
-    Situation("string, then int", two(n=(STRING, INT)), MIXED.format("string", "int"), KEEP,
+    Situation("bigint, then int", two(n=(BIGINT, INT)), [2, 1], KEEP, MERGE, "duckdb #1214"),
+    Situation("string, then int", two(n=(STRING, INT)), MIXED.format("string", "int"), KEEP, PLAIN,
               "apache/spark #20953"),
-    Situation("int, then string", two(n=(INT, STRING)), MIXED.format("int", "string"), MERGE),
-    Situation("both, kept by *", two(n=(INT, STRING)), MIXED.format("int", "string"), ("--keep", "*")),
-    Situation("both, that nobody named", two(n=(INT, STRING)), [None, None], ()),
-    Situation("both, left out", two(n=(INT, STRING)), [None, None], ("--keep", "*", "--except", "n")),
+    Situation("int, then string", two(n=(INT, STRING)), MIXED.format("int", "string"), ALL, MERGE),
+    Situation("both, that nobody named", two(n=(INT, STRING)), [None, None], NONE),
+    Situation("both, left out", two(n=(INT, STRING)), [None, None], ALL | {"left_out": ("n",)}),
     Situation("bytes that would be mangled to a text", two(n=(X, column(b"\xff"))),
               MIXED.format("string", "binary")),
     Situation("300 that would be 44", two(n=(column(1, pa.int8()), column(300, pa.int32()))), [1, 300]),
@@ -145,63 +151,71 @@ TYPES = [
     Situation("structs whose field has two types", two(n=(column({"a": 1}), column({"a": SECRET}))),
               MIXED.format("struct<a:bigint>", "struct<a:string>")),
     Situation("structs of which one has a field more", two(n=(column({"a": 1}), column({"a": 1, "b": 2}))),
-              [{"a": 1, "b": None}, {"a": 1, "b": 2}], KEEP,
+              [{"a": 1, "b": None}, {"a": 1, "b": 2}], KEEP, PLAIN,
               "vincent.doba.fr: Reading parquets with different schema in Spark"),
     Situation("no value in the first file", two(n=(NULLS, X)), [None, "x"], source="fink-client #234"),
-    Situation("no value in the second file", two(n=(X, NULLS)), ["x", None], MERGE),
+    Situation("no value in the second file", two(n=(X, NULLS)), ["x", None], KEEP, MERGE),
     Situation("no value and bigint", two(n=(NULLS, BIGINT), m=(STRING, NULLS)), [None, 2]),
     Situation("no value at all", two(n=(NULLS, NULLS)), [None, None], source="apache/spark #52922"),
     Situation("no value, or a list", two(n=(NULLS, column(["x"]))), MIXED.format("void", "array<string>")),
-    Situation("time that nobody named", alone(column(1, pa.time32("ms"))), [None], ()),
+    Situation("time that nobody named", alone(column(1, pa.time32("ms"))), [None], NONE),
     Situation("time", alone(column(1, pa.time64("us"))), UNREADABLE.format(r"time64\[us\]")),
-    Situation("UUID, kept by *", alone(column(bytes(16), pa.uuid())), UNREADABLE.format("ext.*"),
-              ("--keep", "*"), "apache/spark #55684"),
+    Situation("UUID, kept by *", alone(column(bytes(16), pa.uuid())), UNREADABLE.format("ext.*"), ALL, PLAIN,
+              "apache/spark #55684"),
     Situation("a half float in a struct", alone(column({"h": None}, pa.struct({"h": pa.float16()}))),
-              UNREADABLE.format("struct<h: halffloat>"), ("--keep", "n.h")),
+              UNREADABLE.format("struct<h: halffloat>"), {"keep": ("n.h",)}),
     Situation("ORC: a text that would be null", orc_files(STRING, INT),
-              "Column n has two types .*Got: (string|int) in some and (string|int) in others",
-              (*ORC, *KEEP)),
+              "cannot be read as a table.*Got: a column that has two types in its files"),
 ]  # fmt: skip
 
+README = beside("README.md", SECRET.encode() * 99)
 FILES = [
-    Situation("a README", beside("README.md", SECRET.encode() * 99), DAMAGED.format("README.md"), ()),
-    Situation("a README, passed over", beside("README.md", SECRET.encode() * 99), [None, None],
-              ("--read-option", "pathGlobFilter=*.parquet")),
-    Situation("a short note behind it", beside("z é%41.txt", b"!"), DAMAGED.format("z é%41.txt"), ()),
-    Situation("what Spark passes over", beside("_SUCCESS", b""), [None, None], ()),
-    Situation("a file of no bytes", beside("0.parquet", b""), [None, None], ()),
+    Situation("a README", README, DAMAGED.format("README.md"), NONE),
+    Situation("a README, passed over", README, [None, None], NONE, {"pathGlobFilter": "*.parquet"}),
+    Situation("a short note behind it", beside("z é%41.txt", b"!"), DAMAGED.format("z é%41.txt"), NONE),
+    Situation("what Spark passes over", beside("_SUCCESS", b""), [None, None], NONE),
+    Situation("a file of no bytes", beside("0.parquet", b""), [None, None], NONE),
     Situation("Parquet without a footer", beside("z.parquet", lambda f: f.read_bytes()[:-300]),
-              DAMAGED.format("z.parquet"), ()),
+              DAMAGED.format("z.parquet"), NONE),
     Situation("a page that is damaged", beside("z %41é.parquet", damaged_page),
-              DAMAGED.format("z %41é.parquet"), ()),
+              DAMAGED.format("z %41é.parquet"), NONE),
     Situation("a stale checksum", beside(".b.parquet.crc", b"crc\0\0\0\2\0" + bytes(32)),
-              r"The file .*/b.parquet of the input does not have the checksum .*Remove that file", ()),
+              r"The file .*/b.parquet of the input does not have the checksum .*Remove that file", NONE),
     Situation("brotli", beside("z.parquet", brotli), "The file .*/z.parquet of the input is compressed by",
-              (), "apache/spark #22358"),
-    Situation("an encrypted footer", beside("z.parquet", encrypted), "/z.parquet .*encrypted", ()),
+              NONE, PLAIN, "apache/spark #22358"),
+    Situation("an encrypted footer", beside("z.parquet", encrypted), "/z.parquet .*encrypted", NONE),
     Situation("an encrypted column", beside("z.parquet", partial(encrypted, footer=False)),
-              "/z.parquet .*encrypted", ()),
-    Situation("ORC that is cut", orc_files(INT, INT, cut=True), DAMAGED.format("1 %41.orc"), ORC),
+              "/z.parquet .*encrypted", NONE),
+    Situation("ORC that is cut", orc_files(INT, INT, cut=True), "cannot be read as a table", NONE),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [*TYPES, *FILES], ids=lambda case: case.id)
-def test_a_file_is_read_or_named(case, dptext, tmp_path):
+def test_a_file_is_read_or_named(case, opened, tmp_path):
     """Rejects values that are other ones without a word, a wrong file's name, and text of exceptions."""
     case.make(tmp_path / "in")
-    result = dptext(tmp_path / "in", *case.arguments)
+
+    def run():
+        source = opened(tmp_path / "in", "orc" if case.id.startswith("ORC") else "parquet", **case.options)
+        wanted = TableColumns(**{"text": ("text",), "id": None, **case.columns})
+        columns = check_refused(source, wanted).named(source.df.schema)
+        columns.check(source.df)
+        with plain_errors():
+            return [row.asDict(True).get("n") for row in source.df.select(*columns.mentioned).collect()]
+
     if isinstance(case.comes, str):
-        assert refused(result, case.comes) and SECRET not in result.output
-        assert not (tmp_path / "out").exists()
+        with pytest.raises(InputError, match=case.comes) as caught:
+            run()
+        assert SECRET not in str(caught.value)
     else:
-        assert result.exit_code == 0, result.output
-        found = [row.get("n") for row in rows_of(tmp_path / "out")]
-        assert len(found) == ROWS * len(case.comes)
-        assert sorted(map(str, found)) == sorted(str(n) for n in case.comes for _ in range(ROWS))
+        assert sorted(map(str, run())) == sorted(str(n) for n in case.comes for _ in range(ROWS))
 
 
-@pytest.mark.parametrize("texts", [(NULLS, X), (X, NULLS), (NULLS, NULLS)], ids=["first", "second", "both"])
-@pytest.mark.parametrize("steps", ["one", "incremental"])
+@pytest.mark.parametrize(
+    ("texts", "steps"),
+    [((NULLS, X), "one"), ((X, NULLS), "incremental"), ((NULLS, NULLS), "one")],
+    ids=["first", "second", "both"],
+)
 def test_a_text_column_without_values_is_of_null_texts(dptext, tmp_path, texts, steps):
     """As pandas writes it (fink-client #234): rejects integers, and an error about two types."""
     two(text=texts)(tmp_path / "in")

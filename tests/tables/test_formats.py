@@ -1,6 +1,5 @@
 """Every format keeps one contract; files of text and tables by name are read whole or refused."""
 
-import bz2
 import gzip
 import json
 import shutil
@@ -15,8 +14,8 @@ from dptext_spark import Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions, TableOptions
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.tables.columns import TableColumns, check_left_out
-from dptext_spark.tables.formats.format import FORMATS, Format, Output
+from dptext_spark.tables.formats.files import Parquet
+from dptext_spark.tables.formats.format import FORMATS, Format
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import chosen_formats
 from tests.helpers.lakes import Catalog, DeltaLake, Files, IcebergLake, write_rows
@@ -39,7 +38,7 @@ def options(ring_release):
     return {**ring_release, "epsilon": 1e-3, "id": "id", "trust_id": True, "keep": ["id", "note"]}
 
 
-@pytest.fixture(params=sorted(FORMATS.keys() - {"avro"}))
+@pytest.fixture(params=sorted(FORMATS))
 def lake(request, tmp_path, monkeypatch, spark):
     """A place for tables of a format."""
     match request.param:
@@ -68,9 +67,10 @@ def test_every_format_keeps_the_contract(lake, options, ring, opened, tmp_path):
         shutil.rmtree(tmp_path / "reports", ignore_errors=True)
         return run_table(**given | {"output": lake.place(place)} | changes)
 
-    with pytest.raises(InputError, match="words outside the vocabulary"):
-        run(oov="fail")
-    assert hashes(lake.folder) == before
+    if lake.name not in ("orc", "json"):  # which are written as CSV is
+        with pytest.raises(InputError, match="words outside the vocabulary"):
+            run(oov="fail")
+        assert hashes(lake.folder) == before
     assert run().facts["rows"] == 44
     assert hashes(lake.folder).items() >= before.items()
     ids = [row["id"] for row in ROWS + MORE]
@@ -152,16 +152,12 @@ HEAD = b"id,text,note\n"
 LATIN = "id,text,note\n1,w01,Zürich\n".encode("latin-1")
 NO_LETTERS = {
     "later.csv": (HEAD + b"1,w01,x\n" * 2000 + b"2,w01,Z\xfcrich\n", ""),
-    "header.csv": ("id,text,note,größe\n1,w01,x,2\n".encode("latin-1"), ""),
     "packed.csv.gz": (gzip.compress(LATIN), ""),
-    "packed.csv.bz2": (bz2.compress(LATIN), ""),
     "surrogate.csv": (HEAD + b"1,w01,\xed\xa0\x80\n", ""),
     "wide.csv": ("id,text,note\n1,w01,x\n".encode("utf-16"), ""),
     "latin.json": ('{"id": 1, "text": "w01", "note": "Zürich"}\n'.encode("latin-1"), ""),
-    "wide.json": ('{"id": 1, "text": "w01", "note": "x"}\n'.encode("utf-16"), ""),
-    "a.csv": (HEAD + b"1,w01,Z\x81rich", "windows-1252"),
-    "b.csv": (HEAD + b"1,w01,\xff", "Shift_JIS"),
-    "d.csv": ("id,text,note\n".encode("utf-16-le") + b"1,w01,\x00\xd8", "UTF-16LE"),
+    "a.csv": (HEAD + b"1,w01,Z\x81rich", "cp1252"),
+    "b.csv": (HEAD + b"1,w01,\xff", "shift_jis"),
 }
 
 
@@ -170,10 +166,10 @@ def test_bytes_that_are_no_letters_are_refused(opened, tmp_path, name):
     """Rejects U+FFFD in place of them, in columns that are kept too, and JSON that is called malformed."""
     content, encoding = NO_LETTERS[name]
     (tmp_path / name).write_bytes(content)
-    more = {"mode": "DROPMALFORMED", "encoding": "utf8"} if "latin" in name else {}
-    more |= {"encoding": encoding} if encoding else {}
-    message = rf"bytes that are not {encoding or 'UTF-8'}\. Got: some in {name}\. .*--read-option encoding="
-    with pytest.raises(InputError, match=message):
+    more = {"mode": "DROPMALFORMED"} if "latin" in name else {"encoding": encoding} if encoding else {}
+    with pytest.raises(
+        InputError, match=rf"bytes that are not {encoding or 'UTF-8'}\. Got: some in {name}\. "
+    ):
         opened(tmp_path / name, **more)
 
 
@@ -181,20 +177,15 @@ def test_bytes_that_are_no_letters_are_refused(opened, tmp_path, name):
     ("encoding", "given", "note"),
     [
         ("utf-8-sig", None, "Zürich \ufffd 東京"),
-        ("cp1252", "windows-1252", "Zürich – €"),
-        ("utf-16", "UTF-16", "Zürich 東京"),
-        ("gb18030", "gb18030", "北京"),
+        ("cp1252", "Windows-1252", "Zürich – €"),
+        ("cp932", "cp932", "東京 ①"),
     ],
 )
 def test_texts_in_the_encoding_that_is_named(opened, tmp_path, encoding, given, note):
-    """In CSV, and in JSON where lines can be cut; U+FFFD that a text has itself is a letter."""
-    files = {"a.csv": f"id,text,note\n1,w01,x\n2,w02,{note}\n"}
-    if not encoding.startswith("utf-16"):
-        files["a.json"] = f'{{"id": 1, "text": "w01", "note": "x"}}\n{{"id": 2, "note": "{note}"}}\n'
-    for name, text in files.items():
-        (tmp_path / name).write_bytes(text.encode(encoding))
-        named = {} if given is None else {"encoding": given}
-        assert [row.note for row in opened(tmp_path / name, **named).df.collect()] == ["x", note]
+    """U+FFFD that a text has itself is a letter."""
+    (tmp_path / "a.csv").write_bytes(f"id,text,note\n1,w01,x\n2,w02,{note}\n".encode(encoding))
+    named = {} if given is None else {"encoding": given}
+    assert [row.note for row in opened(tmp_path / "a.csv", **named).df.collect()] == ["x", note]
 
 
 LINES = ['{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ', "", '[{"id": 2, "text": ""}, {"id": 3}]']
@@ -203,9 +194,8 @@ LINES = ['{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ', "", '[{"id": 2, 
 @pytest.mark.parametrize(
     ("content", "multi_line", "message"),
     [
-        ('{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n', "false", "several JSON values"),
-        ('{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n', "true", "several JSON values"),
-        ('[{"id": 1, "text": "w01"}]\n\n[{"id": 2, "text": "w02"}]\n', "true", "several JSON values"),
+        ('{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n', "false", "several values in one record"),
+        ('{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n', "true", "several values in one record"),
         ('{"id": 1, "text": "\\ud83d w01"}\n', "false", "half a letter"),
         ('{"id": 1, "text": "w01", "more": {"\\uDE00": 1}}\n', "false", "half a letter"),
         ("\r\n".join(LINES), "false", ""),  # it only looks as if it were several values
@@ -223,30 +213,6 @@ def test_json_that_spark_would_read_in_part_is_refused(opened, tmp_path, content
 
 FEW = {"id": 1, "text": "w01", "p": {"n": 1}}
 MANY = {"id": 2, "text": "w02", "p": {"n": 1, "m": "x"}, "more": "y"}
-EMPTY = [
-    {"id": 1, "text": "{}", "e": {}, "p": {"q": {}, "r": 1, "s": {}}, "turns": [{"who": {}, "n": 1}]},
-    {"id": 2, "text": "w01", "e": None, "p": {"s": {"t": 1}}, "list": [{}], "nulls": None},
-]
-LOST = [
-    ({"keep": ("*",)}, r"e, list\[\], p\.q, turns\[\]\.who"),
-    ({"keep": ("p",)}, r"p\.q"),
-    ({"keep": ("e",)}, "e"),
-]
-
-
-def test_columns_that_json_has_no_value_of(opened, tmp_path):
-    """Rejects columns, and fields inside columns that are kept whole, that are gone without a word."""
-    for file, row in zip("bc", EMPTY, strict=True):
-        write_rows(tmp_path / "in" / f"{file}.json", [row])
-    source = opened(tmp_path / "in", "json")
-    for given, got in LOST:
-        columns = TableColumns(**{"text": ("text",), "keep": ("id",), "id": "id", **given})
-        with pytest.raises(
-            InputError, match=rf"columns that not all files .*Got: {got}\. .*They hold nothing"
-        ):
-            check_left_out(Format.named("json", {}), source, columns)
-    columns = TableColumns(text=("text",), keep=("p.r", "nulls"), id="id")
-    assert check_left_out(Format.named("json", {}), source, columns) == columns
 
 
 @pytest.mark.parametrize("name", ["parquet", "orc"])
@@ -296,24 +262,23 @@ MARKS = {
 @pytest.mark.parametrize("mark", MARKS)
 def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(dptext, spark, tmp_path, mark):
     """Rejects rows that were deleted from such a table, and outputs that its readers would not know."""
-    lake, parquet, storage = tmp_path / "lake" / "t", Format.named("parquet", {}), Storage(spark)
-    assert isinstance(parquet, FORMATS["parquet"])
+    lake, storage = tmp_path / "lake" / "t", Storage(spark)
     file = write_rows(lake / "data" / "dt=1" / "x.parquet", ROWS)
     (lake / mark).parent.mkdir()
     (lake / mark).write_text("{}")
     for place in (lake, lake / "data", file, lake.parent / "*", lake / "d*"):
         with pytest.raises((ConfigError, InputError), match=f"is {MARKS[mark]}, or lies in one.*--format"):
-            parquet.check_files(storage, str(place))
+            Parquet(str(place)).check_files(storage)
     for place in (lake, lake / "out"):
         with pytest.raises(ConfigError, match=f"The output {place} is {MARKS[mark]}.*--output-format"):
-            parquet.check_place(None, storage, Output(place=str(place)))
+            Parquet(str(place)).check_place(storage)
     plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS).parent
     assert MARKS[mark] in dptext(lake, "--id", "id").output
     assert MARKS[mark] in dptext(plain, "--id", "id", output=lake / "out").output
-    parquet.check_files(storage, "/")
+    Parquet("/").check_files(storage)
     # A folder of that name alone is none.
     (plain / "metadata").mkdir()
-    parquet.check_files(storage, str(plain))
+    Parquet(str(plain)).check_files(storage)
 
 
 KEY = {"key-file": "k", "name": "s"}
@@ -326,7 +291,6 @@ CSV = {"format": "csv"}
     [
         ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
         ({"format": "delta", "id": None}, "Rows of format delta cannot be named by file.*--id"),
-        ({"format": "parqet"}, "The format is unknown. Allowed: avro, csv, .*Got: 'parqet'"),
         ({"output-format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append cannot write format parquet. Allowed: .*table"),
         ({"mode": "append", "incremental": "c", **KEY}, "--incremental and --mode append do not go together"),
@@ -346,9 +310,9 @@ CSV = {"format": "csv"}
         ({**CSV, "read-option": "columnNameOfCorruptRecord=c"}, "csv does not take"),
         ({**CSV, "write-option": "quotAll=true"}, "--write-option has a name.*meant quoteAll"),
         ({**CSV, "read-option": "encoding=nonsense"}, "encoding has a wrong value.*'nonsense'"),
-        ({**CSV, "read-option": ["encoding=UTF-16", "multiLine=false"]}, "UTF-16 cannot be cut into lines"),
-        ({"format": "json", "read-option": "charset=utf-32"}, "UTF-32 cannot be cut into lines"),
-        ({**CSV, "write-option": "encoding=latin1"}, "In ISO-8859-1 letters of the output"),
+        ({**CSV, "read-option": "encoding=UTF-16"}, "wrong value.*'UTF-16'. Convert the files to UTF-8"),
+        ({"format": "json", "read-option": "encoding=latin1"}, "json does not take"),
+        ({**CSV, "write-option": "encoding=latin1"}, "csv does not take"),
     ],
 )
 def test_what_a_format_cannot_do_is_said_before_spark_starts(changes, message, monkeypatch):
@@ -374,7 +338,11 @@ def test_help_names_every_format():
         ("orc", "at struct<begin: timestamp_ntz>", "format orc cannot hold. Got: at .*timestamp_ntz"),
         ("delta", "lasted array<interval day to second>", "format delta cannot hold. Got: lasted"),
         ("delta", "at time(6)", "Delta table .* cannot have the output's columns.*time"),
-        ("iceberg", "lasted interval day to second", "Iceberg table .* cannot have the output's columns"),
+        (
+            "iceberg",
+            "lasted interval day to second",
+            "Iceberg table .* cannot be made of the output's col",
+        ),
         ("parquet", "at struct<begin: timestamp_ntz>, v array<float>", ""),
     ],
 )
@@ -387,21 +355,13 @@ def test_types_that_a_format_lacks_are_refused(spark, tmp_path, monkeypatch, nam
     schema = spark.createDataFrame([], f"id bigint, {kept}").schema
 
     def check():
-        Format.named(name, {}).check_schema(Storage(spark), schema, Output(place=place))
+        Format.named(name, place, {}).check_schema(spark, schema)
 
     if message:
         with pytest.raises(ConfigError, match=message):
             check()
     else:
         check()
-
-
-def test_a_reader_that_spark_lacks_is_named_with_its_package(opened, tmp_path):
-    write_rows(tmp_path / "in" / "x.parquet", ROWS)
-    with pytest.raises(InputError, match=r"--packages org.apache.spark:spark-avro_2\.1[23]:\d"):
-        opened(tmp_path / "in", "avro")
-    with pytest.raises(InputError, match=r"lake.db.t cannot be read.*--packages: io.delta"):
-        opened("lake.db.t", "table")
 
 
 def test_tables_by_name_that_cannot_be_read_or_added_to(options, tmp_path, spark):
@@ -413,7 +373,8 @@ def test_tables_by_name_that_cannot_be_read_or_added_to(options, tmp_path, spark
         spark.sql("create view lake.seen as select *, rand() r from lake.queries")
         given = {"input": "lake.queries", "format": "table", "output": "lake.clean", "mode": "append"}
         for changes, message in [
-            ({}, r"has other columns than this release.*Got: id bigint, note string, text string\."),
+            ({}, "do not fit .*Got: text is string in the output and absent in the table"),
+            ({"input": "lake.db.t"}, r"lake.db.t cannot be read.*--packages: io.delta"),
             ({"output": "spark_catalog.lake.queries"}, "is the input"),
             ({"input": "lake.seen", "output": "lake.x"}, "can give other rows each time"),
             ({"input": f"parquet.`{plain}`", "output": "lake.x"}, "cannot be read"),

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError, JobError
-from dptext_spark.tables.formats import files
 from dptext_spark.tables.incremental import GrowingTable
 from tests.helpers.cluster import write_key
 from tests.helpers.tables import hashes, run_table, texts, write_table
@@ -107,12 +106,8 @@ def test_a_batch_that_fails_adds_nothing_and_is_tried_again(grow, add_file, tmp_
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("names_files", [True, False], ids=["Spark 4", "Spark 3.5"])
-def test_a_batch_that_was_written_and_not_noted_is_written_anew(
-    grow, add_file, tmp_path, monkeypatch, names_files
-):
-    """Rejects files whose names do not show their batch, as Spark 3.5 writes: rows would come twice."""
-    monkeypatch.setattr(files, "NAMES_FILES", names_files and files.NAMES_FILES)
+def test_a_batch_that_was_written_and_not_noted_is_written_anew(grow, add_file, tmp_path, monkeypatch):
+    """Rejects files whose names do not show their batch: rows would come twice."""
     for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
         add_file(number, folder=place)
     note = GrowingTable._note
@@ -127,15 +122,13 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
         with pytest.raises(JobError):
             grow(keep=["id", "dt"])
     # A kill before that leaves the files of finished tasks as well, which the next commit would add.
-    left = tmp_path / "out" / "_temporary" / "0" / "task_20260101000000_0000_m_000000"
+    left = tmp_path / "out" / ".batch-000000" / "_temporary/0/task_20260101000000_0000_m_000000"
     left.mkdir(parents=True)
     for file in [*(tmp_path / "out").rglob("*.parquet")]:
         shutil.copy(file, left)
     assert grow(keep=["id", "dt"]).facts["added_rows"] == 12
     assert [row["id"] for row in read(tmp_path / "out")] == list(range(12))
-    assert {path.name[:13] for path in (tmp_path / "out").rglob("*.parquet")} == {
-        "batch-000000-"
-    } and not left.exists()
+    assert {path.name[:13] for path in (tmp_path / "out").rglob("*.parquet")} == {"batch-000000-"}
     assert not [*(tmp_path / "out").glob(".batch*")] and (tmp_path / "out" / "_SUCCESS").exists()
 
 

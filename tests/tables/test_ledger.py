@@ -56,7 +56,7 @@ def ledger(tmp_path):
 def light(monkeypatch):
     """Releases that enter the ledger and write nothing else."""
 
-    def enter(self, _plan, _partitioning, _look, entered):
+    def enter(self, _plan, _partitioning, entered):
         with entered(self.rows.drop(*POSITION)):
             write_table(Path(self.options.output) / "_SUCCESS", {})
         return defaultdict(int)
@@ -188,7 +188,7 @@ def test_a_growing_table_enters_its_new_rows(release, ledger, tmp_path):
 def test_a_failed_run_that_wrote_nothing_is_withdrawn(release, ledger, tmp_path, monkeypatch):
     """And one that may have written counts: where a table was before nobody can tell which one it is."""
 
-    def fails(self, _plan, _partitioning, _look, entered):
+    def fails(self, _plan, _partitioning, entered):
         with entered(self.rows.drop(*POSITION)):
             raise InputError("words outside the vocabulary")
 

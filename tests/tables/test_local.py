@@ -5,12 +5,12 @@ import os
 import pytest
 from pyspark import SparkContext
 
-from dptext_spark.errors import InputError
+from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.local import LocalFiles, check_names, is_absent, is_plain, local_path
-from dptext_spark.tables.storage import Storage, literal
+from dptext_spark.tables.storage import Storage
 from tests.helpers.tables import texts, write_table
 
 
@@ -82,14 +82,14 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(table, monkeypatch
 
 @pytest.mark.spark
 def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
+    """Also where a name has a colon; a relative one needs ``./``, which is said (apache/drill #2791)."""
     monkeypatch.chdir(tmp_path)
-    names = ["a", "b b", "[c]", "x{1}", ".out.app-1.part", ".out.app.2.part", "é%20"]
+    storage, files = Storage(spark), LocalFiles()
+    names = ["a", "b b", "[c]", "x{1}", "é%20", "a:[1]/events", "a:[1]/.e:1", "a:[1]/v"]
     for name in names:
-        (tmp_path / "there" / name).mkdir(parents=True)
+        storage.write(f"{tmp_path}/there/{name}/1.json", "Größe")
     (tmp_path / "link").symlink_to(tmp_path / "there")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "note.txt").write_text("Größe")
-    storage, files = Storage(spark), LocalFiles()
     places = [str(tmp_path / "there" / name) for name in names]
     places += [f"{tmp_path}/link/./a/../new/", f"file:{tmp_path}/link", f"file://{tmp_path}//there"]
     places += [f"{tmp_path}/nowhere/x", "/"]
@@ -97,10 +97,16 @@ def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
         assert files.exists(place) == storage.exists(place), place
         assert files.qualified(place).rstrip("/") == storage.qualified(place).rstrip("/"), place
         assert files.real(place).rstrip("/") == storage.real(place), place
-        assert files.matches(place) == storage.matches(place) == storage.matches(literal(place)), place
+        assert files.matches(place) == storage.matches(place), place
     assert not files.exists(f"{tmp_path}/broken") and not storage.exists(f"{tmp_path}/broken")
-    assert files.read(f"{tmp_path}/note.txt") == storage.read(f"{tmp_path}/note.txt")
+    assert files.read("there/a/1.json") == storage.read(f"{tmp_path}/there/a/1.json") == "Größe"
     relative = ["there", "./there/../link/a", "there/x:y"]
     assert [files.real(place) for place in relative] == [storage.real(f"{tmp_path}/{p}") for p in relative]
+    for pattern, count in {"*": 3, "v/*.json": 1, "../*/1.json": 5, "no/*": 0, "no": 0}.items():
+        found = sorted(storage.below(f"{tmp_path}/there/a:[1]", pattern))
+        assert found == sorted(files.below(f"{tmp_path}/there/a:[1]", pattern)), pattern
+        assert len(found) == count, pattern
+    with pytest.raises(ConfigError, match=r"a:\[1\]/x cannot be used.*needs \./ before it"):
+        storage.qualified("a:[1]/x")
     for place in ("s3a://b/x", "viewfs:/x", "x:y", "file:x", "file://host/x", "//host/x", "HDFS://x/y"):
         assert local_path(place) is None and not files.exists(place) and files.matches(place) == []

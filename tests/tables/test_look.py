@@ -54,7 +54,7 @@ def test_letters_of_scripts_without_spaces_are_counted(small):
 
 def test_samples_are_added_up():
     none, some = [0] * len(TYPES), [1, *[0] * (len(TYPES) - 2), 2]
-    whole = Coverage.sum([(10, 90, 3, 2.0, some), (0, 0, 0, 0.0, none), (10, 10, 7, 0.0, some)])
+    whole = Coverage.sum([(10, 90, 3, 2.0, *some), (0, 0, 0, 0.0, *none), (10, 10, 7, 0.0, *some)])
     assert whole == Coverage(20, 100, 10, 2.0, tuple(2 * count for count in some))
     found = dict.fromkeys(TYPES, 0) | {"email": 2, "phone": 4}
     numbers = {"rows": 20, "tokens": 100, "unknown": 10, "unspaced": 0.1}

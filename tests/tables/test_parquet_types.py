@@ -10,8 +10,7 @@ import pytest
 
 from dptext_spark.errors import InputError
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.tables.columns import TableColumns, check_left_out
-from dptext_spark.tables.formats.format import Format
+from dptext_spark.tables.columns import TableColumns, check_refused
 from tests.helpers.tables import rows_of, run_table, spark_settings, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -123,7 +122,7 @@ def test_what_would_be_lost_or_misread_is_refused_where_it_is_named(opened, tmp_
     source, columns = opened(tmp_path / "in", "parquet"), TableColumns(text=("text",), keep=(keep,), id=None)
 
     def ask():
-        check_left_out(Format.named("parquet", {}), source, columns)
+        check_refused(source, columns)
         with plain_errors():
             source.df.select("text", keep).collect()
 

@@ -13,29 +13,11 @@ from dptext_spark.tables.look import Sample
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import Table, check_places
 from dptext_spark.text.identifiers import MARKS
-from tests.helpers.tables import RING_WORDS, hashes, names, refused, rows_of, run_table, texts, write_table
+from tests.helpers.tables import hashes, names, refused, rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-EXACT = 1e9
 OVERWRITE = ("--mode", "overwrite")
-
-
-def test_the_report_says_what_was_done(ring, key_file, table, tmp_path):
-    given = {"input": table, "output": tmp_path / "out", "embedding": ring.path, "key_file": key_file}
-    run_table(**given, name="s", keep=["id"])
-    text = (tmp_path / "out.private" / "report.json").read_text()
-    report = json.loads(text)
-    guarantee = report["guarantee"]
-    assert (guarantee["mechanism"], guarantee["epsilon"], guarantee["delta"]) == ("laplace", 10.0, 0.0)
-    assert guarantee["fingerprint"] == report["embedding"]["fingerprint"] == ring.fingerprint
-    assert report["embedding"]["words"] == report["embedding"]["release_words"] == len(RING_WORDS)
-    wanted = {"input": str(table), "mechanism": "laplace", "epsilon": 10.0, "oov": "mask", "text": ["text"]}
-    assert report["options"].items() >= {**wanted, "keep": ["id"], "name": "s", "key": "file"}.items()
-    assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
-    assert any("without protection: id" in line for line in report["scope"])
-    assert "file's path" in report["row_id"] and report["versions"]["dptext-spark"] == __version__
-    assert str(key_file) not in text and "unheardof" not in text.lower()
 
 
 def test_the_counters_are_those_of_the_rows(ring, tmp_path):
@@ -46,10 +28,10 @@ def test_the_counters_are_those_of_the_rows(ring, tmp_path):
         tmp_path / "in.parquet", {"text": rows, "words": pa.array(words, pa.list_(pa.string()))}
     )
     given = {"input": source, "output": tmp_path / "out", "embedding": ring.path, "tokens": ["words"]}
-    report = run_table(**given, text=["text"], oov="drop", protect="content", epsilon=EXACT)
+    report = run_table(**given, text=["text"], oov="drop", protect="content", epsilon=1e9)
     assert report.facts["rows"] == 4
     text = (tmp_path / "out.private" / "report.json").read_text()
-    assert "Stop words are released" in text
+    assert "Stop words are released" in text and "file's path" in json.loads(text)["row_id"]
     same = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0, "dropped": 1}
     same["marks"] = dict.fromkeys(MARKS, 0)
     same["out_of_vocabulary"] = {"policy": "drop", "tokens": 1}
@@ -82,10 +64,12 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     text = (tmp_path / "out.release.json").read_text()
     public, report = json.loads(text), json.loads((private / "report.json").read_text())
     assert report["columns"]["text"]["tokens"] == 3 and report["coverage"]
-    assert (
-        public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
-        and public["rows"] == 1
-    )
+    assert (report["versions"]["dptext-spark"], report["options"]["input"]) == (__version__, str(source))
+    guarantee = {"mechanism": "laplace", "epsilon": 10.0, "fingerprint": report["embedding"]["fingerprint"]}
+    assert report["guarantee"].items() >= guarantee.items()
+    assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
+    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
+    assert public["rows"] == 1
     assert public["scope"] == report["scope"] and "Counts are exact facts" in report["private_scope"][-1]
     about_words = {"text": ["text"], "tokens": [], "oov": "mask", "protect": "all", "layout": "words"}
     about_noise = {"mechanism": "laplace", "epsilon": 10.0, "key": "file"}
@@ -150,16 +134,11 @@ def test_an_output_that_no_job_wrote_is_kept(dptext, tmp_path):
 def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):
     (tmp_path / "link").symlink_to(table)
     for source, output in [
-        (table, table / "out"),
-        (table, table),
         (table, tmp_path),
         (table / "a.parquet", table),
-        (table, f"{tmp_path}/other/../in/"),
-        (table, f"file:{tmp_path}/in"),
+        (table, f"file:{tmp_path}/other/../in/"),
         (tmp_path / "link", table),
-        (table, tmp_path / "link"),
         (table, tmp_path / "link" / "out"),
-        (f"{tmp_path}/i*", table),
         (f"{tmp_path}/i*", table / "out"),
     ]:
         places = [("Input", "--input", str(source)), ("Output", "--output", str(output))]
@@ -202,10 +181,8 @@ def test_inputs_that_are_no_table(dptext, opened, table, tmp_path):
     ]:
         with pytest.raises(InputError, match=message):
             opened(source, "parquet")
-    before = hashes(tmp_path)
     assert refused(dptext("nosuch://bucket/table"), "The path nosuch://bucket/table cannot be used")
     assert refused(dptext(table, output="nosuch://x/y"), "nosuch://x/y cannot be used")
-    assert hashes(tmp_path) == before
 
 
 def test_files_that_are_left_out_fail_the_run(dptext, opened, table, tmp_path):

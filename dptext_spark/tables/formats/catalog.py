@@ -12,9 +12,10 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.formats.format import Format, Output
+from dptext_spark.tables.formats.format import Format, check_fits
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import Places, Storage, is_settled
+from dptext_spark.tables.storage import is_settled
 
 _CATALOGS: Final = (
     "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "
@@ -29,7 +30,8 @@ class CatalogTable(Format):
     has_path = False
     can_append = True
 
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
+    def open(self, spark: SparkSession) -> Source:
+        place = self.place
         try:
             df = spark.read.options(**self.options).table(place)
             partitions = tuple(c.name for c in spark.catalog.listColumns(place) if c.isPartition)
@@ -40,52 +42,40 @@ class CatalogTable(Format):
                 got=condition(error),
                 do=_CATALOGS,
             ) from None
-        if not _is_settled(spark, df, place):
+        # On Spark Connect no view is known to have the same rows at every evaluation.
+        view = "VIEW" in spark.catalog.getTable(place).tableType if is_connect(spark) else not is_settled(df)
+        if view:
             raise InputError(
                 f"The view {place} can give other rows each time", do="Write it as a table, and give that"
             )
         return Source(place=place, read=df, partitions=partitions)
 
-    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
+    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
         try:
-            exists = spark is not None and spark.catalog.tableExists(output.place)
+            exists = spark is not None and spark.catalog.tableExists(self.place)
         except (PySparkException, Py4JJavaError) as error:
             raise ConfigError(
-                f"The output table {output.place} cannot be looked up",
+                f"The output table {self.place} cannot be looked up",
                 allowed="[[CATALOG.]SCHEMA.]NAME",
                 got=condition(error),
                 do=_CATALOGS,
             ) from None
-        if exists and not output.append:
+        if exists and self.mode != "append":
             raise ConfigError(
-                f"The output table {output.place} exists",
+                f"The output table {self.place} exists",
                 allowed="a new name, or --mode append: not every catalog replaces a table in one step",
                 do="Choose another --output, or drop the table before the run",
             )
 
-    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
+    def write(self, result: DataFrame) -> None:
         spark = result.sparkSession
-        if not spark.catalog.tableExists(output.place):
-            writer = result.write.options(**self.options).partitionBy(*output.partitions)
-            writer.mode("error").saveAsTable(output.place)
+        if not spark.catalog.tableExists(self.place):
+            writer = result.write.options(**self.options).partitionBy(*self.partitions)
+            writer.mode("error").saveAsTable(self.place)
             return
-        there = spark.read.table(output.place)
+        there = spark.read.table(self.place)
         if {*there.inputFiles()} & {*result.inputFiles()}:
-            raise ConfigError(f"The output table {output.place} is the input", do="Choose another --output")
-        columns, given = (sorted(f"{name} {kind}" for name, kind in df.dtypes) for df in (there, result))
-        if columns != given:
-            raise ConfigError(
-                f"The output table {output.place} has other columns than this release",
-                allowed=", ".join(columns),
-                got=", ".join(given),
-                do="Choose another --output",
-            )
+            raise ConfigError(f"The output table {self.place} is the input", do="Choose another --output")
+        check_fits(result.schema, there.schema, f"the output table {self.place}")
         ordered = result.select(*map(quoted, there.columns))
-        ordered.write.options(**self.options).insertInto(output.place)
-
-
-def _is_settled(spark: SparkSession, df: DataFrame, place: str) -> bool:
-    """Say whether a table has the same rows at every evaluation; on Spark Connect no view is known to."""
-    if is_connect(spark):
-        return "VIEW" not in spark.catalog.getTable(place).tableType
-    return is_settled(df)
+        ordered.write.options(**self.options).insertInto(self.place)

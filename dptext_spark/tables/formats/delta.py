@@ -13,35 +13,27 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DayTimeIntervalType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    YearMonthIntervalType,
-)
+from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark.failures import failing
-from dptext_spark.spark.versions import VariantType, from_arrow, metadata
+from dptext_spark.spark.versions import from_arrow, metadata
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.formats.format import Output
+from dptext_spark.tables.formats.format import check_fits
 from dptext_spark.tables.formats.lakehouse import (
     LOCAL_URL,
     Addition,
     LakehouseFormat,
     WrittenFile,
-    check_fits,
-    check_rows_may_go,
     file_url,
     plain,
     read_files,
     unreadable,
     url_of,
 )
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
@@ -62,39 +54,53 @@ class Delta(LakehouseFormat):
     spark_package = "io.delta:delta-spark"
     chooser = "version"
     # The library takes these for types of Delta's; it refuses all others that Delta lacks.
-    cannot_hold = (DayTimeIntervalType, NullType, VariantType, YearMonthIntervalType)
+    cannot_hold = ("interval", "void", "variant")
 
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        table = self._table(storage, place)
+    def open(self, spark: SparkSession) -> Source:
+        storage = Storage(spark)
+        table = self.existing(storage)
         if table is None:
-            raise InputError(f"The input {place} is no Delta table", allowed="a folder with a _delta_log")
-        _check_readable(table, place)
-        with plain(f"The log of the Delta table {place} cannot be read", InputError):
+            raise InputError(
+                f"The input {self.place} is no Delta table", allowed="a folder with a _delta_log"
+            )
+        _check_readable(table, self.place)
+        with plain(f"The log of the Delta table {self.place} cannot be read", InputError):
             schema = StructType.fromJson(json.loads(table.schema().to_json()))
             partitions = tuple(table.metadata().partition_columns)
             actions = pa.table(table.get_add_actions())
-        df = _live_rows(spark, storage, place, schema, partitions, actions)
-        return Source(place=place, read=df, partitions=partitions)
+        df = _live_rows(spark, storage.qualified(self.place), schema, partitions, actions)
+        return Source(place=self.place, read=df, partitions=partitions)
 
-    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        table = self._table(storage, output.place)
-        if table is None and storage.exists(output.place):
+    def check_writable(self, table: Any) -> None:
+        _check_readable(table, self.place)
+        configuration = table.metadata().configuration
+        features = {*(table.protocol().writer_features or ())} - _WRITABLE
+        faults = [f"writer feature {name}" for name in features]
+        faults += [name for name in configuration if name.startswith("delta.constraints.")]
+        faults += [
+            f"{rule} of column {field.name}"
+            for field in table.schema().fields
+            for rule in field.metadata
+            if rule.startswith("delta.")
+        ]
+        if self.mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
+            faults.append("delta.appendOnly, with --mode overwrite")
+        if faults:
             raise ConfigError(
-                f"The output {output.place} exists and is no Delta table",
-                do="Choose another --output, or remove it by hand if it may go",
+                f"Nothing can be written to the Delta table {self.place}",
+                got=", ".join(sorted(faults)),
+                do="Write a new table, and have Delta's own writer add its rows",
             )
-        check_rows_may_go(storage, output, output.place, exists=table is not None)
-        if table is not None:
-            _check_readable(table, output.place)
-            _check_writable(table, output)
 
-    def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
-        place, table, partitions = output.place, self._table(storage, output.place), [*output.partitions]
+    def addition(self, spark: SparkSession, schema: StructType) -> Addition:
+        storage = Storage(spark)
+        table, partitions = self.existing(storage), [*self.partitions]
         if table is not None:
             own, partitions = table.schema(), table.metadata().partition_columns
-            check_fits(schema, StructType.fromJson(json.loads(own.to_json())), f"the Delta table {place}")
+            there = StructType.fromJson(json.loads(own.to_json()))
+            check_fits(schema, there, f"the Delta table {self.place}")
         else:
-            with plain(f"The Delta table {place} cannot have the output's columns", ConfigError):
+            with plain(f"The Delta table {self.place} cannot have the output's columns", ConfigError):
                 own = self.module().Schema.from_json(schema.json())
 
         def commit(run: str, files: list[WrittenFile]) -> None:
@@ -107,44 +113,36 @@ class Delta(LakehouseFormat):
                 custom_metadata={"dptext-spark": __version__}, app_transactions=[add.Transaction(run, 0)]
             )
             settings = {"partition_by": partitions, "commit_properties": properties}
-            with plain(f"The files could not be made part of the Delta table {place}", JobError):
+            with plain(f"The files could not be made part of the Delta table {self.place}", JobError):
                 if table is None:
                     add.create_table_with_add_actions(
-                        *(url_of(storage, place), own, actions, "error"),
+                        *(url_of(storage, self.place), own, actions, "error"),
                         storage_options=self.library_options,
                         **settings,
                     )
                 else:
-                    mode = "overwrite" if output.overwrite else "append"
+                    mode = "overwrite" if self.mode == "overwrite" else "append"
                     table.create_write_transaction(actions, mode, own, **settings)
 
-        def has(run: str) -> bool:
-            now = self._table(storage, place)
-            return now is not None and now.transaction_version(run) is not None
+        folder = self.place.rstrip("/")
+        return Addition(folder=folder, files=folder, commit=commit, partitions=partitions)
 
-        folder = place.rstrip("/")
-        return Addition(folder=folder, files=folder, commit=commit, has=has, partitions=partitions)
+    def has(self, storage: LocalFiles, run: str) -> bool:
+        table = self.existing(storage)
+        return table is not None and table.transaction_version(run) is not None
 
-    def _table(self, storage: Places, place: str) -> Any:
-        """Open a table by the library; None where there is none."""
-        kind, url = self.module().DeltaTable, url_of(storage, place)
-        with plain(f"The Delta table {place} cannot be opened", InputError):
-            if not kind.is_deltatable(url, self.library_options):
-                return None
-            return kind(url, self.chosen, self.library_options)
+    def existing(self, storage: LocalFiles) -> Any:
+        kind, url = self.module().DeltaTable, url_of(storage, self.place)
+        with plain(f"The Delta table {self.place} cannot be opened", InputError):
+            exists = kind.is_deltatable(url, self.library_options)
+            return kind(url, self.chosen, self.library_options) if exists else None
 
 
 def _live_rows(
-    spark: SparkSession,
-    storage: Storage,
-    place: str,
-    schema: StructType,
-    partitions: tuple[str, ...],
-    actions: pa.Table,
+    spark: SparkSession, place: str, schema: StructType, partitions: tuple[str, ...], actions: pa.Table
 ) -> DataFrame:
     """Read the live files; values of partition columns come from the log: the files lack them."""
-    root = storage.qualified(place)
-    inside = [f"{root}/{unquote(path)}" for path in actions["path"].to_pylist()]
+    inside = [f"{place}/{unquote(path)}" for path in actions["path"].to_pylist()]
     if not (partitions and inside):
         return read_files(spark, schema, inside, place)
     df = read_files(spark, StructType([f for f in schema if f.name not in partitions]), inside, place)
@@ -172,24 +170,3 @@ def _check_readable(table: Any, place: str) -> None:
             faults.append(f"deletion vectors of {deleted} files")
     if faults:
         raise unreadable("Delta", place, faults, "deletion vectors (REORG TABLE ... APPLY (PURGE))")
-
-
-def _check_writable(table: Any, output: Output) -> None:
-    """Refuse a table that asks more of a writer than to name files: rules for rows, unknown features."""
-    configuration = table.metadata().configuration
-    faults = [f"writer feature {name}" for name in {*(table.protocol().writer_features or ())} - _WRITABLE]
-    faults += [name for name in configuration if name.startswith("delta.constraints.")]
-    faults += [
-        f"{rule} of column {field.name}"
-        for field in table.schema().fields
-        for rule in field.metadata
-        if rule.startswith("delta.")
-    ]
-    if output.overwrite and configuration.get("delta.appendOnly") == "true":
-        faults.append("delta.appendOnly, with --mode overwrite")
-    if faults:
-        raise ConfigError(
-            f"Nothing can be written to the Delta table {output.place}",
-            got=", ".join(sorted(faults)),
-            do="Write a new table, and have Delta's own writer add its rows",
-        )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, nearest
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import Places, Storage
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""
@@ -20,50 +21,41 @@ FORMATS: Final[dict[str, type[Format]]] = {}
 PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """Where a table goes.
-
-    Attributes:
-        place: As ``--output`` says it.
-        partitions: Columns that name its folders, the outermost first.
-        overwrite, append: Replace what is there, or add to it.
-    """
-
-    place: str
-    partitions: tuple[str, ...] = ()
-    overwrite: bool = False
-    append: bool = False
-
-
 @dataclass(frozen=True)
 class Format(ABC):
-    """A format of tables, with the options that its reader or writer was given.
+    """A table, which is read or written, of a format; ``name`` is what the options call it.
 
     A run asks in this order, so that what is wrong is said early: :meth:`check_input` and
     :meth:`check_output` before Spark starts, :meth:`check_place`, :meth:`open` and :meth:`check_schema`
     before the first task, :meth:`write` once.
 
     Attributes:
+        place: As ``--input`` or ``--output`` says it.
+        options: Those of the format's reader or writer.
+        mode: What becomes of an output that exists: ``error``, ``overwrite`` or ``append``.
+        partitions: Columns that name the output's folders, the outermost first.
         has_path: Whether a table lies at a path, and not under a name that a catalog knows.
         has_positions: Whether Spark numbers the rows of its files, which can then be named without ``--id``.
         can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
         can_grow: Whether new files can be recognised, for ``--incremental``, and added batch by batch.
-        cannot_hold: Types that nothing in a file of it can have.
+        cannot_hold: Types, as Spark begins their names, that nothing in a file of it can have.
         codecs: What ``--write-option compression`` may be, the default first; empty where Spark checks it.
-        remedy: What to do about columns that :meth:`left_out` names.
+        names_remedy: What to do about wrong names of columns, where names may be a row and are not quoted.
     """
 
+    place: str
     options: Mapping[str, str] = field(default_factory=dict)
+    mode: str = "error"
+    partitions: tuple[str, ...] = ()
 
     name: ClassVar[str]
     has_path: ClassVar[bool] = True
     has_positions: ClassVar[bool] = False
     can_append: ClassVar[bool] = False
     can_grow: ClassVar[bool] = False
-    cannot_hold: ClassVar[tuple[type[DataType], ...]] = ()
+    cannot_hold: ClassVar[tuple[str, ...]] = ()
     codecs: ClassVar[tuple[str, ...]] = ()
-    remedy: ClassVar[str] = ""
+    names_remedy: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -71,14 +63,14 @@ class Format(ABC):
             FORMATS[cls.name] = cls
 
     @staticmethod
-    def named(name: str, options: Mapping[str, str]) -> Format:
-        """Choose a format by its name."""
+    def named(name: str, place: str, options: Mapping[str, str], mode: str = "error") -> Format:
+        """Make a table of the format of this name."""
         if name not in FORMATS:
             known = sorted(FORMATS)
             raise ConfigError(
                 "The format is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
             )
-        return FORMATS[name](options)
+        return FORMATS[name](place, options, mode)
 
     def option(self, name: str, default: str = "") -> str:
         """Give an option's value; Spark takes their names in any capitals."""
@@ -100,7 +92,7 @@ class Format(ABC):
         if grows:
             self._check_can("can_grow", f"Option --incremental cannot read format {self.name}", do=_NEW_ROWS)
 
-    def check_output(self, output: Output, *, grows: bool) -> None:
+    def check_output(self, *, grows: bool) -> None:
         """Refuse what this format cannot do for an output, before Spark starts."""
         if self.codecs and self.compression.lower() not in self.codecs:
             raise ConfigError(
@@ -108,7 +100,7 @@ class Format(ABC):
                 allowed=", ".join(self.codecs),
                 got=repr(self.compression),
             )
-        if output.append:
+        if self.mode == "append":
             self._check_can(
                 "can_append",
                 f"Option --mode append cannot write format {self.name}",
@@ -123,37 +115,27 @@ class Format(ABC):
             raise ConfigError(what, allowed=f"that for {', '.join(able)}", do=do)
 
     @abstractmethod
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        """Look at a table; no row of it comes out, though a reader may look at rows to find their types.
+    def open(self, spark: SparkSession) -> Source:
+        """Look at the table; no row of it comes out, though a reader may look at rows to find their types.
 
         Raises:
             InputError: There is no such table, or it cannot be read whole.
         """
 
-    def names_remedy(self, names: Sequence[str], wrong: str) -> str:
-        """Say what to do about wrong names where names may be a row, which none quotes; else nothing."""
-        return ""
-
-    def left_out(self, source: Source) -> list[str]:
-        """Name the fields, by their paths, that its files have and the opened table has not.
-
-        It may take a Spark job.
-        """
-        return []
-
     @abstractmethod
-    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
+    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
         """Refuse an output that must not be replaced or added to, before anything is read.
 
         For files on this machine it is called before Spark starts too, without a session.
         """
 
-    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
+    def check_schema(self, spark: SparkSession, schema: StructType) -> None:
         """Refuse columns that the output cannot have, before the first task."""
+        lacks = re.compile(rf'ype":"({"|".join(self.cannot_hold)})')
         if wrong := [
             f"{f.name} ({f.dataType.simpleString()})"
             for f in schema.fields
-            if any(isinstance(part, self.cannot_hold) for part in _parts(f.dataType))
+            if self.cannot_hold and lacks.search(f.json())
         ]:
             raise ConfigError(
                 f"Columns have types that format {self.name} cannot hold",
@@ -162,8 +144,8 @@ class Format(ABC):
             )
 
     @abstractmethod
-    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        """Write a table, which is whole or absent under its name; ``result`` is evaluated once."""
+    def write(self, result: DataFrame) -> None:
+        """Write the table, which is whole or absent under its name; ``result`` is evaluated once."""
 
 
 _NEW_ROWS: Final = (
@@ -172,17 +154,19 @@ _NEW_ROWS: Final = (
 )
 
 
-def _parts(kind: DataType) -> Iterator[DataType]:
-    """Give a type, and those inside it."""
-    yield kind
-    match kind:
-        case StructType():
-            inner = [field.dataType for field in kind.fields]
-        case ArrayType():
-            inner = [kind.elementType]
-        case MapType():
-            inner = [kind.keyType, kind.valueType]
-        case _:
-            inner = []
-    for part in inner:
-        yield from _parts(part)
+def check_fits(schema: StructType, there: StructType, table: str) -> None:
+    """Refuse to add rows to a table with other columns or types, or with columns that must not be null."""
+    ours, theirs = ({f.name: f.dataType.simpleString() for f in each} for each in (schema, there))
+    faults = [
+        f"{name} is {ours.get(name, 'absent')} in the output and {theirs.get(name, 'absent')} in the table"
+        for name in {**ours, **theirs}
+        if ours.get(name) != theirs.get(name)
+    ]
+    faults += [f"{field.name} is NOT NULL in the table" for field in there if not field.nullable]
+    if faults:
+        raise ConfigError(
+            f"The output's columns do not fit {table}",
+            allowed="columns of the same names and types, all of which may be null",
+            got="; ".join(faults),
+            do="Choose other columns with --keep, or another --output",
+        )

@@ -19,20 +19,19 @@ from pyspark.sql.types import StructType
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.formats.format import Output
+from dptext_spark.tables.formats.format import check_fits
 from dptext_spark.tables.formats.lakehouse import (
     Addition,
     LakehouseFormat,
     WrittenFile,
-    check_fits,
-    check_rows_may_go,
+    hadoop_url,
     plain,
     read_files,
     unreadable,
-    url_of,
 )
+from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import Places, Storage
+from dptext_spark.tables.storage import Storage
 from dptext_spark.version import __version__
 
 _PART: Final = "__dptext_part"
@@ -43,8 +42,7 @@ _READERS: Final = 16
 class Iceberg(LakehouseFormat):
     """A table ``CATALOG.NAMESPACE.TABLE`` of a catalog that pyiceberg is configured for.
 
-    An input may be the path of a table's ``...metadata.json`` as well. Options are properties of the catalog;
-    ``snapshot-id`` among the reader's chooses a snapshot.
+    Options are properties of the catalog; ``snapshot-id`` among the reader's chooses a snapshot.
     """
 
     name = "iceberg"
@@ -54,47 +52,32 @@ class Iceberg(LakehouseFormat):
     chooser = "snapshot-id"
     has_path = False
 
-    def open(self, spark: SparkSession, storage: Storage, place: str) -> Source:
-        with plain(f"The Iceberg table {place} cannot be opened", InputError):
-            if place.endswith(".metadata.json"):
-                url = url_of(storage, place)
-                table = self.module(".table").StaticTable.from_metadata(url, self.library_options)
-            else:
-                catalog, name = self._catalog(place)
-                table = catalog.load_table(name)
+    def open(self, spark: SparkSession) -> Source:
+        with plain(f"The Iceberg table {self.place} cannot be opened", InputError):
+            catalog, name = self._catalog()
+            table = catalog.load_table(name)
             scan = table.scan(snapshot_id=self.chosen)
             schema, tasks = scan.projection(), list(scan.plan_files())
-        _check_readable(table, schema, tasks, place)
-        paths = [_hadoop(task.file.file_path) for task in tasks]
-        df = read_files(spark, _spark_schema(schema), paths, place)
-        return Source(place=place, read=df, partitions=_identities(table, schema))
+        _check_readable(table, schema, tasks, self.place)
+        paths = [hadoop_url(task.file.file_path) for task in tasks]
+        df = read_files(spark, _spark_schema(schema), paths, self.place)
+        return Source(place=self.place, read=df, partitions=_identities(table, schema))
 
-    def check_place(self, spark: SparkSession | None, storage: Places, output: Output) -> None:
-        if (table := self._existing(output.place)) is not None:
-            check_rows_may_go(storage, output, _hadoop(table.location()), exists=True)
-            if others := {str(field.transform) for field in table.spec().fields} - {"identity"}:
-                raise ConfigError(
-                    f"Nothing can be written to the Iceberg table {output.place}",
-                    allowed="partitions by a column's values",
-                    got=f"partitions by {', '.join(sorted(others))}",
-                    do="Write a new table, and have Iceberg's own writer add its rows",
-                )
-            return
-        with plain(f"The Iceberg table {output.place} cannot be made", ConfigError):
-            catalog, name = self._catalog(output.place)
-            namespace = name.rpartition(".")[0]
-            if not catalog.namespace_exists(namespace):
-                raise ConfigError(
-                    f"The namespace {namespace} of the output is not in its catalog",
-                    do="Make it, or choose another --output",
-                )
+    def check_writable(self, table: Any) -> None:
+        if others := {str(field.transform) for field in table.spec().fields} - {"identity"}:
+            raise ConfigError(
+                f"Nothing can be written to the Iceberg table {self.place}",
+                allowed="partitions by a column's values",
+                got=f"partitions by {', '.join(sorted(others))}",
+                do="Write a new table, and have Iceberg's own writer add its rows",
+            )
 
-    def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
-        table, partitions = self._existing(output.place), output.partitions
-        with plain(f"The Iceberg table {output.place} cannot have the output's columns", ConfigError):
-            columns = to_arrow(SparkSession.active().createDataFrame([], schema)).schema
+    def addition(self, spark: SparkSession, schema: StructType) -> Addition:
+        table, partitions = self.existing(Storage(spark)), self.partitions
+        with plain(f"The Iceberg table {self.place} cannot be made of the output's columns", ConfigError):
+            columns = to_arrow(spark.createDataFrame([], schema)).schema
             if table is None:
-                catalog, name = self._catalog(output.place)
+                catalog, name = self._catalog()
                 transaction = catalog.create_table_transaction(name, columns)
                 with transaction.update_spec() as spec:
                     for column in partitions:
@@ -103,48 +86,40 @@ class Iceberg(LakehouseFormat):
                 there, names = _spark_schema(table.schema()), table.schema().name_mapping
                 if {*there.names} == {*schema.names}:
                     schema = _spark_schema(self.module(".io.pyarrow").pyarrow_to_schema(columns, names))
-                check_fits(schema, there, f"the Iceberg table {output.place}")
+                check_fits(schema, there, f"the Iceberg table {self.place}")
                 transaction, partitions = table.transaction(), _identities(table, table.schema())
         location = transaction.table_metadata.location.rstrip("/")
 
         def commit(run: str, files: list[WrittenFile]) -> None:
             paths = [f"{location}/data/{run}/{path}" for path, *_ in files]
             about = {"dptext-spark.version": __version__, _RUN: run}
-            with plain(f"The files could not be made part of the Iceberg table {output.place}", JobError):
-                if table is not None and output.overwrite:
+            with plain(f"The files could not be made part of the Iceberg table {self.place}", JobError):
+                if table is not None and self.mode == "overwrite":
                     transaction.delete(self.module(".expressions").AlwaysTrue())
                 transaction.add_files(paths, snapshot_properties=about)
                 transaction.commit_transaction()
 
-        def has(run: str) -> bool:
-            now = self._existing(output.place)
-            summaries = [] if now is None else [snapshot.summary for snapshot in now.snapshots()]
-            return any(each is not None and each.additional_properties.get(_RUN) == run for each in summaries)
-
         # A folder for each part, not the columns themselves: Iceberg's files hold them, and Spark leaves out
         # what it names folders by; and it puts the empty text into the folder of nulls.
         facts = [fact for column in map(quoted, partitions) for fact in (column.isNull(), column)]
-        added, folder = {_PART: F.xxhash64(*facts)} if facts else {}, _hadoop(location)
+        added, folder = {_PART: F.xxhash64(*facts)} if facts else {}, hadoop_url(location)
         return Addition(
-            folder=folder, files=f"{folder}/data", commit=commit, has=has, partitions=[*added], added=added
+            folder=folder, files=f"{folder}/data", commit=commit, partitions=[*added], added=added
         )
 
-    def _catalog(self, place: str) -> tuple[Any, str]:
-        """Open the catalog of a table; the table's name in it comes second."""
-        catalog, _, name = place.partition(".")
-        if "." not in name:
-            raise ConfigError(
-                "The name of an Iceberg table has three parts",
-                allowed="CATALOG.NAMESPACE.TABLE, with a catalog that ~/.pyiceberg.yaml or variables "
-                "PYICEBERG_CATALOG__NAME__... describe; as input, the path of a metadata.json as well",
-                got=place,
-            )
+    def has(self, storage: LocalFiles, run: str) -> bool:
+        table = self.existing(storage)
+        summaries = [] if table is None else [snapshot.summary for snapshot in table.snapshots()]
+        return any(each is not None and each.additional_properties.get(_RUN) == run for each in summaries)
+
+    def _catalog(self) -> tuple[Any, str]:
+        """Open the catalog of the table; the table's name in it comes second."""
+        catalog, _, name = self.place.partition(".")
         return self.module(".catalog").load_catalog(catalog, **self.library_options), name
 
-    def _existing(self, place: str) -> Any:
-        """Open a table; None where there is none."""
-        with plain(f"The Iceberg table {place} cannot be opened", ConfigError):
-            catalog, name = self._catalog(place)
+    def existing(self, storage: LocalFiles) -> Any:
+        with plain(f"The Iceberg table {self.place} cannot be opened", ConfigError):
+            catalog, name = self._catalog()
             return catalog.load_table(name) if catalog.table_exists(name) else None
 
 
@@ -188,8 +163,3 @@ def _identities(table: Any, schema: Any) -> tuple[str, ...]:
     """Columns whose values name the parts of a table."""
     fields = [field for field in table.spec().fields if str(field.transform) == "identity"]
     return tuple(name for field in fields if (name := schema.find_column_name(field.source_id)))
-
-
-def _hadoop(url: str) -> str:
-    """Write the URL of a file as Spark knows it."""
-    return f"s3a{url.removeprefix('s3')}" if url.startswith("s3://") else url

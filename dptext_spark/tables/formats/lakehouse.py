@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -28,9 +28,10 @@ from dptext_spark.errors import ConfigError, DptextError, InputError, JobError
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.formats.format import PARQUET_CODECS, Format, Output
+from dptext_spark.tables.formats.format import PARQUET_CODECS, Format
+from dptext_spark.tables.local import LocalFiles, literal
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.storage import Places, Storage, cause, literal
+from dptext_spark.tables.storage import Storage, cause
 
 LOCAL_URL: Final = ("^file:/+", "file:/")
 """Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
@@ -50,7 +51,6 @@ class Addition:
     Attributes:
         folder, files: The table's own folder, and the one for its files.
         commit: Makes the files in the folder ``RUN`` of ``files`` part of the table, in a step of this name.
-        has: Says whether the table has the commit of this run.
         partitions: Columns that name folders of files.
         added: Columns among these that the rows lack.
     """
@@ -58,7 +58,6 @@ class Addition:
     folder: str
     files: str
     commit: Callable[[str, list[WrittenFile]], None]
-    has: Callable[[str], bool]
     partitions: Sequence[str]
     added: dict[str, Column] = field(default_factory=dict)
 
@@ -82,12 +81,7 @@ class LakehouseFormat(Format):
     oldest_arrow: ClassVar[int] = 0
     chooser: ClassVar[str]
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
-        self.module()
-
-    def check_output(self, output: Output, *, grows: bool) -> None:
-        super().check_output(output, grows=grows)
+    def __post_init__(self) -> None:
         self.module()
 
     @classmethod
@@ -121,20 +115,52 @@ class LakehouseFormat(Format):
         return int(self.options[self.chooser]) if self.chooser in self.options else None
 
     @abstractmethod
-    def addition(self, storage: Storage, output: Output, schema: StructType) -> Addition:
-        """Get ready to add files of this schema to a table, or to make one of them.
+    def existing(self, storage: LocalFiles) -> Any:
+        """Open the table by the library; None where there is none."""
+
+    @abstractmethod
+    def check_writable(self, table: Any) -> None:
+        """Refuse a table that asks more of a writer than to name files."""
+
+    @abstractmethod
+    def addition(self, spark: SparkSession, schema: StructType) -> Addition:
+        """Get ready to add files of this schema to the table, or to make it of them.
 
         Raises:
             ConfigError: The columns do not fit the table, or the format has no such types.
         """
 
-    def check_schema(self, storage: Storage, schema: StructType, output: Output) -> None:
-        super().check_schema(storage, schema, output)
-        self.addition(storage, output, schema)
+    @abstractmethod
+    def has(self, storage: LocalFiles, run: str) -> bool:
+        """Say whether the table has the commit of this run."""
 
-    def write(self, storage: Storage, result: DataFrame, output: Output) -> None:
-        addition, run = self.addition(storage, output, result.schema), f"dptext-{uuid4().hex}"
-        spark, folder = result.sparkSession, addition.folder
+    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+        table, folder = self.existing(storage), self.place if self.has_path else None
+        if table is None and folder and storage.exists(folder):
+            raise ConfigError(
+                f"The output {self.place} exists and is no {self.name} table",
+                do="Choose another --output, or remove it by hand if it may go",
+            )
+        if table is not None and self.mode == "error":
+            raise ConfigError(
+                f"The output {self.place} exists",
+                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
+                "--mode append",
+            )
+        if table is not None:
+            self.check_writable(table)
+            folder = folder or hadoop_url(table.location())
+        if folder and self.mode != "overwrite":
+            check_unfinished(storage, folder)
+
+    def check_schema(self, spark: SparkSession, schema: StructType) -> None:
+        super().check_schema(spark, schema)
+        self.addition(spark, schema)
+
+    def write(self, result: DataFrame) -> None:
+        spark, run = result.sparkSession, f"dptext-{uuid4().hex}"
+        addition, storage = self.addition(spark, result.schema), Storage(spark)
+        folder, goal = addition.folder, f"{addition.files}/{run}"
 
         def write(place: str) -> None:
             # In partitions' names times are those of UTC, in which the accounts have them.
@@ -142,21 +168,20 @@ class LakehouseFormat(Format):
             writer.options(timeZone="UTC", compression=self.compression).parquet(place)
 
         def publish(place: str) -> None:
-            new, goal = not storage.exists(folder), f"{addition.files}/{run}"
+            new = not storage.exists(folder)
             storage.make_folder(addition.files)
             storage.rename(place, goal)
             try:
                 addition.commit(run, [*_written(spark, storage, goal, addition.partitions)])
             except BaseException as error:
                 # An answer that got lost may have been "done": then the files must stay.
-                if not addition.has(run):
+                if not self.has(storage, run):
                     storage.delete(folder if new else goal)
                     raise
                 if not isinstance(error, Exception):
                     raise
 
-        application = str(spark.conf.get("spark.app.id"))
-        write_whole(storage, folder, write, run=application, overwrite=output.overwrite, publish=publish)
+        write_whole(spark, folder, write, overwrite=self.mode == "overwrite", publish=publish)
 
 
 def _written(
@@ -213,7 +238,12 @@ def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], ta
     return df
 
 
-def url_of(storage: Places, path: str) -> str:
+def hadoop_url(url: str) -> str:
+    """Write the URL of a file as Spark knows it."""
+    return f"s3a{url.removeprefix('s3')}" if url.startswith("s3://") else url
+
+
+def url_of(storage: LocalFiles, path: str) -> str:
     """Write a path as a full URL."""
     scheme, _, rest = storage.qualified(path).partition(":")
     return f"{scheme}:{quote(rest, safe='/:@')}"
@@ -222,38 +252,6 @@ def url_of(storage: Places, path: str) -> str:
 def file_url(url: str) -> str:
     """Write the URL of a file in one way, as :data:`LOCAL_URL` says."""
     return re.sub(*LOCAL_URL, url)
-
-
-def check_rows_may_go(storage: Places, output: Output, folder: str, *, exists: bool) -> None:
-    """Refuse to replace a table unless told to, or to write where another run does."""
-    if exists and not (output.overwrite or output.append):
-        raise ConfigError(
-            f"The output {output.place} exists",
-            do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
-            "--mode append",
-        )
-    if not output.overwrite:
-        check_unfinished(storage, folder)
-
-
-def check_fits(schema: StructType, there: StructType, table: str) -> None:
-    """Refuse to add rows to a table with other columns or types, or with columns that must not be null."""
-    ours, theirs = ({f.name: f.dataType.simpleString() for f in each} for each in (schema, there))
-    faults = [f"{name} is in the output only" for name in ours if name not in theirs]
-    faults += [f"{name} is in the table only" for name in theirs if name not in ours]
-    faults += [
-        f"{name} is {kind} in the output and {theirs[name]} in the table"
-        for name, kind in ours.items()
-        if kind != theirs.get(name, kind)
-    ]
-    faults += [f"{field.name} is NOT NULL in the table" for field in there if not field.nullable]
-    if faults:
-        raise ConfigError(
-            f"The output's columns do not fit {table}",
-            allowed="columns of the same names and types, all of which may be null",
-            got="; ".join(faults),
-            do="Choose other columns with --keep, or another --output",
-        )
 
 
 def unreadable(title: str, place: str, faults: Sequence[str], rewrite: str) -> InputError:

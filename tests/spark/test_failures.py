@@ -72,7 +72,8 @@ def test_an_error_is_one_line_that_quotes_no_row(error, kind, said):
 def thrown(kind, message="", cause=None, **fields):
     """An exception of Java's."""
     parameters = {"getMessageParameters.return_value": defaultdict(lambda: None, fields)}
-    error = Mock(**parameters, **{"getErrorClass.return_value": message, "getMessage.return_value": message})
+    said = {"getErrorClass.return_value": message, "getMessage.return_value": f"SECRET: {message}"}
+    error = Mock(**parameters, **said)
     error.getClass().getName.return_value, error.getCause.return_value = kind, cause
     return error
 

@@ -67,7 +67,8 @@ def losses(ledger: Ledger) -> Iterator[Facts]:
     limits = [getattr(law, "truncation", None) for law in laws] if known else [None]
     farthest = max((math.inf if limit is None else limit for limit in limits), default=0.0)
     typical = next((each.distances for each in terms if each.distances is not None), {})
-    for name, distance in typical.items():
+    for name in filter(typical.__contains__, NEIGHBOURS):  # events have names in the order of letters
+        distance = typical[name]
         pure = float(ledger.total()) * min(distance, farthest)
         deltas = DELTAS if known else ()
         beyond = {f"{d:g}": min(pure, joint_loss_beyond(laws, distance, delta=d)) for d in deltas}

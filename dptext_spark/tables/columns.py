@@ -67,29 +67,17 @@ def shared(worker: WorkerT) -> WorkerT:
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
-    """Which columns of a table, or fields inside them, are sanitized, kept, and name its rows.
-
-    Attributes:
-        text: Strings to sanitize.
-        tokens: Arrays of words to sanitize.
-        vector: Vectors to release.
-        keep: What passes as it is; ``*`` for all else that the table has.
-        left_out: What ``*`` does not stand for.
-        id: What names the rows; None where the caller does.
-        slots: What names each row's slots, or spans that are masked, if anything does.
-        person: What names whose a row is, if anybody asks.
-        vectors: Whether vectors come out, of columns alone, not of fields inside them.
-    """
+    """Which columns of a table, or fields inside them, are sanitized, kept, and name its rows."""
 
     text: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     vector: tuple[str, ...] = ()
-    keep: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
-    id: str | None
-    slots: str | None = None
-    person: str | None = None
-    vectors: bool = False
+    keep: tuple[str, ...]  # ``*`` is all else that the table has,
+    left_out: tuple[str, ...] = ()  # but for these
+    id: str | None  # None where the caller names the rows
+    slots: str | None = None  # of slots, or of spans that are masked
+    person: str | None = None  # whose a row is
+    vectors: bool = False  # whether vectors come out, of columns alone, not of fields inside them
 
     @property
     def sanitized(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def terms(**changes: Any) -> Terms:
             "epsilon": 10.0,
             "delta": 0.0,
             "loss": recorded(law),
-            "distances": {"nearest": 1.0, "tenth": 2.0, "hundredth": 3.0},
+            "distances": {"hundredth": 3.0, "nearest": 1.0, "tenth": 2.0},
             **changes,
         }
     )

@@ -246,7 +246,7 @@ for line in (
 try:
     dptext_spark.privatize
 except ModuleNotFoundError as error:
-    print("needs", error.name)
+    print("needs", error.name.partition(".")[0])
 """
 
 

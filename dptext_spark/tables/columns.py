@@ -62,16 +62,12 @@ class Worker(Hashable, Protocol):
         """The kind of :class:`Counts` that it gives."""
 
     @property
-    def by_words(self) -> bool:
-        """Whether what becomes of a row depends on its number of words in all columns together."""
-
-    @property
     def sanitize(self) -> Callable[..., Any]:
         """As ``Sanitizer.sanitize``."""
 
     @property
-    def visible_words(self) -> Callable[..., NDArray[np.int64]]:
-        """As ``Sanitizer.visible_words``; only where ``by_words`` says so."""
+    def visible_words(self) -> Callable[..., NDArray[np.int64]] | None:
+        """Counts words, if a row's number of them in all columns decides on what becomes of it."""
 
 
 @lru_cache(maxsize=2)  # a reused worker sees a new one for every release, and must not keep them all
@@ -305,7 +301,7 @@ def _sanitize_batches(
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
     for batch in Batch.parts(batches, ways):
-        words = batch.words(worker.visible_words) if worker.by_words else None
+        words = batch.words(worker.visible_words) if worker.visible_words else None
         counts: list[NDArray[np.int64]] = []
         for name, route, found in batch.fields():
             result = worker.sanitize(

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
+from dptext_spark.text.segmentation import PLAIN
 from dptext_spark.text.spans import Spans, cut_marked
-from dptext_spark.text.tokens import PLAIN, Tokenizer, by_form
+from dptext_spark.text.tokens import Tokenizer, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
@@ -86,31 +87,21 @@ def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """The tokens of some rows of a column, flattened and dictionary-encoded.
+    """The tokens of some rows of a column, flattened and dictionary-encoded."""
 
-    Attributes:
-        distinct: As they stand in the rows.
-        codes: int64 (tokens,), index into ``distinct``; -1 for a null element.
-        offsets: int64 (rows + 1,), where each row's tokens start.
-        null_rows: bool (rows,).
-        data_type: The column's Arrow type.
-        strings: The texts, or the elements of all token lists; None for null.
-        marked: bool (tokens,), the tokens that belong to them.
-    """
-
-    distinct: pa.StringArray
-    codes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    distinct: pa.StringArray  # as they stand in the rows
+    codes: NDArray[np.int64]  # (tokens,), index into ``distinct``; -1 for a null element
+    offsets: NDArray[np.int64]  # (rows + 1,), where each row's tokens start
     null_rows: NDArray[np.bool_]
     data_type: pa.DataType
-    strings: list[str | None]
+    strings: list[str | None]  # the texts, or the elements of all token lists
     tokenizer: Tokenizer = PLAIN
     spans: Spans | None = None
-    marked: NDArray[np.bool_]
+    marked: NDArray[np.bool_]  # (tokens,), which of them belong to spans
 
     @classmethod
     def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None) -> Tokens:
-        """Read a column of texts, which the tokenizer splits, or of token lists; ``spans`` are its spans."""
+        """Read a column of texts, which the tokenizer splits, or of token lists."""
         if column_kind(values.type, "") == "text":
             strings = values.to_pylist()
             rows = zip(strings, [()] * len(strings) if spans is None else spans, strict=True)

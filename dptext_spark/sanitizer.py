@@ -19,10 +19,9 @@ from dptext_spark.lookup import TokenLookup
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
-from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, Tokens, id_bytes
+from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, PythonColumn, Tokens, as_arrow, id_bytes
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
-from dptext_spark.text.python_columns import PythonColumn, as_arrow
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.

@@ -1,12 +1,13 @@
-"""Arrow columns as arrays of tokens, and back."""
+"""Columns of any library as Arrow arrays, and these as arrays of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,11 @@ SLICE_BYTES: Final = 1 << 20
 
 Kind = Literal["text", "tokens"]
 
+PythonColumn: TypeAlias = Any
+"""An Arrow array, chunked or not, a pandas Series, a NumPy array, or any sequence of Python values."""
+
+_ALLOWED: Final = "an Arrow array, a pandas Series, a NumPy array of one dimension, or a list"
+
 
 def column_kind(data_type: pa.DataType, column: str) -> Kind:
     """Say whether a column holds texts or token lists."""
@@ -53,6 +59,29 @@ def check_unicode(values: pa.Array, column: str) -> None:
         raise InputError(
             f"Column {column} has strings that are not valid UTF-8", do="Repair them before the job"
         ) from None
+
+
+def as_arrow(values: PythonColumn, what: str) -> pa.Array:
+    """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values."""
+    got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
+    # Arrow would silently take these apart: a text into letters, a table into its columns' names.
+    if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
+        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=got)
+    array = None
+    with suppress(pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError):
+        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+        read = values if is_arrow else pa.array(values, from_pandas=True)
+        flat = read.combine_chunks() if isinstance(read, pa.ChunkedArray) else read
+        array = flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
+    if array is None:  # not raised above, as what it would be chained to quotes values
+        allowed = f"{_ALLOWED}, with values of one kind and no more than 2 GiB"
+        raise InputError(f"{what} cannot be read", allowed=allowed, got=got)
+    # Without a value nothing shows the type.
+    if not isinstance(values, pa.Array) and array.null_count == len(array):
+        return pa.nulls(len(array), pa.string())
+    if pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type):
+        return array.cast(pa.list_(pa.string()))
+    return array
 
 
 def id_bytes(ids: pa.Array) -> list[bytes]:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.text import columns
 from dptext_spark.text.columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
 from dptext_spark.text.nested import ELEMENTS, FieldValues, replace_values
@@ -90,20 +89,6 @@ def test_the_content_of_a_row_is_its_own_in_every_layout():
     ):
         one, other = content(pa.array(pair, pa.list_(pa.string())))
         assert one != other
-
-
-@pytest.mark.parametrize("limit", [1, 5, 12, 1000])
-def test_slices_cover_each_row_once(limit, monkeypatch):
-    monkeypatch.setattr(columns, "SLICE_BYTES", limit)
-    texts = pa.array(["ab", None, "", "x" * 30, "y", "é" * 5, *[""] * 40])
-    lists = pa.array([["ab", None], None, [], ["x" * 15, "x" * 15], ["y"], ["é" * 5], *[["z" * 4] * 3] * 9])
-    for array in (texts, lists, sliced(texts), sliced(lists)):
-        parts = list(slices(array))
-        assert [row for part in parts for row in range(*part.indices(len(array)))] == list(range(len(array)))
-        for rows in (array[part].to_pylist() for part in parts):
-            texts = [text for row in rows for text in ([row] if isinstance(row, str) else row or []) if text]
-            assert sum(len(text.encode()) for text in texts) <= limit or len(rows) == 1
-        assert limit < 1000 or len(parts) == 1
 
 
 def test_other_types_are_refused():

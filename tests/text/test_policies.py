@@ -61,17 +61,19 @@ def test_what_policies_say_is_what_happens(oov, protect, small):
 @pytest.mark.parametrize(
     ("option", "values", "message"),
     [
-        ("oov", ["", "MASK", "unprotected", "mask:", "mask:x", None, 1, AllWords()],
-         r"--oov.*mask, drop, random, fail, keep-unprotected.*Got"),
-        ("protect", ["", "slots", "slots:", "ALL", "all:", "slot:x", " all", None, "rare:3"],
-         r"--protect.*all, content, slots:COLUMN.*Got"),
-        ("layout", ["kept"], r"layout \(--layout\) is unknown. Allowed: words, keep. Got: 'kept'"),
-        ("tokenizer", ["ICU", "icu:78.3", "jieba"], r"--tokenizer\) is unknown\. Allowed: words, icu\. Got"),
+        (
+            "oov",
+            ["", "MASK", "mask:", "mask:x", None, AllWords()],
+            "mask, drop, random, fail, keep-unprotected",
+        ),
+        ("protect", ["slots", "slots:", "ALL", "all:", " all", "rare:3"], "all, content, slots:COLUMN"),
+        ("layout", ["kept"], "words, keep. Got: 'kept'"),
+        ("tokenizer", ["ICU", "icu:78.3"], "words, icu"),
     ],
-)  # fmt: skip
+)
 def test_unknown_policies_are_refused(option, values, message):
     for value in values:
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=rf"\(--{option}\) is unknown. Allowed: {message}"):
             TextPolicy(**{option: value})
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dptext_spark import Laplace
 from dptext_spark.errors import InputError
-from dptext_spark.text.python_columns import as_arrow
+from dptext_spark.text.columns import as_arrow
 from tests.helpers.worlds import sanitizer
 
 MECHANISM = Laplace(epsilon=4.0)

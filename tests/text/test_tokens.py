@@ -217,7 +217,7 @@ def oracle(text, words):
 
 
 VOCABULARY = [
-    "a.b", "a.b.", "a-b", "b-a", "a_b", "b_a_b", "a_b-a", "b.", "it's", "s_a", "a.-b", "B_B", "é_a", "σσ-a",
+    "b_a_b", "a_b-a", "a.b", "a.b.", "a-b", "b-a", "a_b", "b.", "it's", "s_a", "a.-b", "B_B", "é_a", "σσ-a",
     "a",
 ]  # fmt: skip
 HOSTILE = st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14) | st.text(max_size=20)

@@ -31,19 +31,13 @@ _SLACK: Final = 1.0 + 2.0**-50
 
 @dataclass(frozen=True, kw_only=True)
 class TypicalDistances:
-    """How far apart an embedding's words lie in a mechanism's metric.
+    """How far apart an embedding's words lie in a mechanism's metric."""
 
-    Attributes:
-        nearest, tenth, hundredth: Medians of the distance from a word to its nearest other words.
-        largest: No two words are farther apart (a bound, at most twice the true diameter).
-        sample: How many words, evenly spread over the vocabulary, the medians are taken over.
-    """
-
-    nearest: float
+    nearest: float  # medians over words of the distance to other words, by rank
     tenth: float
     hundredth: float
-    largest: float
-    sample: int
+    largest: float  # no two words are farther apart (a bound, at most twice the true diameter)
+    sample: int  # words, evenly spread over the vocabulary, that the medians are taken over
 
     @classmethod
     def measure(cls, metric: Metric) -> TypicalDistances:
@@ -61,48 +55,31 @@ class Claim:
     """The part of a guarantee that each mechanism has its own proof of.
 
     Attributes:
-        epsilon: Proven nats per unit of the mechanism's distance.
-        law: The law of the loss, by which far less is lost but for a small additional probability.
-        delta: Additive slack; 0 is a pure guarantee.
         delta_num: The computed law of an output is this near to the proven one, in total variation; a
             probability of at most e^t p + delta is then at most e^t p + delta + (1 + e^t) delta_num. None
             where no such bound is proven.
-        noise_bits: Bits that roundings leave to the noise in any direction, at least.
-        truncation: Distances count up to here; None counts them whole.
-        euclidean_epsilon: An epsilon that also holds in the embedding's Euclidean distance, where
-            one is proven.
-        source: Where the proof stands (author, year, theorem).
-        remarks: What else a person must know about this mechanism's bound, in sentences.
     """
 
-    epsilon: float
-    delta: float = 0.0
-    truncation: float | None = None
-    euclidean_epsilon: float | None = None
-    law: LossLaw = field(repr=False)
+    epsilon: float  # proven nats per unit of the mechanism's distance
+    delta: float = 0.0  # additive slack
+    truncation: float | None = None  # distances count up to here; None counts them whole
+    euclidean_epsilon: float | None = None  # holds in the embedding's Euclidean distance, where it is proven
+    law: LossLaw = field(repr=False)  # of the loss, by which nearly all outputs lose far less
     delta_num: float | None
-    noise_bits: int
-    source: str
-    remarks: tuple[str, ...] = ()
+    noise_bits: int  # that roundings leave to the noise in any direction, at least
+    source: str  # where the proof stands (author, year, theorem)
+    remarks: tuple[str, ...] = ()  # what else a person must know about this bound, in sentences
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee(Claim):
-    """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta.
-
-    Attributes:
-        configured_epsilon: The mechanism's parameter, which need not be what is proven.
-        metric: The distance in which epsilon counts, in words.
-        distances: How far apart this embedding's words lie in that distance; None without an embedding.
-        fingerprint: The embedding bundle without which epsilon means nothing; empty for bare vectors.
-        assumptions: What must be true for the guarantee to hold.
-    """
+    """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta."""
 
     mechanism: str
-    configured_epsilon: float
-    metric: str
-    distances: TypicalDistances | None
-    fingerprint: str
+    configured_epsilon: float  # the mechanism's parameter, which need not be what is proven
+    metric: str  # the distance in which epsilon counts, in words
+    distances: TypicalDistances | None  # between this embedding's words; None without an embedding
+    fingerprint: str  # of the bundle without which epsilon means nothing; empty for bare vectors
     assumptions: tuple[str, ...] = ()
 
     def loss(self, distance: float) -> float:
@@ -110,18 +87,11 @@ class Guarantee(Claim):
         return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
 
     def loss_beyond(self, delta: float, distance: float, words: int = 1) -> float:
-        """Bound the loss but for an additional probability, of several words that are so far apart each.
-
-        Whatever the outputs, P[M(w) in outputs] <= exp(this) P[M(w') in outputs] + delta.
-        """
+        """Bound the loss, except with a probability, of several words that are so far apart each."""
         return loss_beyond(self.law, distance, words=words, delta=delta)
 
     def losses(self) -> list[dict[str, Any]]:
-        """Give privacy losses in nats: the worst case, and with each failure probability of ``DELTAS``.
-
-        Each has what a word is compared with, its distance, the number of words, ``pure``, a loss for each
-        delta.
-        """
+        """Give privacy losses in nats: the worst case, and with each failure probability of ``DELTAS``."""
         compared = [("another", 1.0, 1)]
         if (far := self.distances) is not None:
             compared = [
@@ -144,43 +114,33 @@ class Guarantee(Claim):
 
     def to_json(self) -> dict[str, Any]:
         """Give the guarantee as JSON-ready values."""
-        plain = {name: value for name, value in asdict(self).items() if name != "law"}
-        lists = {"assumptions": list(self.assumptions), "remarks": list(self.remarks)}
         return {
-            **plain,
-            **lists,
+            **{name: value for name, value in asdict(self).items() if name != "law"},
+            "assumptions": list(self.assumptions),
+            "remarks": list(self.remarks),
             "losses": self.losses(),
             "summary": self.summary(),
             "words": self.describe(),
         }
 
-    @property
-    def _bound(self) -> str:
-        return f"exp({rounded_up(self.epsilon, 6)} x "
-
-    @property
-    def _compared(self) -> str:
-        if self.distances is None:
-            return "a released vector shifts the odds between any two inputs"
-        return "an output word shifts the odds between any two input words"
-
     def __repr__(self) -> str:
-        far = self.distances
-        typical = f"; {factor(self.loss(far.nearest))} for a typical nearest word" if far else ""
-        pure = f" + {rounded_up(self.delta)}" if self.delta else ""
-        return (
-            f"{type(self).__name__}({self.mechanism}, epsilon {self.configured_epsilon:g}: "
-            f"factor {self._bound}{self.metric}){pure}{typical})"
-        )
+        return f"{type(self).__name__}({self._headline}, {self.metric})"
+
+    @property
+    def _headline(self) -> str:
+        shifts = "an output word shifts the odds between any two input words"
+        if self.distances is None:
+            shifts = "a released vector shifts the odds between any two inputs"
+        bound = f"exp({rounded_up(self.epsilon, 6)} x distance)"
+        return f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {shifts} by at most {bound}"
 
     def summary(self) -> str:
         """Say in three lines what is protected, the bound for nearly all outputs, and the worst case."""
         losses, delta = self.losses(), f"{DELTAS[0]:g}"
-        between = "two inputs at distance 1" if self.distances is None else "a word and its nearest neighbour"
+        two = "two inputs at distance 1" if self.distances is None else "a word and its nearest neighbour"
         return (
-            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by at most "
-            f"{self._bound}distance).\n"
-            f"Nearly all outputs: odds between {between} shift by at most {factor(losses[0][delta])} "
+            f"{self._headline}.\n"
+            f"Nearly all outputs: odds between {two} shift by at most {factor(losses[0][delta])} "
             f"(except with probability {delta}).\n"
             f"Worst case: {factor(losses[0]['pure'])}. {self._weakness(losses)}".rstrip()
         )
@@ -188,24 +148,14 @@ class Guarantee(Claim):
     def describe(self) -> str:
         """Say the guarantee in plain words."""
         losses, far = self.losses(), self.distances
-        slack = "" if self.delta == 0 else f", except with probability {rounded_up(self.delta)}"
+        slack = f", except with probability {rounded_up(self.delta)}" if self.delta else ""
         capped = "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
         named = " or ".join(f"{delta:g}" for delta in DELTAS)
-        between = f"a typical word (medians over {far.sample})" if far else "an input"
-        arithmetic = (
-            f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
-            "outputs differ; for this search it is not bounded by how much."
-            if self.delta_num is None
-            else f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num "
-            f"= {rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
-            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
-            "that of exact arithmetic."
-        )
+        one = f"a typical word (medians over {far.sample})" if far else "an input"
         lines = [
-            f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {self._compared} by a factor of at most "
-            f"{self._bound}distance){slack}, where the distance is the {self.metric}{capped}.",
+            f"{self._headline}{slack}, where the distance is the {self.metric}{capped}.",
             *self.remarks,
-            f"Except with probability {named} the factor is smaller. Between {between} and",
+            f"Except with probability {named} the factor is smaller. Between {one} and",
         ]
         for loss in losses:
             beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
@@ -220,22 +170,30 @@ class Guarantee(Claim):
                 "correlated: for everyone else neighbouring outputs also leak information, and the bounds of "
                 "all words that may differ add up."
             )
-        lines.append(arithmetic)
-        if self.euclidean_epsilon is not None and self.euclidean_epsilon != self.epsilon:
+        lines.append(
+            f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
+            "outputs differ; for this search it is not bounded by how much."
+            if self.delta_num is None
+            else f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num "
+            f"= {rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
+            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
+            "that of exact arithmetic."
+        )
+        if self.euclidean_epsilon not in (None, self.epsilon):
             proven = rounded_up(self.euclidean_epsilon, 6)
             lines.append(f"In the embedding's Euclidean distance the proven epsilon is {proven}.")
-        lines.append(f"Proof: {self.source}. It assumes: " + "; ".join(self.assumptions) + ".")
+        lines.append(f"Proof: {self.source}. It assumes: {'; '.join(self.assumptions)}.")
         return "\n".join(lines)
 
     def _weakness(self, losses: Sequence[Mapping[str, Any]]) -> str:
         """Say where a bound protects too little by itself; nothing where it does not."""
-        if self.distances is None:
-            return ""
-        nearest, hundredth = (losses[i][f"{DELTAS[0]:g}"] for i in (0, 2))
-        if nearest > WEAK_LOSS:
-            return "This bound alone is too weak: measure how often words are replaced."
-        if hundredth > WEAK_LOSS:
-            return "By itself it protects among nearest words at best: measure how often words are replaced."
+        weaknesses = {
+            0: "This bound alone is too weak",
+            2: "By itself it protects among nearest words at best",
+        }
+        for place, said in weaknesses.items() if self.distances is not None else ():
+            if losses[place][f"{DELTAS[0]:g}"] > WEAK_LOSS:
+                return f"{said}: measure how often words are replaced."
         return ""
 
 

@@ -22,10 +22,7 @@ from dptext_spark.text.tokens import Tokenizer, lookup_forms
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none.
-
-    Whitespace in a token of a text, which :class:`JoinedWords` left there, is one space or else one ``_``.
-    """
+    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
     all_forms = vocabulary_forms if tokens.kind == "text" else lookup_forms
     forms: list[tuple[str, ...]] = [all_forms(token) for token in tokens.distinct.to_pylist()]
     most = max(map(len, forms), default=1)
@@ -117,11 +114,7 @@ class WordReader:
     def runs(
         self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
     ) -> Iterator[TokenLookup]:
-        """Read a column of texts or token lists (rows,), in runs of about a MB of text.
-
-        An InputError, with the ``column``, where the type is wrong, a text is not Unicode, or the policy
-        lacks the slots of each row.
-        """
+        """Read a column of texts or token lists (rows,), in runs of about a MB of text."""
         column_kind(values.type, column)
         check_unicode(values, column)
         embedding = self.bundle.shared()

@@ -51,11 +51,7 @@ _ZEROS: Final = memoryview(bytes(_FILL_UINT64S * _UINT64_BYTES))
 
 @dataclass(frozen=True, repr=False)
 class NoiseKey:
-    """A 32-byte secret from which all noise follows; its value never shows in ``repr``.
-
-    Raises:
-        ConfigError: The secret is not 32 bytes long.
-    """
+    """A 32-byte secret from which all noise follows; its value never shows in ``repr``."""
 
     secret: bytes
 
@@ -74,11 +70,7 @@ class NoiseKey:
 
     @classmethod
     def read(cls, path: Path) -> NoiseKey:
-        """Read a key file: 32 random bytes or 64 hexadecimal digits, readable by its owner alone.
-
-        Raises:
-            ConfigError: The file is missing, readable by others, or holds something else, text above all.
-        """
+        """Read a key file: 32 random bytes or 64 hexadecimal digits, readable by its owner alone."""
         try:
             mode, content = path.stat().st_mode, path.read_bytes()
         except OSError as error:
@@ -94,31 +86,21 @@ class NoiseKey:
             secret = content if len(content) == KEY_BYTES else bytes.fromhex(content.decode("ascii").strip())
         except ValueError:  # UnicodeDecodeError is one as well
             secret = b""
-        for wrong, what, allowed, got, do in (
-            (
-                mode & (stat.S_IRWXG | stat.S_IRWXO),
-                "is open to other users",
-                "mode 0600 or 0400",
-                f"mode {stat.S_IMODE(mode):04o}",
-                f"Run chmod 600 {path}, and replace the key if others may have read it",
-            ),
-            (
-                len(secret) != KEY_BYTES,
-                "holds no key",
-                f"{KEY_BYTES} raw bytes or {2 * KEY_BYTES} hexadecimal digits",
-                f"{len(content)} bytes",
-                _MAKE_KEY,
-            ),
-            (
-                is_text(secret),
-                "holds text, not a random key: words and digits can be guessed",
-                f"{KEY_BYTES} random bytes or {2 * KEY_BYTES} hexadecimal digits",
-                f"{KEY_BYTES} bytes that read as text, such as a passphrase or a part of a key",
-                _MAKE_KEY,
-            ),
-        ):
-            if wrong:
-                raise ConfigError(f"The key file {path} {what}", allowed=allowed, got=got, do=do)
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(
+                f"The key file {path} is open to other users",
+                allowed="mode 0600 or 0400",
+                got=f"mode {stat.S_IMODE(mode):04o}",
+                do=f"Run chmod 600 {path}, and replace the key if others may have read it",
+            )
+        if len(secret) != KEY_BYTES or is_text(secret):
+            short = len(secret) != KEY_BYTES
+            raise ConfigError(
+                f"The key file {path} holds {'no key' if short else 'text, which can be guessed'}",
+                allowed=f"{KEY_BYTES} random bytes or {2 * KEY_BYTES} hexadecimal digits",
+                got=f"{len(content)} bytes",
+                do=_MAKE_KEY,
+            )
         return cls(secret)
 
     def derive(self, *fields: bytes | memoryview) -> NoiseKey:
@@ -140,18 +122,13 @@ def is_text(secret: bytes) -> bool:
 
 
 def check_release_name(key: object, name: str) -> None:
-    """Refuse a key that may be used again where what is released under it has no name.
-
-    Equal noise in two tables tells which of their texts are equal: under one name it is meant. A fresh key,
-    None, needs no name.
-    """
+    """Refuse a key that may be used again, as a fresh one, None, is not, without a name of the release."""
     if key is not None and not name:
         raise ConfigError(
             "A key that can be used again needs the name of this release (--name)",
             allowed="one name for each table and version, such as 'queries 2026-03-01'",
             got="none",
-            do="Under one key and name, rows with equal ids and texts get equal words: right for a repeated "
-            "release, but two tables would show which of their texts are equal",
+            do="Under one key and name two tables would show which of their texts are equal",
         )
 
 
@@ -165,7 +142,7 @@ def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNoise:
-    """The noise of one column of one release: rows and token positions in, random uint64s out."""
+    """The noise of one column of one release."""
 
     key: NoiseKey
     uint64s_per_token: int  # that each token position owns
@@ -175,10 +152,7 @@ class ColumnNoise:
         return _keyed_hash(self.key.secret, (row_id, *content))
 
     def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
-        """Write the random integers of a row's tokens, from ``first_token`` on, into ``out``, C-contiguous.
-
-        It is (tokens, uint64s_per_token); the key is :meth:`row_key`'s.
-        """
+        """Write a row's random integers, from a token on, to ``out`` (tokens, uint64s_per_token)."""
         _expand(out.reshape(-1), row_key, first_token * self.uint64s_per_token)
 
 
@@ -205,11 +179,8 @@ class ReleaseNoise:
     ) -> ReleaseNoise:
         """Derive a release's noise from the user's key.
 
-        Args:
-            salt: The name of what is released, which keeps tables apart that share a key and row ids.
-            law: Name and every parameter of the noise law. If epsilon were left out, a linear combination of
-                releases at two epsilons would give the input back exactly.
-            fingerprint: The embedding bundle's.
+        ``salt`` is its name, ``law`` has the name and every parameter of the noise law. If epsilon were left
+        out, a linear combination of releases at two epsilons would give the input back exactly.
         """
         context = {"version": FORMAT_VERSION, "salt": salt, "law": dict(law), "fingerprint": fingerprint}
         # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.

@@ -19,23 +19,14 @@ from dptext_spark.text.policies import TextPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """What is released and how; small, picklable, comparable, and without a key.
-
-    Attributes:
-        bundle: The embedding, or where a worker finds it.
-        mechanism: How words are perturbed.
-        search: How released words are searched, and how many there are.
-        policy: What becomes of unknown and unprotected words, and what texts look like.
-        row_epsilons: The epsilon of each row by its number of words; None where all have the mechanism's.
-        name: Keeps the noise of tables apart that share a key.
-    """
+    """What is released and how; small, picklable, comparable, and without a key."""
 
     bundle: Bundle
     mechanism: Mechanism
     search: Search
     policy: TextPolicy = field(default_factory=TextPolicy)
-    row_epsilons: RowEpsilons | None = None
-    name: str = ""
+    row_epsilons: RowEpsilons | None = None  # by a row's number of words; None where all have the mechanism's
+    name: str = ""  # keeps the noise of tables apart that share a key
 
     @classmethod
     def open(
@@ -51,15 +42,10 @@ class Release:
         """Check that the parts go together, and compute what workers need of them, once.
 
         Args:
-            embedding: A bundle or its folder.
-            mechanism: For example ``Laplace(epsilon=15)``.
             search: By default exact, among all words that the bundle allows.
             policy: By default all words are protected and unknown ones masked; texts are their words alone.
             row_budget: What a row may lose; the mechanism's epsilon is then the largest that a row gets.
             name: Of what is released, such as the table and its date.
-
-        Raises:
-            DptextError: The parts do not go together, or there is no bundle in that folder.
         """
         embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
         mechanism.prepare(embedding)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,9 @@ from dptext_spark.lookup import TokenLookup
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
-from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, id_bytes
+from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, PythonColumn, Tokens, as_arrow, id_bytes
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
-from dptext_spark.text.policies import UnknownTokens
-from dptext_spark.text.python_columns import PythonColumn, as_arrow
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -44,8 +42,6 @@ class TokenCounts(Counts[CountT]):
     out_of_vocabulary: CountT  # treated by the policy
     blank: CountT  # null or empty elements of a token column, passed as they are
     dropped: CountT  # tokens outside the vocabulary that the policy leaves out
-    kept_characters: CountT  # that the layout lets pass between words, single spaces apart
-    kept_capitals: CountT  # released words that the layout gives the capitals of the tokens in their places
     # Marks of each type.
     email: CountT
     url: CountT
@@ -93,9 +89,9 @@ class Sanitizer:
         return self.release.embedding
 
     @property
-    def by_words(self) -> bool:
-        """Whether what becomes of a row depends on its number of words in all columns together."""
-        return self.release.row_epsilons is not None
+    def visible_words(self) -> Callable[..., NDArray[np.int64]] | None:
+        """:meth:`WordReader.visible_words`, if the words of all columns together decide on a row's noise."""
+        return None if self.release.row_epsilons is None else self.release.reader.visible_words
 
     @cached_property
     def _perturb(self) -> Perturbation:
@@ -118,58 +114,32 @@ class Sanitizer:
         Args:
             values: Texts (string) or token lists (list of string); null, None and NaN stay null.
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
-            column: The column's name, which keeps its noise apart from other columns'.
-            slots: Slots of each row, for the policy ``slots:COLUMN``: structs with ``start`` and ``end``, in
-                code points of a text or elements of a token list, the end exclusive.
+            slots: For the policy ``slots:COLUMN``: structs with ``start`` and ``end``, in code points of text
+                or elements of token lists, the end exclusive.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
                 id: the place of each in those arrays; see :class:`~dptext_spark.text.nested.FieldValues`.
             words: int64 (rows,), for a row budget: how many words each row has in all columns and arrays of
                 the release, as :meth:`visible_words` counts them; by default those of this column.
-
-        Returns:
-            The values as an Arrow array, of the type that they have in Arrow.
-
-        Raises:
-            InputError: Types or lengths are wrong, an id is null, a text is not Unicode, the policy refuses
-                a token, or what comes out is too long.
-            BundleError: The bundle was changed since it was opened.
         """
         values = as_arrow(values, f"Column {column}")
         runs = self._runs(values, ids, column, slots, positions, words)
-        try:
-            parts = [self._sanitize(run, column) for run in runs]
-            released = pa.concat_arrays([part.values for part in parts] or [values])
-        except (pa.ArrowCapacityError, pa.ArrowInvalid) as error:
-            if isinstance(error, pa.ArrowInvalid) and "overflow" not in str(error):
-                raise
-            raise InputError(
-                f"Column {column} has too much text for one Arrow array once its words are replaced",
-                allowed="2 GB in the rows that are sanitized at once, and in each row",
-                do="Cut long rows into several, or sanitize fewer rows at once",
-            ) from None
+        parts = [self._sanitize(run, column) for run in runs]
+        released = pa.concat_arrays([part.values for part in parts] or [values])
         self.embedding.check_unchanged()
         return Sanitized(values=released, counts=TokenCounts.concat(part.counts for part in parts))
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
-        """Give what :meth:`sanitize`, with the same arguments, draws the noise of each value from.
+        """Give for each value its content and the secret key of the noise that :meth:`sanitize` draws for it.
 
-        That is for each value its content, and the secret key of its noise. Two values have one key if and
-        only if they get the same noise, and then they have the same tokens in the same places.
+        Values with one key get the same noise, and have the same tokens in the same places.
         """
-        values = as_arrow(values, f"Column {column}")
-        for run in self._runs(values, ids, column, **of_rows):
-            draws = self._draws(run, column)
-            for row in range(len(run.names)):
-                yield run.lookup.tokens.row_content(row), draws.row_key(row)
-
-    def visible_words(
-        self, values: PythonColumn, slots: PythonColumn | None = None, *, column: str = "to be sanitized"
-    ) -> NDArray[np.int64]:
-        """int64 (rows,): count the words that outputs show; see :meth:`WordReader.visible_words`."""
-        values = as_arrow(values, f"Column {column}")
-        return self.release.reader.visible_words(values, _slots(slots), column=column)
+        for lookup, names, _ in self._runs(as_arrow(values, f"Column {column}"), ids, column, **of_rows):
+            noise = self._noise(lookup.tokens, column)
+            for row, (row_id, *place) in enumerate(names):
+                content = lookup.tokens.row_content(row)
+                yield content, noise.row_key(row_id, (*place, *content))
 
     def _runs(
         self,
@@ -181,7 +151,8 @@ class Sanitizer:
         words: NDArray[np.int64] | None = None,
     ) -> Iterator[_Run]:
         """Cut a column into runs of rows, each with all that its noise is drawn from."""
-        slots, ids = _slots(slots), as_arrow(ids, "The column of row ids")
+        ids = as_arrow(ids, "The column of row ids")
+        slots = None if slots is None else as_arrow(slots, "The column of slots")
         names: list[tuple[bytes, ...]] = [(row_id,) for row_id in id_bytes(ids)]
         if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
             got = f"{len(values)} rows, {len(ids)} ids"
@@ -191,45 +162,42 @@ class Sanitizer:
             names = [(*name, place.tobytes()) for name, place in zip(names, places, strict=True)]
         epsilons = None
         if self.release.row_epsilons is not None:
-            words = self.visible_words(values, slots) if words is None else words
+            words = self.release.reader.visible_words(values, slots) if words is None else words
             epsilons = self.release.row_epsilons.of_rows(words)
             # Equal rows that differ in another column have other epsilons, and must not share noise.
             own = epsilons.astype("<f8")
             names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, own, strict=True)]
         for lookup in self.release.reader.runs(values, slots, column=column):
-            own_epsilons = None if epsilons is None else epsilons[lookup.rows]
-            yield _Run(lookup=lookup, names=names[lookup.rows], epsilons=own_epsilons)
+            yield lookup, names[lookup.rows], None if epsilons is None else epsilons[lookup.rows]
 
-    def _draws(self, run: _Run, column: str, unknown: int = 0) -> _Draws:
+    def _noise(self, tokens: Tokens, column: str, unknown: int = 0) -> ColumnNoise:
         """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
         width = unknown or self.release.mechanism.uniforms_per_token(self.embedding.dimension)
-        units = ", ".join(filter(None, [run.lookup.tokens.units, self.release.policy.marks_identity]))
+        units = ", ".join(filter(None, [tokens.units, self.release.policy.marks_identity]))
         purpose = f"unknown {units}" if unknown else units
-        return _Draws(self.noise.column(column, purpose=purpose, uint64s_per_token=width), run)
+        return self.noise.column(column, purpose=purpose, uint64s_per_token=width)
 
     def _sanitize(self, run: _Run, column: str) -> Sanitized:
-        tokens, lookup = run.lookup.tokens, run.lookup
-        known, unknown = lookup.known, lookup.unknown
+        lookup, names, epsilons = run
+        tokens, known, unknown = lookup.tokens, lookup.known, lookup.unknown
         released = np.full(len(tokens), MASK, dtype=np.int64)
         if unknown.any():
             chosen = np.flatnonzero(unknown)
-            released[chosen] = self.release.policy.oov.release(
-                UnknownTokens(
-                    column=column,
-                    count=len(chosen),
-                    release_words=self.release.search.release_words,
-                    uniforms=lambda k: (own for _, own in self._draws(run, column, k).chunks(chosen)),
-                )
-            )
-        for chunk, uniforms in self._draws(run, column).chunks(np.flatnonzero(known)):
-            epsilons = None if run.epsilons is None else run.epsilons[tokens.rows[chunk]]
-            words = self._perturb(lookup.word_ids[chunk], uniforms, epsilons)
+
+            def uniforms(count: int) -> Iterator[NDArray[np.float64]]:
+                noise = self._noise(tokens, column, count)
+                return (drawn for _, drawn in _draws(noise, tokens, names, chosen))
+
+            words = self.release.search.release_words
+            released[chosen] = self.release.policy.oov.release(len(chosen), words, uniforms, column)
+        noise = self._noise(tokens, column)
+        for chunk, drawn in _draws(noise, tokens, names, np.flatnonzero(known)):
+            own = None if epsilons is None else epsilons[tokens.rows[chunk]]
             # Where a mechanism gives no word the placeholder stands, never the token itself.
-            released[chunk] = np.maximum(words, MASK)
+            released[chunk] = np.maximum(self._perturb(lookup.word_ids[chunk], drawn, own), MASK)
         released[~lookup.protected] = KEEP
         released[lookup.marks >= 0] = MARK
-        marks = lookup.stand_ins(self.surrogates)
-        assembled = assemble(tokens, released, self.embedding.words, self.release.policy.layout, marks)
+        stand_ins, layout = lookup.stand_ins(self.surrogates), self.release.policy.layout
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != lookup.word_ids)),
@@ -238,61 +206,42 @@ class Sanitizer:
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
-            kept_characters=assembled.characters,
-            kept_capitals=assembled.capitals,
             **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
         )
-        return Sanitized(values=assembled.values, counts=counts)
+        return Sanitized(
+            values=assemble(tokens, released, self.embedding.words, layout, stand_ins), counts=counts
+        )
 
 
-def _slots(slots: PythonColumn | None) -> pa.Array | None:
-    return None if slots is None else as_arrow(slots, "The column of slots")
+_Run: TypeAlias = tuple[TokenLookup, list[tuple[bytes, ...]], NDArray[np.float64] | None]
+"""A run of rows of a column: their tokens, names and, under a row budget, epsilons.
+
+A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths never
+collide.
+"""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
-class _Run:
-    """A run of rows of a column: their tokens, and their epsilons under a row budget.
+def _draws(
+    noise: ColumnNoise, tokens: Tokens, names: Sequence[tuple[bytes, ...]], chosen: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Cut chosen tokens, ascending, into chunks with their uniforms, float64 (t, uint64s_per_token).
 
-    A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths never
-    collide.
+    The less noise a token takes, the longer they are.
     """
 
-    lookup: TokenLookup
-    names: list[tuple[bytes, ...]]
-    epsilons: NDArray[np.float64] | None
+    @lru_cache(maxsize=1)  # however many chunks a long row is cut into
+    def row_key(row: int) -> bytes:
+        row_id, *place = names[row]
+        return noise.row_key(row_id, (*place, *tokens.row_content(row)))
 
-
-@dataclass(eq=False, repr=False)  # it holds keys
-class _Draws:
-    """The keyed uniforms of the tokens of a run of rows, for one purpose."""
-
-    noise: ColumnNoise
-    run: _Run
-    _last: tuple[int, bytes] = (-1, b"")
-
-    def chunks(self, chosen: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Cut chosen tokens, ascending, into chunks with their uniforms, float64 (t, uint64s_per_token).
-
-        The less noise a token takes, the longer they are.
-        """
-        tokens, width = self.run.lookup.tokens, self.noise.uint64s_per_token
-        size = max(CHUNK, _CHUNK_UNIFORMS // width)
-        for first in range(0, len(chosen), size):
-            chunk = chosen[first : first + size]
-            rows = tokens.rows[chunk]
-            positions = chunk - tokens.offsets[rows]
-            out = np.empty((len(chunk), width), dtype=np.uint64)
-            # One cipher serves each run of neighbouring tokens of a row.
-            borders = (np.diff(chunk) != 1) | (np.diff(rows) != 0)
-            starts = np.concatenate([[0], np.flatnonzero(borders) + 1, [len(chunk)]])
-            for start, stop in pairwise(starts.tolist()):
-                self.noise.fill(out[start:stop], self.row_key(int(rows[start])), int(positions[start]))
-            yield chunk, to_uniform(out)
-
-    def row_key(self, row: int) -> bytes:
-        """Derive the key of a row's noise, once however many chunks a long row is cut into."""
-        if self._last[0] != row:
-            row_id, *place = self.run.names[row]
-            content = self.run.lookup.tokens.row_content(row)
-            self._last = (row, self.noise.row_key(row_id, (*place, *content)))
-        return self._last[1]
+    size = max(CHUNK, _CHUNK_UNIFORMS // noise.uint64s_per_token)
+    for first in range(0, len(chosen), size):
+        chunk = chosen[first : first + size]
+        rows = tokens.rows[chunk]
+        positions = chunk - tokens.offsets[rows]
+        out = np.empty((len(chunk), noise.uint64s_per_token), dtype=np.uint64)
+        # One cipher serves each run of neighbouring tokens of a row.
+        borders = np.flatnonzero((np.diff(chunk) != 1) | (np.diff(rows) != 0)) + 1
+        for start, stop in pairwise([0, *borders.tolist(), len(chunk)]):
+            noise.fill(out[start:stop], row_key(int(rows[start])), int(positions[start]))
+        yield chunk, to_uniform(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, ClassVar, TypeAlias
@@ -13,14 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.counts import Counts, CountT
-from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
-from dptext_spark.lookup import Bundle, joining, look_up
+from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK
-from dptext_spark.text.columns import Tokens, check_unicode, id_bytes, slices
-from dptext_spark.text.tokens import PLAIN, Tokenizer
+from dptext_spark.text.columns import id_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,22 +40,17 @@ class ReleasedVectors:
     counts: VectorCounts[NDArray[np.int64]]
 
 
-_Content: TypeAlias = tuple[bytes | memoryview, ...]
-_Inputs: TypeAlias = tuple[NDArray[np.float64], Iterable[_Content], dict[str, NDArray[np.int64]]]
+_Inputs: TypeAlias = tuple[NDArray[np.float64], Iterable[tuple[bytes, ...]], dict[str, NDArray[np.int64]]]
 """Of rows that are not null: vectors (t, n), content for the noise, and counters that only texts have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSanitizer:
-    """Releases columns of vectors, or of texts as averages of their words' vectors.
-
-    What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
-    """
+    """Releases columns of vectors, or of texts as averages of their words' vectors."""
 
     mechanism: VectorNoise
     noise: ReleaseNoise = field(repr=False)  # of the mechanism's law
-    embedding: Bundle | None = None  # the words' vectors, for columns of texts
-    tokenizer: Tokenizer = PLAIN  # of texts; joined words of the vocabulary are one token each
+    reader: WordReader | None = None  # of columns of texts, whose words' vectors are averaged
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
         """Release rows of lists of floats, or of texts, which become lists of float32; null stays null."""
@@ -65,7 +58,7 @@ class VectorSanitizer:
         if len(row_ids) != len(values):
             got = f"{len(values)} rows, {len(row_ids)} ids"
             raise InputError(f"Column {column} has other rows than its ids", got=got)
-        if self.embedding is not None:
+        if self.reader is not None:
             fits, allowed = pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"
         else:
             fits = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -74,28 +67,23 @@ class VectorSanitizer:
         if not fits:
             what = f"Column {column} cannot be released as vectors"
             raise InputError(what, allowed=allowed, got=str(kind))
-        parts = [self._sanitize(values[part], row_ids[part], column) for part in self._slices(values)]
-        released = kind if self.embedding is None else pa.list_(pa.float32())
+        cuts = [slice(start, start + CHUNK) for start in range(0, len(values), CHUNK)]
+        parts = [self._sanitize(values[cut], row_ids[cut], column) for cut in cuts]
+        released = kind if self.reader is None else pa.list_(pa.float32())
         lists = [part.values.cast(released) for part in parts]
         return ReleasedVectors(
             values=pa.concat_arrays(lists or [pa.array([], released)]),
             counts=VectorCounts.concat(part.counts for part in parts),
         )
 
-    def _slices(self, values: pa.Array) -> Iterator[slice]:
-        """Cut rows into runs of at most ``CHUNK``, and texts by their size as well."""
-        for part in [slice(0, len(values))] if self.embedding is None else slices(values):
-            for start in range(part.start, part.stop, CHUNK):
-                yield slice(start, min(start + CHUNK, part.stop))
-
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str) -> ReleasedVectors:
         present = values.is_valid().to_numpy(zero_copy_only=False)
-        purpose, texts = "vector", None if self.embedding is None else self.embedding.shared()
-        if texts is None:
+        purpose = "vector"
+        if self.reader is None:
             inputs = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
         else:
-            purpose = ", ".join(filter(None, [purpose, self.tokenizer.identity]))
-            inputs = _average_texts(values.drop_null(), texts, self.tokenizer, column)
+            purpose = ", ".join(filter(None, [purpose, self.reader.policy.tokenizer.identity]))
+            inputs = _average_texts(values.drop_null(), self.reader, column)
         vectors, contents, of_texts = inputs
         longest = self.mechanism.longest
         with np.errstate(under="ignore"):
@@ -126,27 +114,20 @@ class VectorSanitizer:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorWorker:
-    """Releases columns of a table by a sanitizer of their own each; see ``tables.columns.Worker``.
-
-    A column without one had no vector when the job began, and must be null in all rows.
-    """
+    """Releases columns of a table by a sanitizer of their own each; see ``tables.columns.Worker``."""
 
     counts: ClassVar = VectorCounts
-    by_words: ClassVar[bool] = False
     visible_words: ClassVar[Any] = None
 
     sanitizers: tuple[tuple[str, VectorSanitizer], ...]
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
-        """Release rows of one column; an InputError where it has vectors that were not there."""
-        for name, sanitizer in self.sanitizers:
-            if name == column:
-                return sanitizer.sanitize(values, ids, column=column)
+        """Release rows of one column; one without a sanitizer had no vector when the job began."""
+        if sanitizer := dict(self.sanitizers).get(column):
+            return sanitizer.sanitize(values, ids, column=column)
         if values.null_count != len(values):
-            raise InputError(
-                f"Column {column} has vectors that were not there when the job began",
-                do="Run the job again and leave the table alone meanwhile",
-            )
+            what = f"Column {column} has vectors that were not there when the job began"
+            raise InputError(what, do="Run the job again and leave the table alone meanwhile")
         counts: VectorCounts[NDArray[np.int64]] = VectorCounts.zeros(len(values))
         counts.null[:] = 1
         return ReleasedVectors(values=values, counts=counts)
@@ -173,19 +154,21 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> _Inputs:
     return vectors, ((row.astype("<f8").tobytes(),) for row in vectors), {}
 
 
-def _average_texts(values: pa.Array, embedding: Embedding, tokenizer: Tokenizer, column: str) -> _Inputs:
+def _average_texts(values: pa.Array, reader: WordReader, column: str) -> _Inputs:
     """Average the vectors of each text's known tokens."""
-    check_unicode(values, column)
-    tokens = Tokens.of(values, joining(embedding, tokenizer))
-    word_ids = look_up(tokens, embedding)
-    known, unknown = tokens.count(word_ids >= 0), tokens.count(word_ids < 0)
-    vectors = np.zeros((len(values), embedding.dimension))
-    ends = np.cumsum(known)
-    for row, chosen in enumerate(np.split(word_ids[word_ids >= 0], ends[:-1])):
-        # Plain sums in the text's order, cut from its start: nothing hangs on the rows around it.
-        for start in range(0, len(chosen), CHUNK):
-            vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(axis=0, dtype=np.float64)
+    embedding = reader.bundle.shared()
+    vectors, known = np.zeros((len(values), embedding.dimension)), np.zeros(len(values), dtype=np.int64)
+    unknown = known.copy()
+    contents: list[tuple[bytes, ...]] = []
+    for run in reader.runs(values, column=column):
+        is_known = run.word_ids >= 0
+        known[run.rows], unknown[run.rows] = run.tokens.count(is_known), run.tokens.count(~is_known)
+        borders = np.cumsum(known[run.rows])[:-1]
+        for row, chosen in enumerate(np.split(run.word_ids[is_known], borders), run.rows.start):
+            # Plain sums in the text's order, cut from its start: nothing hangs on the rows around it.
+            for start in range(0, len(chosen), CHUNK):
+                vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(axis=0, dtype=np.float64)
+        contents += map(run.tokens.row_content, range(len(run.tokens.null_rows)))
     vectors /= np.maximum(known, 1)[:, None]
     embedding.check_unchanged()
-    counts = {"known": known, "unknown": unknown, "wordless": (known == 0).astype(np.int64)}
-    return vectors, map(tokens.row_content, range(len(values))), counts
+    return vectors, contents, {"known": known, "unknown": unknown, "wordless": (known == 0).astype(np.int64)}

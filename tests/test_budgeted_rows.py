@@ -122,7 +122,8 @@ def test_no_noise_is_used_at_two_epsilons(small):
 @pytest.mark.parametrize(("oov", "unknown"), [("drop", 0), ("mask", 1)])
 def test_visible_words(line, oov, unknown):
     release = worlds.sanitizer(line, Laplace(epsilon=3.0), row_budget=BUDGET, oov=oov)
-    assert release.visible_words([None, "", "w0 zzz w1", "zzz"]).tolist() == [0, 0, 2 + unknown, unknown]
+    texts = pa.array([None, "", "w0 zzz w1", "zzz"])
+    assert release.visible_words(texts).tolist() == [0, 0, 2 + unknown, unknown]
     lists = pa.array([None, [], ["w0", "zzz", None, ""]], pa.list_(pa.string()))
     assert release.visible_words(lists).tolist() == [0, 0, 3 + unknown]
     assert release.sanitize([None, ""], [1, 2], column="text").values.to_pylist() == [None, ""]

@@ -13,16 +13,14 @@ from dptext_spark import RowBudget
 from dptext_spark import sanitizer as sanitizer_module
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.errors import BundleError, InputError
-from dptext_spark.lookup import look_up
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.noise import ColumnNoise, NoiseKey
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import columns
-from dptext_spark.text.columns import PLACEHOLDER, Tokens
+from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.text.identifiers import MARKS
-from dptext_spark.text.layout import Assembled, Layout
-from dptext_spark.text.tokens import token_spans, tokenize
+from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 from tests.helpers.bundles import glove, vectors_of
 
@@ -43,8 +41,6 @@ def sanitize(sanitizer, rows, *, kind=None, slots=None):
     assert done.values.type == values.type and len(done.values) == len(values)
     counts = {name: getattr(done.counts, name) for name in TokenCounts.names()}
     assert (counts.pop("dropped") <= counts["out_of_vocabulary"]).all()
-    kept = counts.pop("kept_characters") + counts.pop("kept_capitals")
-    assert sanitizer.release.policy.layout == Layout.of("keep") or not kept.any()
     np.testing.assert_array_equal(counts.pop("tokens"), sum(counts.values()))
     return done
 
@@ -141,19 +137,12 @@ def test_messages_never_hold_rows(small, values, ids, policy):
 
 
 def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(tmp_path):
-    """Altered in place, replaced whole, or gone."""
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
     release, file = private(bundle), bundle.path / "vectors.npy"
-    content, copy = file.read_bytes(), file.with_suffix(".new")
     assert sanitize(release, ["w00 w01"]).counts.tokens.sum() == 2
-    for alter in (
-        lambda: file.write_bytes(content[:-4] + b"\0\0\0\0"),
-        lambda: (copy.write_bytes(content), copy.replace(file)),
-        file.unlink,
-    ):
-        alter()
-        with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
-            sanitize(release, ["w00 w01"])
+    file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\0")
+    with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
+        sanitize(release, ["w00 w01"])
 
 
 def test_a_mechanism_that_gives_no_word_releases_no_token(small):
@@ -173,69 +162,35 @@ def spoken(tmp_path_factory):
 
 
 SPOKEN = "FLY ME TO ZYX YORK, THE NEW YORK!"
-SAID = tokenize(SPOKEN)
-SPANS = [*token_spans(SPOKEN, SAID)]
-ALL = "fly me to [MASK] york the new york"
-
-
-@pytest.mark.parametrize(
-    ("policy", "slots", "expected"),
-    [
-        ("all", None, ALL),
-        ("content", None, "fly ME TO [MASK] york THE new york"),
-        ("slots:s", [(4, 5), (7, 8)], "FLY ME TO ZYX york THE NEW york"),
-        ("slots:s", [(1, 4)], "FLY me to [MASK] YORK THE NEW YORK"),
-        ("slots:s", [], SPOKEN.replace(",", "").rstrip("!")),
-        ("slots:s", [None], ALL),
-        ("slots:s", [(4, 99)], ALL),
-    ],
-)
-def test_what_a_policy_protects(spoken, policy, slots, expected):
-    """Rejects a policy that lets one word more or one word less pass: what passes keeps its capitals."""
-    release = private(spoken, EXACT, protect=policy)
-    for row, ends in ((SPOKEN, [*SPANS, *[(999, 999)] * 99]), (SAID, [(n, n + 1) for n in range(100)])):
-        spans = [s and {"start": ends[s[0]][0], "end": ends[s[1] - 1][1]} for s in slots or []]
-        column = None if slots is None else pa.array([None if slots == [None] else spans])
-        column = column if slots != [] else pa.array([[]], pa.list_(pa.struct({"start": pa.int32()})))
-        done = sanitize(release, [row], kind=pa.string() if row is SPOKEN else TOKENS, slots=column)
-        output = done.values.to_pylist()[0]
-        assert (output if isinstance(output, str) else " ".join(output)) == expected
-        passed = sum(a == b for a, b in zip(SAID, expected.split(), strict=True))
-        assert done.counts.unprotected.tolist() == [passed]
-
-
-@pytest.fixture(scope="module")
-def chinese(tmp_path_factory):
-    """A vocabulary of Chinese words in the plane, one of which is two to ICU."""
-    names = ["我", "喜欢", "吃", "苹果", "香蕉", "香蕉苹果", "和", "n't"]
-    points = np.random.default_rng(3).standard_normal((len(names), 2))
-    return worlds.build(tmp_path_factory.mktemp("chinese"), points, names)
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ({}, f"{PLACEHOLDER} {PLACEHOLDER}"),
-        ({"tokenizer": "icu"}, f"我 喜欢 吃 香蕉苹果 {PLACEHOLDER} {PLACEHOLDER}"),
-        ({"tokenizer": "icu", "layout": "keep"}, f"我 喜欢 吃 香蕉苹果\u3002{PLACEHOLDER} {PLACEHOLDER}!"),
-        ({"tokenizer": "icu", "protect": "slots:s", "oov": "drop"}, "我 喜欢 吃 香蕉苹果 iPhone 手机"),
+        ("all", "fly me to [MASK] york the new york"),
+        ("content", "fly ME TO [MASK] york THE new york"),
+        ("slots:s", "FLY me to [MASK] YORK THE NEW YORK"),
     ],
 )
-def test_words_of_texts_without_spaces(chinese, policy, expected):
-    """Rejects segments that a joined word of the vocabulary cannot be found in, or that slots do not cut."""
-    slots = pa.array([[{"start": 1, "end": 3}, {"start": 3, "end": 4}]]) if "protect" in policy else None
-    done = sanitize(private(chinese, EXACT, **policy), ["我喜欢吃香蕉苹果\u3002iPhone手机!"], slots=slots)
-    assert done.values.to_pylist() == [expected]
-    assert done.counts.unprotected.tolist() == [0 if slots is None else 4]
+def test_what_a_policy_protects(spoken, policy, expected):
+    """Rejects a policy that lets one word more or one word less pass: what passes keeps its capitals."""
+    release, said = private(spoken, EXACT, protect=policy), tokenize(SPOKEN)
+    for row, kind, start, end in ((SPOKEN, pa.string(), 4, 13), (said, TOKENS, 1, 4)):
+        slots = pa.array([[{"start": start, "end": end}]]) if policy == "slots:s" else None
+        done = sanitize(release, [row], kind=kind, slots=slots)
+        (output,) = done.values.to_pylist()
+        assert (output if isinstance(output, str) else " ".join(output)) == expected
+        passed = sum(a == b for a, b in zip(said, expected.split(), strict=True))
+        assert done.counts.unprotected.tolist() == [passed]
 
 
-def corpus(rows=120):
+def corpus(rows=60):
     """Texts of many lengths, some null, some empty, some alike, some words unknown."""
     rng = np.random.default_rng(5)
     texts = [
         " ".join(f"w{word}" for word in rng.integers(0, 330, size)) for size in rng.integers(0, 40, rows)
     ]
-    texts[3], texts[7], texts[11], texts[12] = None, "", texts[10], "w1 " * 5000
+    texts[3], texts[7], texts[11], texts[12] = None, "", texts[10], "w1 " * 1500
     return texts
 
 
@@ -279,21 +234,18 @@ def test_rows_come_out_the_same_however_they_are_batched(small, mechanism, budge
     order = pa.array(np.random.default_rng(9).permutation(len(texts)))
     shuffled = release.sanitize(values.take(order), ids.take(order), column="text").values
     assert shuffled.equals(whole.take(order))
-
-
-@pytest.mark.parametrize(("slice_bytes", "chunk"), [(1, 2048), (1 << 20, 7), (300, 7)])
-def test_the_sizes_of_inner_blocks_do_not_matter(small, monkeypatch, slice_bytes, chunk):
-    """Rejects ids or slots that are not cut with their rows, and positions that restart with a chunk."""
-    texts = corpus()
-    spans = [[(0, len(text) // 2), (1, len(text))] if text else None for text in texts]
-    slots = pa.array([row and [{"start": a, "end": b} for a, b in row] for row in spans])
-    release = private(small, oov="random", protect="slots:s")
-    expected = sanitize(release, texts, slots=slots)
-    monkeypatch.setattr(columns, "SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(sanitizer_module, "CHUNK", chunk)
-    done = sanitize(release, texts, slots=slots)
-    assert done.values.equals(expected.values)
-    np.testing.assert_equal(vars(done.counts), vars(expected.counts))
+    # Nor do the sizes of inner blocks matter, in which slots are cut with their rows.
+    spans = [None if text is None else [{"start": 0, "end": max(1, len(text) // 2)}] for text in texts]
+    marked = private(small, mechanism, oov="random", row_budget=budget, protect="slots:s")
+    slots = pa.array(spans)
+    expected = marked.sanitize(values, ids, column="text", slots=slots)
+    for slice_bytes, chunk in ((1, 2048), (300, 97)):
+        monkeypatch.setattr(columns, "SLICE_BYTES", slice_bytes)
+        monkeypatch.setattr(sanitizer_module, "CHUNK", chunk)
+        monkeypatch.setattr(sanitizer_module, "_CHUNK_UNIFORMS", chunk)
+        done = marked.sanitize(values, ids, column="text", slots=slots)
+        assert done.values.equals(expected.values)
+        np.testing.assert_equal(vars(done.counts), vars(expected.counts))
 
 
 def test_policies_and_layouts_do_not_change_the_noise_of_other_words(small, spoken):
@@ -308,12 +260,10 @@ def test_policies_and_layouts_do_not_change_the_noise_of_other_words(small, spok
 
     rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]
     alone, kept = (sanitize(private(small, layout=layout), rows) for layout in ("words", "keep"))
-    texts = kept.values.to_pylist()
     assert [(text or "").split() for text in alone.values.to_pylist()] == [
-        [word.replace("mask", PLACEHOLDER) for word in tokenize((text or "").lower())] for text in texts
+        [word.replace("mask", PLACEHOLDER) for word in tokenize((text or "").lower())]
+        for text in kept.values.to_pylist()
     ]
-    around = [", ! ()\n\n", None, "", "...", "\u201c \u201d \U0001f600 -[]"]
-    assert [text and "".join(c for c in text if not c.isalnum()) for text in texts] == around
 
 
 def test_another_context_is_another_draw(small):
@@ -333,17 +283,13 @@ def test_another_context_is_another_draw(small):
 
 
 HOSTILE = [
-    "The Quick BROWN FoX",
-    "Bob.Smith@Example.com wrote to bob@example.com",
-    "card 4111 1111 1111 1111 or 4111-1111-1111-1111",
+    "The Quick BROWN FoX Bob.Smith@Example.com card 4111 1111 1111 1111",
     "Ren\u00e9e cafe\u0301 NA\u00cfVE \ufb01nance Stra\u00dfe STRASSE \u212bngstr\u00f6m",
     "\u0130stanbul \u0131\u015f\u0131k \uff26\uff35\uff2c\uff2c\uff37\uff29\uff24\uff34\uff28 \u210cello",
     "hi \U0001f600 \U0001f469\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f 5\ufe0f\u20e3",
     "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd \u202e\u0645\u0631\u062d\u0628\u202c \u6771\u4eac\u3078",
-    "zero\u200bwidth pass\u00adword bom\ufeffmark",
-    "don't can\u2019t o\u02bcclock rock'n'roll 's",
-    "snake_case __secret__ a\x00b \ud7a3",
-    "zzyzx qwrtp",
+    "zero\u200bwidth pass\u00adword bom\ufeffmark don't can\u2019t o\u02bcclock rock'n'roll",
+    "snake_case __secret__ a\x00b \ud7a3 zzyzx qwrtp",
 ]
 
 
@@ -378,37 +324,3 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     assert done.counts.out_of_vocabulary.tolist() == [1] * 200
     released = {word for row in done.values.to_pylist() for word in row}
     assert len(released) > 4 and not released & {",", "(800)"}
-
-
-def test_words_are_looked_up_as_they_stand_and_else_in_lower_case(tmp_path):
-    """Rejects lower case before the form that stands, rows of other words, and unknown words that get one."""
-    known = ["us", "US", "new_york", "naïve", "of"]
-    embedding = worlds.build(tmp_path, np.eye(len(known), dtype=np.float32), known)
-    wanted = {"US": "US", "us": "us", "Us": "us", "OF": "of", "NAI\u0308VE": "naïve", "far": None, "": None}
-    tokens = Tokens.of(pa.array([[*wanted], [None, "of", "US"], []], TOKENS))
-    ids = [-1 if word is None else known.index(word) for word in wanted.values()]
-    assert look_up(tokens, embedding).tolist() == [*ids, -1, 4, 1]
-    assert look_up(Tokens.of(pa.array([], TOKENS)), embedding).tolist() == []
-
-
-@pytest.mark.parametrize("rows", [1, 2])
-def test_more_text_than_an_array_holds_is_named(line, monkeypatch, rows):
-    """By Arrow's own errors, of arrays whose memory nobody touches; rejects calling each of its errors so."""
-    size = 2**30 + 5
-    offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
-    half = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, dtype=np.uint8)))
-
-    def assemble(*_):
-        if rows == 1:
-            raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
-        nothing = np.zeros(1, dtype=np.int64)
-        return Assembled(values=half, characters=nothing, capitals=nothing)
-
-    monkeypatch.setattr(columns, "SLICE_BYTES", 1)
-    monkeypatch.setattr(sanitizer_module, "assemble", assemble)
-    own, texts, ids = private(line), pa.array(["w1"] * rows), pa.array(range(rows))
-    with pytest.raises(InputError, match=r"Column text has too much text .* Allowed: 2 GB .* Cut long rows"):
-        own.sanitize(texts, ids, column="text")
-    monkeypatch.setattr(sanitizer_module, "assemble", lambda *_: pa.array(["w1"]).cast(pa.int64()))
-    with pytest.raises(pa.ArrowInvalid, match="parse"):
-        own.sanitize(texts, ids, column="text")

@@ -1,7 +1,7 @@
 """Released vectors: projected, noised, rounded to the public grid, the same however the rows are cut."""
 
 import math
-import os
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,12 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark import vector_sanitizer as vectors
 from dptext_spark.errors import BundleError, InputError
-from dptext_spark.mechanisms import vectors as projected_vectors
+from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
-from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.tokens import PLAIN, tokenize
+from dptext_spark.text.policies import WORDS_ALONE
+from dptext_spark.text.segmentation import PLAIN, Segmentation
+from dptext_spark.text.tokens import tokenize
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 
@@ -27,7 +28,8 @@ def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
     noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint=fingerprint)
-    return VectorSanitizer(mechanism=used, noise=noise, embedding=embedding, tokenizer=tokenizer)
+    reader = embedding and WordReader(bundle=embedding, policy=replace(WORDS_ALONE, tokenizer=tokenizer))
+    return VectorSanitizer(mechanism=used, noise=noise, reader=reader)
 
 
 def lists(rows, kind=None):
@@ -66,24 +68,21 @@ def test_a_row_is_a_pure_function_of_key_id_and_content(release, monkeypatch):
     assert one != other
 
 
-def test_either_width_of_floats_gives_the_same_numbers(release):
-    narrow = random_lists(20)
+def test_either_width_of_floats_gives_the_same_numbers_and_nulls_stay(release):
+    narrow = lists([None, *random_lists(3).to_pylist(), None])
     wide, large = narrow.cast(pa.list_(pa.float64())), narrow.cast(pa.large_list(pa.float32()))
-    assert run(release, narrow) == run(release, wide) == run(release, large)
-    assert run(release, lists([[0.0] * 300])) == run(release, lists([[-0.0] * 300]))  # one content
     for values in (narrow, wide, large):
-        assert release.sanitize(values, pa.array(range(20)), column="v").values.type == values.type
-
-
-def test_nulls_stay_and_are_counted(release):
-    rows = [None, *random_lists(3).to_pylist(), None]
-    result = release.sanitize(lists(rows), pa.array(range(5)), column="v")
-    assert [row is None for row in result.values.to_pylist()] == [True, False, False, False, True]
-    assert result.counts.null.tolist() == [1, 0, 0, 0, 1]
-    assert result.counts.released.tolist() == [0, 1, 1, 1, 0]
-    assert result.values.to_pylist()[2] == run(release, lists(rows[2:3]), [2])[0]
+        result = release.sanitize(values, pa.array(range(5)), column="v")
+        assert result.values.type == values.type and result.values.to_pylist() == run(release, narrow)
+        assert [row is None for row in result.values.to_pylist()] == [True, False, False, False, True]
+        assert result.counts.null.tolist() == [1, 0, 0, 0, 1]
+        assert result.counts.released.tolist() == [0, 1, 1, 1, 0]
+    assert run(release, narrow)[2] == run(release, narrow[2:3], [2])[0]
     assert run(release, lists([]), pa.array([], pa.int64())) == []
-    # A column without a vector when the job began.
+    assert run(release, lists([[0.0] * 300])) == run(release, lists([[-0.0] * 300]))  # one content
+
+
+def test_a_column_without_a_vector_when_the_job_began_gets_none(release):
     worker = vectors.VectorWorker(sanitizers=(("v", release),))
     passed = worker.sanitize(lists([None, None]), pa.array([1, 2]), column="w")
     assert (passed.values.to_pylist(), passed.counts.null.tolist()) == ([None, None], [1, 1])
@@ -94,18 +93,10 @@ def test_nulls_stay_and_are_counted(release):
 @pytest.mark.parametrize("width", [pa.float32(), pa.float64()])
 def test_numbers_that_cannot_be_released(release, width):
     good = [0.125] * 300
-    rows = [
-        *(good, [*good, 0.5], [], [None, *good[1:]]),
-        *([math.nan, math.inf, *good[2:]], [-math.inf, *good[1:]]),
-    ]
-    with pytest.raises(InputError) as caught:
-        run(release, lists(rows, width))
-    for fault in (
-        "2 vectors of another length than 300",
-        "1 elements that are null",
-        "3 elements that are infinite or no number",
-    ):
-        assert fault in str(caught.value)
+    odd = [[*good, 0.5], [], [None, *good[1:]], [math.nan, math.inf, *good[2:]], [-math.inf, *good[1:]]]
+    faults = "2 vectors of another length than 300, 1 elements that are null, 3 elements that are infinite"
+    with pytest.raises(InputError, match=faults) as caught:
+        run(release, lists([good, *odd], width))
     assert "0.125" not in str(caught.value)
 
 
@@ -139,18 +130,6 @@ def representable(values, grid):
     """Whether all numbers are whole multiples of the grid that float32 holds with a bit to spare."""
     steps = values / grid
     return bool((steps == np.rint(steps)).all() and (np.abs(steps) < 2.0**23).all())
-
-
-def test_released_numbers_are_multiples_of_the_grid(release, monkeypatch):
-    """Rejects numbers left as they come out of the sum, and a grid finer than float32's spacing."""
-    values, grid = random_lists(200), release.mechanism.grid
-    assert representable(np.array(run(release, values)), grid)
-    with monkeypatch.context() as patch:
-        patch.setattr(projected_vectors, "on_grid", lambda values, grid: values)
-        assert not representable(np.array(run(sanitizer(mechanism()), values)), grid)
-    monkeypatch.setattr(projected_vectors, "_GRID_STEPS", 2**26)
-    finer, zeros = mechanism(), lists(np.zeros((200, 300)))
-    assert not representable(np.array(run(sanitizer(finer), zeros)), finer.grid)
 
 
 def test_a_text_is_the_average_of_its_known_words(small):
@@ -190,9 +169,8 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path):
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
     private = sanitizer(mechanism(3), bundle)
     assert len(run(private, pa.array(["w1 w2"]))) == 1
-    with (bundle.path / "vectors.npy").open("r+b") as opened:
-        opened.seek(-4, os.SEEK_END)
-        opened.write(b"\0\0\0\0")
+    file = bundle.path / "vectors.npy"
+    file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
         run(private, pa.array(["w1 w2"]))
 

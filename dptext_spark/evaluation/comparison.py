@@ -33,8 +33,8 @@ from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.columns import PythonColumn, as_arrow
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.python_columns import PythonColumn, as_arrow
 
 CONFIDENCE: Final = 0.95
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for

@@ -59,13 +59,14 @@ def run(options: VectorsOptions) -> Report:
             lengths |= dict.fromkeys(options.text, embedding.dimension)
         mechanisms = {name: n and options.mechanism.of_length(n) for name, n in lengths.items()}
         found = {name: each for name, each in mechanisms.items() if each}
-        bundle = sample = None
+        reader = sample = None
         if embedding is not None:
             bundle = BundleFiles.send(job.df.sparkSession, embedding)
+            reader = WordReader(bundle=bundle, policy=replace(WORDS_ALONE, tokenizer=tokenizer))
             sample = Sample(
                 columns=job.columns,
                 table=job.source.df.schema,
-                reader=WordReader(bundle=bundle, policy=replace(WORDS_ALONE, tokenizer=tokenizer)),
+                reader=reader,
                 fate="They are left out of the averages. Take an embedding that has more of them.",
             )
         partitioning = Partitioning(
@@ -79,9 +80,8 @@ def run(options: VectorsOptions) -> Report:
             for name, each in found.items():
                 of = fingerprints.get(name, "")
                 noise = ReleaseNoise.of(key, salt=options.name, law=each.law(), fingerprint=of)
-                words = bundle if name in options.text else None
-                own = VectorSanitizer(mechanism=each, noise=noise, embedding=words, tokenizer=tokenizer)
-                sanitizers.append((name, own))
+                words = reader if name in options.text else None
+                sanitizers.append((name, VectorSanitizer(mechanism=each, noise=noise, reader=words)))
             sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning)
         elif sample:
             sample(job.rows)

@@ -313,13 +313,7 @@ def _words_line(counts: Facts) -> str:
         **{f"marked [{kind.upper()}]": count for kind, count in counts["marks"].items()},
     }
     shares = ", ".join(f"{n:,} {name} ({n / total:.1%})" for name, n in named.items() if n)
-    kept = {
-        "characters between words": counts["kept_characters"],
-        "words with the capitals that they found": counts["kept_capitals"],
-    }
-    passed = ", ".join(f"{n:,} {name}" for name, n in kept.items() if n)
-    said = f"{counts['tokens']:,} words: {shares or 'none'}"
-    return f"{said}; as they stood: {passed}" if passed else said
+    return f"{counts['tokens']:,} words: {shares or 'none'}"
 
 
 def _vectors_line(counts: Facts) -> str:

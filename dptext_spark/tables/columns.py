@@ -263,7 +263,7 @@ def _sanitize_batches(
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
     for batch in Batch.parts(batches, ways):
-        words = batch.words(worker.visible_words) if worker.by_words else None
+        words = batch.words(worker.visible_words) if worker.visible_words else None
         counts: list[NDArray[np.int64]] = []
         for name, route, found in batch.fields():
             result = worker.sanitize(

@@ -160,7 +160,7 @@ def _fingerprint_batches(
     for batch in Batch.parts(batches, ways):
         row_ids = id_bytes(batch.ids)
         rows = pa.array([hashed(b"row", row_id) for row_id in row_ids], pa.binary())
-        words = batch.words(sanitizer.visible_words) if sanitizer.by_words else None
+        words = batch.words(sanitizer.visible_words) if sanitizer.visible_words else None
         for column, _, found in batch.fields():
             contents: list[list[bytes | memoryview]] = [
                 [b"content", row_id, column.encode()] for row_id in row_ids

@@ -1,12 +1,13 @@
-"""Arrow columns as arrays of tokens, and back."""
+"""Columns of any library as Arrow arrays, and these as arrays of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
+from dptext_spark.text.segmentation import PLAIN
 from dptext_spark.text.spans import Spans, cut_marked
-from dptext_spark.text.tokens import PLAIN, Tokenizer, by_form
+from dptext_spark.text.tokens import Tokenizer, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
@@ -29,6 +31,11 @@ MARK: Final = -4
 SLICE_BYTES: Final = 1 << 20
 
 Kind = Literal["text", "tokens"]
+
+PythonColumn: TypeAlias = Any
+"""An Arrow array, chunked or not, a pandas Series, a NumPy array, or any sequence of Python values."""
+
+_ALLOWED: Final = "an Arrow array, a pandas Series, a NumPy array of one dimension, or a list"
 
 
 def column_kind(data_type: pa.DataType, column: str) -> Kind:
@@ -52,6 +59,29 @@ def check_unicode(values: pa.Array, column: str) -> None:
         raise InputError(
             f"Column {column} has strings that are not valid UTF-8", do="Repair them before the job"
         ) from None
+
+
+def as_arrow(values: PythonColumn, what: str) -> pa.Array:
+    """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values."""
+    got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
+    # Arrow would silently take these apart: a text into letters, a table into its columns' names.
+    if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
+        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=got)
+    array = None
+    with suppress(pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError):
+        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+        read = values if is_arrow else pa.array(values, from_pandas=True)
+        flat = read.combine_chunks() if isinstance(read, pa.ChunkedArray) else read
+        array = flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
+    if array is None:  # not raised above, as what it would be chained to quotes values
+        allowed = f"{_ALLOWED}, with values of one kind and no more than 2 GiB"
+        raise InputError(f"{what} cannot be read", allowed=allowed, got=got)
+    # Without a value nothing shows the type.
+    if not isinstance(values, pa.Array) and array.null_count == len(array):
+        return pa.nulls(len(array), pa.string())
+    if pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type):
+        return array.cast(pa.list_(pa.string()))
+    return array
 
 
 def id_bytes(ids: pa.Array) -> list[bytes]:
@@ -86,31 +116,21 @@ def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """The tokens of some rows of a column, flattened and dictionary-encoded.
+    """The tokens of some rows of a column, flattened and dictionary-encoded."""
 
-    Attributes:
-        distinct: As they stand in the rows.
-        codes: int64 (tokens,), index into ``distinct``; -1 for a null element.
-        offsets: int64 (rows + 1,), where each row's tokens start.
-        null_rows: bool (rows,).
-        data_type: The column's Arrow type.
-        strings: The texts, or the elements of all token lists; None for null.
-        marked: bool (tokens,), the tokens that belong to them.
-    """
-
-    distinct: pa.StringArray
-    codes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    distinct: pa.StringArray  # as they stand in the rows
+    codes: NDArray[np.int64]  # (tokens,), index into ``distinct``; -1 for a null element
+    offsets: NDArray[np.int64]  # (rows + 1,), where each row's tokens start
     null_rows: NDArray[np.bool_]
     data_type: pa.DataType
-    strings: list[str | None]
+    strings: list[str | None]  # the texts, or the elements of all token lists
     tokenizer: Tokenizer = PLAIN
     spans: Spans | None = None
-    marked: NDArray[np.bool_]
+    marked: NDArray[np.bool_]  # (tokens,), which of them belong to spans
 
     @classmethod
     def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None) -> Tokens:
-        """Read a column of texts, which the tokenizer splits, or of token lists; ``spans`` are its spans."""
+        """Read a column of texts, which the tokenizer splits, or of token lists."""
         if column_kind(values.type, "") == "text":
             strings = values.to_pylist()
             rows = zip(strings, [()] * len(strings) if spans is None else spans, strict=True)

@@ -23,6 +23,7 @@ from dptext_spark.text.tokens import (
     UNSPACED_LETTERS,
     Tokenizer,
     all_visible,
+    between,
     cut_visible,
     lookup_form,
     straight,
@@ -127,26 +128,22 @@ def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
             taken[start:end] = b"\1" * (end - start)
             found.append((start, end, name))
     if len(found) < len(candidates):
-        borders = [0, *sorted(border for start, end, _ in found for border in (start, end)), len(text)]
-        for first, last in zip(borders[::2], borders[1::2], strict=True):
+        for first, last in between(sorted(span[:2] for span in found), len(text)):
             found += [(first + a, first + b, name) for a, b, name in find(text[first:last], types)]
     return sorted(found)
 
 
 @dataclass(frozen=True)
 class Marker:
-    """A tokenizer that gives each span of some types as one token, with the rest of a word that goes on.
+    """A tokenizer that gives each span of some types as one token, with the rest of a word that goes on."""
 
-    It cuts all else as ``base`` does. ``letter`` stands in texts for what a column of spans marks.
-    """
-
-    base: Tokenizer
+    base: Tokenizer  # cuts all else
     types: frozenset[str]
-    letter: str
+    letter: str  # stands in texts for what a column of spans marks
 
     @property
     def words(self) -> Collection[str]:
-        """The joined words of ``base``."""
+        """Those of ``base``."""
         return getattr(self.base, "words", ())
 
     @property

@@ -15,9 +15,8 @@ import regex
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.text.segmentation import PLAIN
 from dptext_spark.text.tokens import (
-    PLAIN,
-    PlainTokenizer,
     Tokenizer,
     all_visible,
     cut_visible,
@@ -33,12 +32,8 @@ JOINERS: Final = ".-',/&_+:@\"\u00b7"
 _GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
 _STOP: Final = regex.compile(r"\.|(?<=\p{Hebrew})'")  # a geresh is part of its word
 _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
-# Words that plain tokens join for certain: letters and digits of ASCII, and between them joiners that are no
-# apostrophes. They are most of those that a large vocabulary has, and each worker looks for them.
-_CLEAR_JOINER: Final = "[-.,/&_+:@]"
-_CLEAR: Final = rf"^[A-Za-z0-9]+(?:{_CLEAR_JOINER}[A-Za-z0-9]+)+\.?$"
 
-# Runes, and the syllables of Canada.
+# Runes, and the syllables of Canada: of scripts with spaces, without capitals, and never a part of a letter.
 _RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
 
 # Entries of each worker's two caches, of strings that are no longer than this: some tens of MB at most, and
@@ -81,27 +76,20 @@ class JoinedWords:
     * The longest word wins, counted in tokens; of several, the leftmost.
     * A single token has its full stop (``kans.``), or a Hebrew one its geresh, only where the vocabulary
       lacks it without, in any capitals.
-
-    Attributes:
-        words: The joined words of the vocabulary.
-        longest: By their first two tokens, folded, how many tokens they have at most.
-        stopped: Those of one token and a full stop, folded and without it.
     """
 
     base: Tokenizer
-    words: frozenset[str]
-    longest: Mapping[tuple[str, str], int]
-    stopped: frozenset[str]
+    words: frozenset[str]  # the joined words of the vocabulary
+    longest: Mapping[tuple[str, str], int]  # by their first two tokens, folded, how many they have at most
+    stopped: frozenset[str]  # those of one token and a full stop, folded and without it
 
     @classmethod
     def of(cls, words: pa.StringArray, base: Tokenizer = PLAIN) -> Tokenizer:
         """Make the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
-        odd = words.filter(pc.match_substring_regex(words, _ODD))
-        plain = isinstance(base, PlainTokenizer)
-        clear = pc.match_substring_regex(odd, _CLEAR) if plain else pa.repeat(False, len(odd))
-        joined, longest = _clearly_joined(odd.filter(clear))
-        stopped = {}
-        for word in odd.filter(pc.invert(clear)).to_pylist():
+        joined: list[str] = []
+        longest: dict[tuple[str, str], int] = {}
+        stopped: dict[str, str] = {}
+        for word in words.filter(pc.match_substring_regex(words, _ODD)).to_pylist():
             parts = base(word)
             if parts in ([], [word]) or not _joins(word, parts):
                 continue
@@ -167,10 +155,7 @@ class JoinedWords:
 
 @lru_cache(maxsize=4)
 def unused_letter(tokenizer: Tokenizer) -> str:
-    """Give a letter that no joined word of a tokenizer has, so that none is found where it stands.
-
-    It is of a script with spaces, has no capitals, and makes no other letter with its neighbours.
-    """
+    """Give a letter that no joined word of a tokenizer has, so that none is found where it stands."""
     words = getattr(tokenizer, "words", ())
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
         return unused[0]
@@ -196,17 +181,6 @@ def matchable(forms: pa.StringArray) -> NDArray[np.bool_]:
         for form in forms.filter(pa.array(odd)).to_pylist()
     ]
     return flags
-
-
-def _clearly_joined(words: pa.StringArray) -> tuple[list[str], dict[tuple[str, str], int]]:
-    """Give words that match ``_CLEAR``, and by their first two tokens, folded, how many they have at most."""
-    parts = pc.split_pattern_regex(pc.ascii_lower(words), _CLEAR_JOINER)
-    # What ends with a full stop has nothing behind it.
-    counts = pc.subtract(pc.list_value_length(parts), pc.ends_with(words, ".").cast(pa.int32()))
-    order = pc.array_sort_indices(counts)  # of equal beginnings the longest comes last, and stays
-    first, second = (pc.list_element(parts, place).take(order).to_pylist() for place in (0, 1))
-    pairs = zip(first, second, strict=True)
-    return words.to_pylist(), dict(zip(pairs, counts.take(order).to_pylist(), strict=True))
 
 
 def _joins(word: str, parts: Sequence[str]) -> bool:

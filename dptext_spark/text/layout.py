@@ -19,12 +19,13 @@ from typing import ClassVar, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import regex
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.text.columns import DROP, KEEP, MARK, PLACEHOLDER, Tokens
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.tokens import Tokenizer, straight, token_spans
+from dptext_spark.text.tokens import Tokenizer, between, straight, token_spans
 
 CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
 """The clitics of English, which the tokenizer splits from the word before them."""
@@ -34,7 +35,6 @@ _JOINING: Final = ("", "'", "\u2019", "\uff07", "\u05f3")
 
 # Patterns of capitals by number. Of the first are words of mixed capitals, and words without letters.
 _PATTERNS: Final = (lambda strings: strings, pc.utf8_lower, pc.utf8_capitalize, pc.utf8_upper)
-_CAPITALIZED: Final = 2
 
 # The signs that may pass: a list of one Unicode version (scripts/make_signs.py). The Unicode tables of this
 # machine are not asked: versions differ.
@@ -43,30 +43,17 @@ SHA256: Final = "35c2eefc6306f2c15d2bc95c3c4219f48ec4156fec494a3bfaf947070d2c3b8
 UNICODE: Final = "17.0"
 _SIGNS_IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"
 
-# White space, which becomes a line feed or a space.
-_LINE_ENDS: Final = [0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029]
-_SPACES: Final = [0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000]
+_LINE_END: Final = re.compile("\r\n|[\n-\r\x85\u2028\u2029]")
+_SPACE: Final = re.compile("[\t \xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 Marks = Sequence[str | None]
 """What stands for each distinct token where it is a mark."""
-
-_INSIDE: Final = {"\ufe0f", "\u200d"}  # these pass inside of listed emoji alone
-
-
-class _Replacements(dict[int, int]):
-    """What becomes of code points; those that are not listed are dropped."""
-
-    def __missing__(self, code: int) -> None:
-        return None
 
 
 @cache
 def passing_signs() -> Callable[[str], str]:
     """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds."""
-    try:
-        content = SIGNS.read_bytes()
-    except OSError:
-        content = b""
+    content = SIGNS.read_bytes() if SIGNS.is_file() else b""
     if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
         raise ConfigError(
             "The list of signs that may stand between words (--layout keep) is damaged",
@@ -75,43 +62,28 @@ def passing_signs() -> Callable[[str], str]:
             do="Install dptext-spark again",
         )
     entries = json.loads(content)
-    replacements = _Replacements({**dict.fromkeys(_LINE_ENDS, 0x0A), **dict.fromkeys(_SPACES, 0x20)})
-    for first, last in entries["signs"]:
-        replacements.update((code, code) for code in range(first, last + 1))
-    sequences = re.compile(f"({_longest_of(entries['sequences'])})")
+    signs = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in entries["signs"])
+    others = re.compile(f"[^ \n{signs}]+")
+    # Selectors and joiners pass inside of listed emoji alone, of which it finds the longest.
+    emoji = regex.compile(r"(\L<emoji>)", emoji=entries["sequences"])
 
     def passing(text: str) -> str:
-        text = text.replace("\r\n", "\n")
-        if _INSIDE.isdisjoint(text):
-            return text.translate(replacements)
-        parts = sequences.split(text)  # every second one is a listed emoji
-        parts[::2] = [part.translate(replacements) for part in parts[::2]]
+        text = _SPACE.sub(" ", _LINE_END.sub("\n", text))
+        # Every second part is an emoji.
+        parts = emoji.split(text) if "\ufe0f" in text or "\u200d" in text else [text]
+        parts[::2] = [others.sub("", part) for part in parts[::2]]
         return "".join(parts)
 
     return passing
 
 
-def _longest_of(strings: list[str]) -> str:
-    """Give a pattern for the longest of some strings; common beginnings stand in it once, which is fast."""
-    rests: dict[str, list[str]] = {}
-    for string in strings:
-        rests.setdefault(string[:1], []).append(string[1:])
-    may_end = "" in rests and bool(rests.pop(""))
-    options = "|".join(re.escape(first) + _longest_of(rest) for first, rest in rests.items())
-    return f"(?:{options}){'?' * may_end}" if options else ""
-
-
 class Layout(NamedPolicy, ABC):
-    """A policy for what surrounds the released words of texts; token columns have none.
-
-    Attributes:
-        capitals: Whether each word takes the capitals of the token in whose place it stands.
-    """
+    """A policy for what surrounds the released words of texts; token columns have none."""
 
     kind = "layout"
     option = "--layout"
     policies: ClassVar[dict[str, type[Layout]]] = {}
-    capitals: ClassVar[bool]
+    capitals: ClassVar[bool]  # whether each word takes the capitals of the token in whose place it stands
 
     @property
     def identity(self) -> str:
@@ -155,29 +127,14 @@ class AsItStood(Layout):
         return f"{self.name}, {_SIGNS_IDENTITY}"
 
     def gaps(self, text: str, tokens: Sequence[str]) -> list[str]:
-        borders = [0, *(border for span in token_spans(straight(text), tokens) for border in span), len(text)]
-        between = (text[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True))
-        return [*map(passing_signs(), between)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Assembled:
-    """A sanitized column, of the input's type.
-
-    Attributes:
-        characters: int64 (rows,), characters that passed between words, where they are more than one space.
-        capitals: int64 (rows,), released words that took capitals.
-    """
-
-    values: pa.Array
-    characters: NDArray[np.int64]
-    capitals: NDArray[np.int64]
+        gaps = between(token_spans(straight(text), tokens), len(text))
+        return [passing_signs()(text[start:end]) for start, end in gaps]
 
 
 def assemble(
     tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout, marks: Marks = ()
-) -> Assembled:
-    """Build a sanitized column.
+) -> pa.Array:
+    """Build a sanitized column, of the input's type.
 
     In texts a space keeps words apart where nothing else does, except for clitics, which are joined to the
     word before them. What is left out takes the gap before it along.
@@ -192,7 +149,6 @@ def assemble(
     outputs, kept = _outputs(tokens, released, words, capitals, marks), (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
-    characters = np.zeros(len(tokens.null_rows), dtype=np.int64)
     rows: list[str | list[str | None] | None] = []
     start = 0
     for row, cut in enumerate(tokens.row_tokens()):
@@ -205,21 +161,15 @@ def assemble(
             rows.append(own)
         else:
             *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, cut)])
-            before = [*compress(before, chosen)]
-            characters[row] = sum(map(len, [*before, after])) - [*before, after].count(" ")
             pieces: list[str] = []
-            for gap, output in zip(before, map(str, own), strict=True):
+            for gap, output in zip(compress(before, chosen), map(str, own), strict=True):
                 if pieces and output in clitics and gap in ("", " ") and is_apart(pieces[-1], output):
                     gap = ""
                 elif pieces and gap in _JOINING:
                     gap += " "
                 pieces += gap, output
             rows.append("".join([*pieces, after]))
-    return Assembled(
-        values=pa.array(rows, tokens.data_type),
-        characters=characters,
-        capitals=tokens.count(capitals >= _CAPITALIZED),
-    )
+    return pa.array(rows, tokens.data_type)
 
 
 def _outputs(
@@ -255,4 +205,4 @@ def _capitals(strings: pa.StringArray) -> NDArray[np.int64]:
     )
     # New York and O'Neill, but not U.S.
     capitalized |= np.array(pc.utf8_is_title(strings), dtype=np.bool_) & ~upper
-    return np.select([lower & upper, lower, capitalized, upper], [0, 1, _CAPITALIZED, 3], 0)
+    return np.select([lower & upper, lower, capitalized, upper], [0, 1, 2, 3], 0)

@@ -19,19 +19,14 @@ Route = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class FieldValues:
-    """What a field holds in all rows of a column, flat.
+    """What a field holds in all rows of a column, flat."""
 
-    Attributes:
-        values: The field's values; null also where a struct around it is null.
-        rows: int64 (values,), the row of each value.
-        positions: int64 (values, arrays on the route), its place in each array, the outermost first.
-        ids, slots: Of each value's row, where rows have any.
-    """
-
-    values: pa.Array
-    rows: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    ids: pa.Array | None = None
+    values: pa.Array  # null also where a struct around it is null
+    rows: NDArray[np.int64]  # (values,), the row of each
+    positions: NDArray[
+        np.int64
+    ]  # (values, arrays on the route), the place in each array, the outermost first
+    ids: pa.Array | None = None  # of each value's row, where rows have any
     slots: pa.Array | None = None
 
     @classmethod

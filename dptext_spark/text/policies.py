@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import ClassVar, Final, Never, NoReturn
+from typing import ClassVar, Final, Never, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,39 +36,25 @@ _PIECES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnknownTokens:
-    """The ``count`` = t > 0 protected tokens of a batch of rows that the vocabulary lacks.
-
-    Attributes:
-        release_words: Size of the release vocabulary.
-        uniforms: Gives float64 (t, k) in (0, 1), for k uniforms per token, in chunks.
-    """
-
-    column: str
-    count: int
-    release_words: int
-    uniforms: Callable[[int], Iterator[NDArray[np.float64]]]
+Uniforms: TypeAlias = Callable[[int], Iterator[NDArray[np.float64]]]
+"""Gives float64 (t, k) in (0, 1), for k uniforms per token, in chunks."""
 
 
 class OovPolicy(NamedPolicy):
-    """A policy for tokens outside the vocabulary: a stand-in for each, unless :meth:`release` is overridden.
-
-    Attributes:
-        stand_in: ``MASK``, ``KEEP`` or ``DROP``.
-        shape: What a row still reveals without its words, in a sentence.
-    """
+    """A policy for tokens outside the vocabulary: one stand-in, unless :meth:`release` is overridden."""
 
     kind = "out-of-vocabulary policy"
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
-    stand_in: ClassVar[int] = MASK
-    shape: ClassVar[str] = (
+    stand_in: ClassVar[int] = MASK  # or KEEP or DROP
+    shape: ClassVar[str] = (  # what a row still reveals without its words
         "The number of words in each row and which rows are null or empty are released as they are."
     )
 
-    def release(self, unknown: UnknownTokens) -> NDArray[np.int64] | int:
-        """Give what is released in place of each token, int64 (t,): a word id or a stand-in; one for all."""
+    def release(
+        self, count: int, release_words: int, uniforms: Uniforms, column: str
+    ) -> NDArray[np.int64] | int:
+        """Give what is released in place of ``count`` > 0 tokens: word ids or stand-ins, or one for all."""
         return self.stand_in
 
 
@@ -103,11 +89,9 @@ class RandomWord(OovPolicy):
     name = "random"
     scope = "{unknown} become a uniformly random word of those that may be output."
 
-    def release(self, unknown: UnknownTokens) -> NDArray[np.int64]:
-        words = []
-        for uniforms in unknown.uniforms(_POINTS):
-            points = np.cumprod(1.0 / uniforms, axis=1)
-            words.append(np.where(points < unknown.release_words, points, 0.0).max(axis=1))
+    def release(self, count: int, release_words: int, uniforms: Uniforms, column: str) -> NDArray[np.int64]:
+        points = (np.cumprod(1.0 / drawn, axis=1) for drawn in uniforms(_POINTS))
+        words = [np.where(each < release_words, each, 0.0).max(axis=1) for each in points]
         return np.concatenate(words).astype(np.int64)
 
 
@@ -117,11 +101,10 @@ class Fail(OovPolicy):
     name = "fail"
     scope = "{unknown} fail the run: there are none."
 
-    def release(self, unknown: UnknownTokens) -> NoReturn:
+    def release(self, count: int, release_words: int, uniforms: Uniforms, column: str) -> NoReturn:
         raise InputError(
-            f"Column {unknown.column} has words outside the vocabulary, which --oov fail forbids",
-            allowed="words of the embedding bundle",
-            got=f"{unknown.count} unknown words in one batch of rows",
+            f"Column {column} has words outside the vocabulary, which --oov fail forbids",
+            got=f"{count} unknown words in one batch of rows",
             do="Choose another --oov policy or a bundle with a larger vocabulary",
         )
 
@@ -145,11 +128,7 @@ class Protection(NamedPolicy, ABC):
     @property
     def slots_column(self) -> str | None:
         """The column with each row's slots, if the policy has one."""
-        return None
-
-    def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans | None:
-        """Read the spans of texts or token lists that are cut apart from all else, if there are any."""
-        return None
+        return getattr(self, "column", None)
 
     @abstractmethod
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
@@ -169,11 +148,7 @@ class AllWords(Protection):
 
 @cache
 def stop_words() -> frozenset[str]:
-    """The English stop words of NLTK (as the papers use), from ``bm25s``, in the forms that texts have.
-
-    Contractions are there whole and as their tokens (``don't``, ``do``, ``n't``), but not as NLTK's bare
-    pieces (``don``, ``t``), which are other words in a text.
-    """
+    """The English stop words of NLTK (as the papers use), contractions whole and as the tokens of a text."""
     from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
 
     parts = (part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
@@ -211,13 +186,6 @@ class Slots(Protection):
 
     column: str
 
-    @property
-    def slots_column(self) -> str:
-        return self.column
-
-    def marks(self, values: pa.Array, slots: pa.Array | None) -> Spans:
-        return _spans(slots, values, self.column)
-
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # Tokens that were read without their spans: in doubt nothing passes.
         return np.ones(len(tokens), dtype=np.bool_) if tokens.spans is None else tokens.marked
@@ -230,18 +198,11 @@ MASKED_SPANS: Final = (
 )
 
 
-def _spans(spans: pa.Array | None, values: pa.Array, column: str) -> Spans:
-    if spans is None:
-        raise InputError("The policy needs the spans of each row", do=f"Give the values of column {column}")
-    return read_spans(spans, values, column)
-
-
 @dataclass(frozen=True, init=False)
 class TextPolicy:
     """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
 
-    All are policies, or options' values for them: ``TextPolicy(oov="drop")``; ``mask_spans`` is a column of
-    spans that become marks.
+    All are policies, or options' values for them; ``mask_spans`` is a column of spans that become marks.
     """
 
     oov: OovPolicy
@@ -265,15 +226,17 @@ class TextPolicy:
         **unknown: Never,
     ) -> None:
         check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
-        object.__setattr__(self, "oov", OovPolicy.of(oov))
-        object.__setattr__(self, "protect", Protection.of(protect))
-        object.__setattr__(self, "layout", Layout.of(layout))
-        object.__setattr__(self, "tokenizer", Segmentation.of(tokenizer))
-        object.__setattr__(self, "identifiers", Identifiers.of(identifiers))
-        object.__setattr__(self, "numbers", numbers)
-        object.__setattr__(self, "mask_spans", mask_spans or "")
         if numbers not in NUMBERS:
             raise ConfigError("--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers))
+        vars(self).update(
+            oov=OovPolicy.of(oov),
+            protect=Protection.of(protect),
+            layout=Layout.of(layout),
+            tokenizer=Segmentation.of(tokenizer),
+            identifiers=Identifiers.of(identifiers),
+            numbers=numbers,
+            mask_spans=mask_spans or "",
+        )
         if self.mask_spans and self.protect.slots_column:
             what = "Options --mask-spans and --protect slots:COLUMN do not go together"
             raise ConfigError(what, do="Leave one of them out")
@@ -300,9 +263,13 @@ class TextPolicy:
 
     def read(self, values: pa.Array, spans: pa.Array | None, letter: str) -> tuple[pa.Array, Spans | None]:
         """Put a letter in place of masked spans of texts or token lists; give the slots, if there are any."""
-        if not self.mask_spans:
-            return values, self.protect.marks(values, spans)
-        return with_letter(values, _spans(spans, values, self.mask_spans), letter), None
+        if self.spans_column is None:
+            return values, None
+        if spans is None:
+            do = f"Give the values of column {self.spans_column}"
+            raise InputError("The policy needs the spans of each row", do=do)
+        found = read_spans(spans, values, self.spans_column)
+        return (with_letter(values, found, letter), None) if self.mask_spans else (values, found)
 
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""

@@ -16,7 +16,6 @@ from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.tokens import (
     UNSPACED_LETTERS,
     UNSPACED_SCRIPTS,
-    PlainTokenizer,
     Tokenizer,
     all_visible,
     cut_visible,
@@ -44,10 +43,17 @@ class Segmentation(NamedPolicy, Tokenizer):
     scope = ""
 
 
-class WordRuns(PlainTokenizer, Segmentation):
+class WordRuns(Segmentation):
     """Runs of letters and digits, as :func:`~dptext_spark.text.tokens.tokenize` finds them."""
 
     name = "words"
+    identity = ""
+
+    def __call__(self, text: str) -> list[str]:
+        return tokenize(text)
+
+
+PLAIN: Final = Segmentation.of(WordRuns.name)
 
 
 def icu_version() -> str:
@@ -64,10 +70,7 @@ def icu_version() -> str:
 
 @dataclass(frozen=True)
 class IcuWords(Segmentation):
-    """Runs of letters and digits, and in them the words of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
-
-    ``version`` is that of ICU where the policy was chosen: others may cut differently.
-    """
+    """Runs of letters and digits, and in them the words of scripts without spaces."""
 
     name = "icu"
     scope = (
@@ -75,17 +78,17 @@ class IcuWords(Segmentation):
         "each of their texts has is released."
     )
 
-    version: str = field(init=False, default_factory=icu_version)
+    version: str = field(init=False, default_factory=icu_version)  # other versions may cut differently
 
     @property
     def identity(self) -> str:
         return f"icu {self.version}"
 
     def __call__(self, text: str) -> list[str]:
-        tokens = tokenize(text)
-        if _RUN.search(text) is None:
-            return tokens
-        cuts = (self._cut(token) if all_visible(token) else cut_visible(token, self._cut) for token in tokens)
+        cuts = (
+            self._cut(token) if all_visible(token) else cut_visible(token, self._cut)
+            for token in tokenize(text)
+        )
         return [word for words in cuts for word in words]
 
     def _cut(self, token: str) -> list[str]:

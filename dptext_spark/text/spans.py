@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dptext_spark.errors import InputError
 from dptext_spark.text.joined import unused_letter
-from dptext_spark.text.tokens import Tokenizer, straight, token_spans
+from dptext_spark.text.tokens import Tokenizer, between, straight, token_spans
 
 Span = tuple[int, int]
 """Where something starts and ends, the end exclusive: code points of a text, or elements of a token list."""
@@ -44,23 +44,22 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     if all(nulls) or (_is_list(slots.type) and not len(slots.flatten())):  # no value shows the type
         return [None if null else [] for null in nulls]
     check_positions(slots.type, column)
-    starts, ends = (_integers(pc.struct_field(slots.flatten(), name), absent=-1) for name in ("start", "end"))
+    starts, ends = (pc.struct_field(slots.flatten(), name).to_pylist() for name in ("start", "end"))
     pairs = zip(starts, ends, strict=True)
-    counts = _integers(pc.list_value_length(slots), absent=0)
-    length = pc.list_value_length if _is_list(values.type) else pc.utf8_length
+    lengths = pc.fill_null(pc.list_value_length(slots), 0).to_pylist()
+    measure = pc.list_value_length if _is_list(values.type) else pc.utf8_length
+    sizes = pc.fill_null(measure(values), 0).to_pylist()
     spans: list[list[Span] | None] = []
-    for null, count, size in zip(nulls, counts, _integers(length(values), absent=0), strict=True):
-        own = sorted(islice(pairs, count))
-        if null or not all(0 <= start < end <= size for start, end in own):
-            spans.append(None)
-            continue
+    for null, length, size in zip(nulls, lengths, sizes, strict=True):
+        own = [*islice(pairs, length)]
+        sound = not null and all(None not in pair and 0 <= pair[0] < pair[1] <= size for pair in own)
         merged: list[Span] = []
-        for start, end in own:
+        for start, end in sorted(own) if sound else ():
             if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-            else:
-                merged.append((start, end))
-        spans.append(merged)
+                first, last = merged.pop()
+                start, end = first, max(last, end)
+            merged.append((start, end))
+        spans.append(merged if sound else None)
     return spans
 
 
@@ -69,20 +68,13 @@ def with_letter(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
     rows: list[str | list[str | None] | None] = []
     for value, own in zip(values.to_pylist(), spans, strict=True):
         if isinstance(value, str):
-            borders = [0, *(border for span in own or () for border in span), len(value)]
-            pieces = [value[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True)]
+            pieces = [value[start:end] for start, end in between(own or (), len(value))]
             value = letter * bool(value) if own is None else letter.join(pieces)
         elif value is not None:
             for start, end in [(0, len(value))] if own is None else own:
                 value[start:end] = [letter] * (end - start)
         rows.append(value)
     return pa.array(rows, values.type)
-
-
-def _integers(array: pa.Array, absent: int) -> list[int]:
-    # A number that is too large for the type becomes negative, and so lies outside of every text.
-    integers: list[int] = pc.fill_null(array.cast(pa.int64(), safe=False), absent).to_pylist()
-    return integers
 
 
 def _is_list(data_type: pa.DataType) -> bool:
@@ -101,8 +93,7 @@ def cut_marked(
     if not spans:
         tokens = tokenizer(text)
         return tokens, [spans is None] * len(tokens)
-    borders = [0, *(border for span in spans for border in span), len(text)]
-    outside = [text[start:end] for start, end in zip(borders[::2], borders[1::2], strict=True)]
+    outside = [text[start:end] for start, end in between(spans, len(text))]
     covered = straight(unused_letter(tokenizer).join(outside))
     letters = [end + n for n, end in enumerate(accumulate(map(len, outside[:-1])))]
     longer = [0, *accumulate(end - start - 1 for start, end in spans)]

@@ -39,6 +39,7 @@ from dptext_spark import (
 from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
+from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, ReleaseNoise
@@ -46,6 +47,7 @@ from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 
@@ -212,7 +214,8 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
             KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
         )
         mechanism = parameters.of_length(length)
-        sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, embedding=embedding)
+        reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
+        sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, reader=reader)
         return hashed(sanitizer.sanitize(values, ids, column="vector").values)
 
     paper = ProjectedVectors(epsilon=30.0, sensitivity="paper", beta=0.9, seed=2)

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import main
+from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
+from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
@@ -85,7 +87,8 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
         used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
         noise = ReleaseNoise.of(KEY, salt=LABEL, law=used.law(), fingerprint=fingerprint)
-        private = VectorSanitizer(mechanism=used, noise=noise, embedding=embedding)
+        reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
+        private = VectorSanitizer(mechanism=used, noise=noise, reader=reader)
         values = source[column].combine_chunks()
         expected = private.sanitize(values, source["id"].combine_chunks(), column=column).values.to_pylist()
         assert [row[column] for row in got] == expected, column

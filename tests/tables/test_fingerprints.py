@@ -136,7 +136,7 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(tmp_path, drawn):
         [*_sanitize_batches(release, ways_of(rows), [rows])]
         width = release.release.mechanism.uniforms_per_token(release.embedding.dimension)
         used = {key for its, key in drawn if its == width}
-        words = sum(release.visible_words(column, slots) for column in columns[:2])
+        words = sum(release.release.reader.visible_words(column, slots) for column in columns[:2])
         said = contexts(release, rows)["context"].to_pylist()
         for context, column, values in zip(said, "ab", columns[:2], strict=True):
             ((_, key),) = release.contexts(values, columns[2], column=column, slots=slots, words=words)

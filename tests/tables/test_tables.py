@@ -32,7 +32,7 @@ def test_the_counters_are_those_of_the_rows(ring, tmp_path):
     assert report.facts["rows"] == 4
     text = (tmp_path / "out.private" / "report.json").read_text()
     assert "Stop words are released" in text and "file's path" in json.loads(text)["row_id"]
-    same = {"replaced": 0, "kept_characters": 0, "kept_capitals": 0, "dropped": 1}
+    same = {"replaced": 0, "dropped": 1}
     same["marks"] = dict.fromkeys(MARKS, 0)
     same["out_of_vocabulary"] = {"policy": "drop", "tokens": 1}
     assert json.loads(text)["columns"] == {

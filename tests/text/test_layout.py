@@ -31,7 +31,7 @@ from dptext_spark.text.layout import (
     assemble,
     passing_signs,
 )
-from dptext_spark.text.tokens import PLAIN, straight, tokenize
+from dptext_spark.text.tokens import straight, tokenize
 
 WORDS = [
     *CLITICS, "do", "cat", "x", "9", "\u00e9t\u00e9", "stra\u00dfe", "o'clock", "rock'n", "n", "iPhone",
@@ -39,11 +39,6 @@ WORDS = [
 ]  # fmt: skip
 VOCABULARY = pa.array(WORDS)
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
-
-
-HIDDEN = "\U0001f600" + "".join(chr(0xE0100 + byte - 16) for byte in b"zebra")
-"""A message in the variation selectors of an emoji."""
-
 STAND_INS = {"[MASK]": MASK, "=": KEEP, "-": DROP}
 
 
@@ -52,8 +47,8 @@ def laid_out(layout, texts, *released):
     numbers = [STAND_INS[word] if word in STAND_INS else WORDS.index(word) for word in released]
     places = np.array(numbers, dtype=np.int64)
     done = assemble(Tokens.of(pa.array(texts, pa.string())), places, VOCABULARY, Layout.of(layout))
-    done.values.validate(full=True)
-    return done
+    done.validate(full=True)
+    return done.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -63,21 +58,14 @@ def laid_out(layout, texts, *released):
         ("One, TWO!", ["do", "cat"], "do cat", "Do, CAT!"),
         (" one\n\n\ttwo ", ["do", "cat"], "do cat", " do\n\n cat "),
         ("one\r\ntwo\u2028\u2029\u3000\x85\r\x1f", ["do", "cat"], "do cat", "do\ncat\n\n \n\n"),
-        ("one", ["[MASK]"], "[MASK]", "[MASK]"),
         ("One iPhone", ["=", "="], "One iPhone", "One iPhone"),
         # Clitics are joined to the word before them, wherever they come from.
         ("I don\u2019t", ["x", "do", "n't"], "x don't", "X don't"),
-        ("one two three", ["x", "'d", "'ve"], "x'd've", "x'd've"),
         ("one, two", ["x", "'d"], "x'd", "x, 'd"),
         ("ONE TWO", ["do", "n't"], "don't", "DON'T"),
-        ("don't", ["=", "="], "don't", "don't"),
         # Not where nothing stands before them, or where the tokenizer would not split them again.
-        ("one two", ["'s", "do"], "'s do", "'s do"),
         ("one two", ["[MASK]", "'s"], "[MASK] 's", "[MASK] 's"),
-        ("one two", ["[MASK]", "n't"], "[MASK] n't", "[MASK] n't"),
         ("one two three", ["[MASK]", "'s", "'ve"], "[MASK] 's've", "[MASK] 's've"),
-        ("one two", ["rock'n", "n't"], "rock'n n't", "rock'n n't"),
-        ("one two three", ["x", "'s", "n't"], "x's n't", "x's n't"),
         # A word that stands for a clitic keeps away from the one before it.
         ("don't", ["cat", "x"], "cat x", "cat x"),
         ("it's'one", ["cat", "do", "x"], "cat do x", "cat do' x"),
@@ -93,75 +81,47 @@ def laid_out(layout, texts, *released):
         ("one_two@three.com", ["do", "cat", "x", "n"], "do cat x n", "do_cat@x.n"),
         # Signs that stand for letters never pass, nor what only looks like nothing.
         ("\u24bf\u24de\u24d7\u24dd one\u2122 \u2121\U000e0041", ["do"], "do", " do "),
-        (f"one {HIDDEN}!", ["do"], "do", "do \U0001f600!"),
         ("\u2764" + "\ufe0f\ufe0e" * 3 + "\u200d one", ["do"], "do", "\u2764\ufe0f do"),
-        ("\U0001f600\u200d\U0001f600\u200d\u200d one", ["do"], "do", "\U0001f600\U0001f600 do"),
         ("one\u02bc \u02bctwo\uff07!", ["do", "cat"], "do cat", "do cat\uff07!"),
-        # Emoji stay whole: joined, with skin tones, in colour.
-        (f"{FAMILY}\U0001f44d\U0001f3fd one", ["do"], "do", f"{FAMILY}\U0001f44d\U0001f3fd do"),
-        ("\u2764\ufe0f\u200d\U0001f525\U0001f3f3\ufe0f\u200d\U0001f308 one", ["do"], "do",
-         "\u2764\ufe0f\u200d\U0001f525\U0001f3f3\ufe0f\u200d\U0001f308 do"),
     ],
 )  # fmt: skip
 def test_texts_by_layout(text, released, words, kept):
-    assert laid_out("words", [text], *released).values.to_pylist() == [words]
-    assert laid_out("keep", [text], *released).values.to_pylist() == [kept]
+    assert laid_out("words", [text], *released) == [words]
+    assert laid_out("keep", [text], *released) == [kept]
 
 
 def test_a_word_has_the_capitals_of_the_token_in_whose_place_it_stands():
     """Rejects capitals that change how many letters a word has (SS for a sharp s)."""
     given_words = ["do", "iPhone", "stra\u00dfe", "n't", "9"]
-    for tokens, expected, counted in (
-        (["oNe", "McOne", "2026", "\u6771\u4eac"], given_words, 0),
-        (["one", "1st"], ["do", "iphone", "stra\u00dfe", "n't", "9"], 0),
-        (["One", "O'Neill", "I", "\u00c9t\u00e9"], ["Do", "Iphone", "Stra\u00dfe", "N't", "9"], 1),
+    for tokens, expected in (
+        (["oNe", "McOne", "2026", "\u6771\u4eac"], given_words),
+        (["one", "1st"], ["do", "iphone", "stra\u00dfe", "n't", "9"]),
+        (["One", "O'Neill", "I", "\u00c9t\u00e9"], ["Do", "Iphone", "Stra\u00dfe", "N't", "9"]),
         # O'N as U.S., where the vocabulary has it
-        (["ONE", "O'N", "1ST", "\u00c9T\u00c9"], ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"], 1),
+        (["ONE", "O'N", "1ST", "\u00c9T\u00c9"], ["DO", "IPHONE", "STRA\u1e9eE", "N'T", "9"]),
     ):
         for token in tokens:
-            done = laid_out("keep", [token] * 5, *given_words)
-            assert (done.values.to_pylist(), done.capitals.tolist()) == (expected, [counted] * 5)
+            assert laid_out("keep", [token] * 5, *given_words) == expected
 
 
-def test_what_passes_is_counted():
-    """Rejects a count of what the words' layout has as well, of what is left out, and of other rows' gaps."""
-    texts = ["One two", "one, Two!", None, "", "...", "ONE two", "\u24bf one", "one two"]
-    released = ["do", "[MASK]", "do", "-", "=", "do", "do", "do", "do"]
-    done, alone = (laid_out(layout, texts, *released) for layout in ("keep", "words"))
-    assert done.values.to_pylist() == ["Do [MASK]", "do!", None, "", "...", "ONE do", " do", "do do"]
-    assert done.characters.tolist() == [0, 1, 0, 0, 3, 0, 0, 0]
-    assert done.capitals.tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
-    assert not alone.characters.any() and not alone.capitals.any()
-
-
-EVERYTHING = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
 INSIDE = {"\ufe0f", "\u200d"}
 LIST = json.loads(SIGNS.read_text(encoding="utf-8"))
 SEQUENCES = LIST["sequences"]
 EMOJI = "|".join(map(re.escape, sorted(SEQUENCES, key=len, reverse=True)))
-
-
-def is_sign(character):
-    """Whether the Unicode tables of this machine that know a character, one or both, say it is a sign."""
-    marked = {unicodedata.category(c)[0] for c in unicodedata.normalize("NFKC", character)} & {*"LNM"}
-    of_letters = regex.match(
-        r"[\p{L}\p{N}\p{M}\p{Z}\p{Alphabetic}\p{DI}\p{Co}\p{Cc}\p{Cf}]"
-        r"|\p{Regional_Indicator}|(?=\p{S})[\p{Braille}\p{Han}\p{Yi}]",
-        character,
-    )
-    known = unicodedata.category(character)[0] in "PS" or regex.match(r"[\p{P}\p{S}]", character)
-    return bool(known) and not marked and not of_letters
+NO_SIGN = regex.compile(
+    r"[\p{L}\p{N}\p{M}\p{Z}\p{Alphabetic}\p{DI}\p{Co}\p{Cc}\p{Cf}\p{Regional_Indicator}]|(?=\p{S})[\p{Braille}\p{Han}\p{Yi}]"
+)
 
 
 def test_of_all_characters_signs_alone_pass():
     """All of Unicode: by themselves, and each before a letter."""
-    text = "".join(EVERYTHING)
+    text = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
     parts = ["a ".join(text[i : i + 4096]) for i in range(0, len(text), 4096)]
     tokens = Tokens.of(pa.array(parts))
     done = assemble(tokens, np.full(len(tokens), WORDS.index("x")), VOCABULARY, AsItStood())
     passed = {*passing_signs()(text)} - {*" \n"}
-    assert {*"".join(done.values.to_pylist())} - {*"xX \n"} == passed
-    assert [f"U+{ord(sign):04X}" for sign in sorted(passed) if not is_sign(sign)] == []
+    assert {*"".join(done.to_pylist())} - {*"xX \n"} == passed
+    assert NO_SIGN.findall(unicodedata.normalize("NFKC", "".join(sorted(passed)))) == []
     assert len(passed) == 6803 and {*string.punctuation} <= passed and not passed & INSIDE
     # White space becomes spaces and line feeds.
     spaces = "".join(regex.findall(r"\p{White_Space}", text)).replace("\r", "") + "\r"
@@ -176,24 +136,22 @@ def test_the_list_is_the_one_that_is_named():
     assert len({*SEQUENCES}) == 1810
     for sequence in SEQUENCES:
         bare = sequence.replace("\ufe0f", "").replace("\u200d", "")
-        assert len(bare) < len(sequence) and passing_signs()(bare) == bare
-        assert not regex.search(r"[\p{L}\p{N}\p{M}\p{Cf}\p{Regional_Indicator}]", bare)
+        assert len(bare) < len(sequence) and passing_signs()(bare) == bare and not NO_SIGN.search(bare)
     whole = [f"{way}{emoji}{way}" for emoji in SEQUENCES for way in ("", " ", ",")]
-    assert laid_out("keep", whole).values.to_pylist() == whole
+    assert laid_out("keep", whole) == whole
 
 
-@pytest.mark.parametrize("content", [None, SIGNS.read_bytes().replace(b"[33,47]", b"[33,90]")])
-def test_another_list_is_refused(content, tmp_path, monkeypatch):
+def test_another_list_is_refused(tmp_path, monkeypatch):
     """Where the options are read, on the driver, and by a worker that has another copy."""
     worker = Layout.of("keep")
     monkeypatch.setattr(layout, "SIGNS", tmp_path / "signs.json")
     monkeypatch.setattr(layout, "passing_signs", passing_signs.__wrapped__)  # nothing has been read yet
-    if content is not None:
-        (tmp_path / "signs.json").write_bytes(content)
-    damaged = r"--layout keep\) is damaged.*35c2eefc6306.*Install dptext-spark"
-    for read in (lambda: Layout.of("keep"), lambda: worker.gaps("a", ["a"])):
-        with pytest.raises(ConfigError, match=damaged):
-            read()
+    for content in (None, SIGNS.read_bytes().replace(b"[33,47]", b"[33,90]")):
+        if content is not None:
+            (tmp_path / "signs.json").write_bytes(content)
+        for read in (lambda: Layout.of("keep"), lambda: worker.gaps("a", ["a"])):
+            with pytest.raises(ConfigError, match=r"--layout keep\) is damaged.*Install dptext-spark"):
+                read()
     assert worker.identity == "keep, Unicode 17.0, list 35c2eefc6306"
 
 
@@ -221,9 +179,9 @@ def test_workers_read_it_from_a_package_in_a_zip(tmp_path):
 def test_what_makes_emoji_passes_only_in_listed_ones(pieces):
     """Rejects selectors and joiners, which can hide a text, after an emoji that does not have them."""
     text = "".join(pieces)
-    (done,) = laid_out("keep", [text], *["x"] * len(tokenize(text))).values.to_pylist()
+    (done,) = laid_out("keep", [text], *["x"] * len(tokenize(text)))
     assert INSIDE.isdisjoint(re.sub(EMOJI, "", done))
-    assert laid_out("keep", [done], *["x"] * len(tokenize(done))).values.to_pylist() == [done]
+    assert laid_out("keep", [done], *["x"] * len(tokenize(done))) == [done]
 
 
 LIKELY = "ntN sdlmrevoS'\u2019_-.@\u00e9\u0301\U0001f600\u200d1\u6771\u24bf\n"
@@ -238,7 +196,7 @@ def test_the_tokenizer_finds_the_words_again(released):
     """Rejects clitics joined where the tokenizer does not split them, or left apart where it would."""
     if released and released[0] in CLITICS:
         released[0] = "cat"
-    (done,) = laid_out("words", ["token " * len(released)], *released).values.to_pylist()
+    (done,) = laid_out("words", ["token " * len(released)], *released)
     assert tokenize(done) == released
 
 
@@ -246,40 +204,21 @@ def test_the_tokenizer_finds_the_words_again(released):
 @example("it's'one", None)
 @example("\u0301a'\u0301'b", None)
 def test_the_tokenizer_finds_them_in_what_stood_around(text, data):
-    """Rejects words that run together, or into an apostrophe between them."""
+    """Rejects words that run together, or into an apostrophe between them, and gaps that are lost."""
     given_tokens = tokenize(text)
     some = st.sampled_from([*WORDS, *STAND_INS])
     count = len(given_tokens)
     released = data.draw(st.lists(some, min_size=count, max_size=count)) if data else ["cat"] * count
-    (done,) = laid_out("keep", [text], *released).values.to_pylist()
+    (done,) = laid_out("keep", [text], *released)
     pairs = zip(released, given_tokens, strict=True)
     outputs = [token if word == "=" else word for word, token in pairs if word != "-"]
     expected = [part for output in outputs for part in tokenize(output)]
     # A clitic that stands apart has lost its apostrophe.
     seen, wanted = ([part.lower().lstrip("'") for part in parts] for parts in (tokenize(done), expected))
     assert seen == wanted
-
-
-@given(TEXTS)
-def test_nothing_else_is_changed(text):
-    """Released as they are, tokens give the text back; rejects a gap that is lost or moved."""
-    (done,) = laid_out("keep", [text], *["="] * len(tokenize(text))).values.to_pylist()
+    # As they are, tokens give the text back.
+    (done,) = laid_out("keep", [text], *["="] * count)
     released, left = straight(done), iter(straight(text))
-    assert tokenize(done) == tokenize(text)
+    assert tokenize(done) == given_tokens
     assert all(sign in left for sign in released if not sign.isspace())  # in the text's order
     assert not {*(Counter(straight(text)) - Counter(released))} & {*string.punctuation}
-
-
-def test_a_tokenizer_that_invents_tokens_releases_nothing():
-    """Rejects a gap that ends where a token was not found: it would be raw text."""
-
-    class Inventive:
-        identity = "inventive"
-
-        def __call__(self, text):
-            return [*PLAIN(text), "invented"]
-
-    tokens = Tokens.of(pa.array(["secret words"]), Inventive())
-    with pytest.raises(ValueError, match="substring not found") as caught:
-        assemble(tokens, np.zeros(3, dtype=np.int64), VOCABULARY, AsItStood())
-    assert "secret" not in repr(caught.value)

@@ -9,7 +9,7 @@ import pytest
 
 from dptext_spark import Laplace
 from dptext_spark.errors import InputError
-from dptext_spark.text.python_columns import as_arrow
+from dptext_spark.text.columns import as_arrow
 from tests.helpers.worlds import sanitizer
 
 MECHANISM = Laplace(epsilon=4.0)
@@ -44,13 +44,12 @@ def privatizer(small):
 
 
 def sanitized(privatizer, values, ids=IDS):
-    done = privatizer.sanitize(values, ids, column="text")
-    assert isinstance(done.values, pa.Array)
-    assert len(done.counts.tokens) == len(done.values)
-    return done.values.to_pylist()
+    done = privatizer.sanitize(values, ids, column="text").values
+    assert isinstance(done, pa.Array)
+    return done.to_pylist()
 
 
-def test_columns_of_every_library_get_the_same_words(privatizer):
+def test_columns_of_every_library_get_the_same_words(privatizer, small):
     texts = sanitized(privatizer, pa.array(TEXTS), pa.array(IDS))
     assert texts[1:3] == [None, ""] and texts[0].endswith("[MASK]")
     assert [sanitized(privatizer, column) for column in SAME_TEXTS] == [texts] * len(SAME_TEXTS)
@@ -58,46 +57,34 @@ def test_columns_of_every_library_get_the_same_words(privatizer):
     assert words[0][1:] == [None, "[MASK]"] and words[1:3] == [None, []]
     assert [sanitized(privatizer, column) for column in SAME_WORDS] == [words] * len(SAME_WORDS)
     assert [sanitized(privatizer, TEXTS, ids) for ids in SAME_IDS] == [texts] * len(SAME_IDS)
-
-
-def test_slots_of_every_library(small):
-    privatizer = sanitizer(small, MECHANISM, protect="slots:s")
-    for slots in (
-        [[FIRST]],
-        pd.Series([np.array([FIRST], dtype=object)]),
-        pa.chunked_array([[[FIRST]]]),
-        pa.array([[FIRST]], pa.large_list(pa.struct({"end": pa.uint8(), "start": pa.int16()}))),
-    ):
-        done = privatizer.sanitize(["w1 W2"], [1], column="text", slots=slots)
-        assert done.counts.unprotected.tolist() == [1] and done.values[0].as_py().endswith(" W2")
-
-
-def test_columns_without_a_single_word(privatizer):
     for values in ([], pd.Series([], dtype=object), pa.chunked_array([], pa.string())):
         assert sanitized(privatizer, values, []) == []
     for values, out in (([None, None],) * 2, (pd.Series([np.nan] * 2), [None, None]), ([[None], []],) * 2):
-        assert sanitized(privatizer, values, [0, 1]) == out
+        assert sanitized(privatizer, values, [0, 1]) == out  # without a single word
+    marked = sanitizer(small, MECHANISM, protect="slots:s")
+    for slots in ([[FIRST]], pd.Series([np.array([FIRST], dtype=object)]), pa.chunked_array([[[FIRST]]])):
+        done = marked.sanitize(["w1 W2"], [1], column="text", slots=slots)
+        assert done.counts.unprotected.tolist() == [1] and done.values[0].as_py().endswith(" W2")
 
 
-def test_what_is_no_text_is_refused_and_not_quoted(privatizer):
+@pytest.mark.parametrize("wrong_ids", [False, True])
+def test_what_is_no_column_is_refused_and_not_quoted(privatizer, wrong_ids):
     """Rejects a text taken apart into letters, a table into names, and messages that quote values."""
     for values in (
-        [1, 2], np.array([1.5, 2.5]), [b"secret"], "secret", None, ["secret", 7], [7, "secret"],
+        [1.5, 2.5], [b"secret"], "secret", None, ["secret", 7], [7, "secret"],
         ["secret \ud800"], np.array([["secret", "b"]]), pd.DataFrame({"secret": ["secret"]}),
         pa.table({"secret": ["secret"]}), {"secret": 1}, {"secret"}, pa.scalar("secret"),
         pd.Series(pd.date_range("2024-01-01", periods=2)), [[["secret"]]], [2**64],
     ):  # fmt: skip
+        given = (["w1", "w2"], values) if wrong_ids else (values, [1, 2])
         with pytest.raises(InputError) as caught:
-            privatizer.sanitize(values, [1, 2], column="text")
+            privatizer.sanitize(*given, column="text")
         error = caught.value
         while error is not None:
             assert "secret" not in f"{error} {error!r} {error.args}"
             error = error.__cause__ or error.__context__
 
 
-def test_wrong_ids_are_refused(privatizer):
-    for ids in ([1.5], "a", [None], None, [1, 2], {"a": 1}):
-        with pytest.raises(InputError):
-            privatizer.sanitize(["w1"], ids, column="text")
+def test_arrow_arrays_are_not_copied():
     array = pa.array(["a"])
-    assert as_arrow(array, "Column a") is array  # not copied
+    assert as_arrow(array, "Column a") is array

@@ -1,5 +1,7 @@
 """Slots: how their spans are read, and how texts are cut at them."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,10 +9,9 @@ import pytest
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.text.columns import Tokens
 from dptext_spark.text.joined import JoinedWords, unused_letter
-from dptext_spark.text.policies import Protection
-from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.policies import TextPolicy
+from dptext_spark.text.segmentation import PLAIN, Segmentation
 from dptext_spark.text.spans import check_positions, read_spans
-from dptext_spark.text.tokens import PLAIN
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
 
@@ -26,15 +27,11 @@ def cut(values, slots, tokenizer=PLAIN):
     """The tokens of a row, those that the policy protects with a star."""
     column = pa.array([values], pa.string() if isinstance(values, str) else pa.list_(pa.string()))
     spans = slots if isinstance(slots, pa.Array) else column_of(slots)
-    chosen = Protection.of("slots:s")
-    tokens = Tokens.of(column, tokenizer, chosen.marks(column, spans))
+    chosen = TextPolicy(protect="slots:s")
+    tokens = Tokens.of(column, tokenizer, chosen.read(column, spans, "")[1])
     (row,) = tokens.row_tokens()
-    flags = chosen.protected(tokens).tolist()
+    flags = chosen.protect.protected(tokens).tolist()
     return ["*" * flag + str(word) for word, flag in zip(row, flags, strict=True)]
-
-
-def protected(values, slots, tokenizer=PLAIN):
-    return [token[1:] for token in cut(values, slots, tokenizer) if token.startswith("*")]
 
 
 TEXT = "Fly to New York, \U0001f600 not Nice"
@@ -77,7 +74,8 @@ SMALL, LARGE = (pa.list_(pa.struct({"start": k, "end": k})) for k in (pa.int8(),
 )
 def test_words_that_a_span_touches_are_protected(values, kind, spans, expected):
     """Rejects bytes, UTF-16, inclusive ends, numbers that wrap around, and doubt that lets words pass."""
-    assert protected(values, column_of(spans, kind)) == expected.split("|") * bool(expected)
+    found = [token[1:] for token in cut(values, column_of(spans, kind)) if token.startswith("*")]
+    assert found == expected.split("|") * bool(expected)
 
 
 def test_rows_keep_their_own_slots():
@@ -89,40 +87,35 @@ def test_rows_keep_their_own_slots():
         for n in rng.integers(0, 4, 300)
     ]
     values, column = pa.array(texts), pa.array(slots, SPANS)
-    tokens = Tokens.of(values, PLAIN, read_spans(column, values, "s"))
     expected = [f for t, s in zip(texts, slots, strict=True) for f in flags(t or "", s)]
-    assert tokens.marked.tolist() == expected and 0.2 < np.mean(expected) < 0.8
-    part = slice(100, 200)
-    sliced = Tokens.of(values[part], PLAIN, read_spans(column[part], values[part], "s"))
-    assert sliced.marked.tolist() == tokens.marked[tokens.offsets[100] : tokens.offsets[200]].tolist()
+    whole = Tokens.of(values, PLAIN, read_spans(column, values, "s"))
+    sliced = Tokens.of(values[100:200], PLAIN, read_spans(column[100:200], values[100:200], "s"))
+    assert whole.marked.tolist() == expected and 0.2 < np.mean(expected) < 0.8
+    assert sliced.marked.tolist() == expected[whole.offsets[100] : whole.offsets[200]]
     lists = pa.array([["a", "b"], ["c"], [], ["d", "e"]])
     column = pa.array([[{"start": 1, "end": 2}], None, [], [{"start": 0, "end": 1}]], SPANS)
     assert Tokens.of(lists, PLAIN, read_spans(column, lists, "s")).marked.tolist() == [0, 1, 1, 1, 0]
     # Slots that are forgotten on the way let nothing pass.
-    assert Protection.of("slots:s").protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
+    protection = TextPolicy(protect="slots:s").protect
+    assert protection.protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
 
 
 def flags(text, slots):
     """By the definition, character by character: a word that a span touches or stands next to is in it."""
     sound = slots is not None and all(s["end"] <= len(text) for s in slots)
     inside = {place for s in slots or () for place in range(s["start"], s["end"])}
-    found, place = [], 0
-    for word in text.split():
-        found.append(not sound or bool(inside & {*range(place - 1, place + len(word) + 1)}))
-        place += len(word) + 1
-    return found
+    words = re.finditer(r"\w+", text)
+    return [not sound or bool(inside & {*range(word.start() - 1, word.end() + 1)}) for word in words]
 
 
 def test_what_has_no_positions_is_refused():
     """Texts, also as JSON, do not say where a slot stands; no message quotes them."""
-    columns = [
-        [["Paris"]], [[{"text": "Paris", "kind": "city"}]], ['["Paris"]'], ['[{"start": 3, "end": 8}]'], [5],
-        [[{"start": 1.0, "end": 2.0}]], [[{"start": "1", "end": "2"}]], [[{"start": 1}]], [[[0, 3]]],
-        [{"start": 1, "end": 2}],
-    ]  # fmt: skip
-    for column in columns:
+    for column in (
+        *([["Paris"]], [[{"text": "Paris", "kind": "city"}]], ['[{"start": 3, "end": 8}]'], [5], [[[0, 3]]]),
+        *([[{"start": 1.0, "end": 2.0}]], [[{"start": 1}]], [{"start": 1, "end": 2}]),
+    ):
         with pytest.raises(InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts") as error:
-            protected("to Paris", pa.array(column))
+            cut("to Paris", pa.array(column))
         assert "Paris" not in str(error.value)
     with pytest.raises(InputError, match="positions of slots"):  # which of the two would it be?
         check_positions(pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s")
@@ -214,8 +207,7 @@ def test_a_script_without_spaces_is_cut_at_the_borders_of_slots():
     """Rejects a cut that the hidden letters have a say in; to the plain tokenizer a run is one word."""
     icu, text = Segmentation.of("icu"), "我喜欢吃香蕉苹果iPhone"
     assert cut(text, [(1, 3)], icu)[:3] == ["我", "*喜欢", "吃"]
-    assert (protected(text, [(2, 3)], icu), protected(text, [(1, 3)])) == (["欢"], [text])
-    assert protected(text, [(9, 10)], icu) == ["iPhone"]
+    assert cut(text, [(1, 3)]) == [f"*{text}"] and cut(text, [(9, 10)], icu)[-1] == "*iPhone"
     thai = "\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27"
     assert cut(thai, [(0, 1)], icu) == ["*\u0e01\u0e34", "\u0e19\u0e02\u0e49\u0e32\u0e27"]  # with its mark
     for word in ("北京", "欢吃", "香蕉", "上海", "rio"):

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dptext_spark.geometry.ball import lorentz, rims
 from dptext_spark.search.exact import POINT_BLOCK, WORD_BLOCK
 from tests.helpers.nearest import (
     CURVED,
@@ -120,3 +121,32 @@ def test_q0_corrects_a_w_of_the_wrong_length_and_no_radius_overflows():
             again, beyond = search.nearest_two(far + np.array([farther, 0, 0, 0]))
         np.testing.assert_array_equal(again, nearest)
         np.testing.assert_allclose(beyond, distances + farther, rtol=1e-14)
+
+
+def test_among_equally_near_words_the_lowest_row_wins():
+    grid = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 0], [3, 0]], dtype=np.float32)
+    far = np.tile(np.float32([[9, 9]]), (WORD_BLOCK, 1))
+    vectors = np.concatenate([far, grid, grid])  # equals in one block and across a border of blocks
+    points = np.array([[0, 0], [0, 0.5], [-0.5, -0.5], [2, 0], [2.5, 0], [-7, 0], [9, 9]], dtype=np.float64)
+    assert (FLAT.search(vectors)(points) - WORD_BLOCK).tolist() == [0, 2, 1, 0, 5, 1, -WORD_BLOCK]
+    words = np.array([[0.9, 0.9 / 4], [0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5], [0.5, 0], [0, 0.5]])
+    points = at(np.array([[1.0, 1], [-1, -1], [0, 1], [1, 0]]), np.array([0.0, 0.2, 3.0, 0.3]))
+    nearest, distances = CURVED.search(words).nearest_two(points)
+    assert nearest.tolist() == [[1, 2], [2, 4], [3, 6], [1, 5]]
+    assert CURVED.search(words)(points).tolist() == [1, 2, 3, 1]
+    assert (distances[:, 0] == distances[:, 1]).all()
+
+
+def test_rims_keep_their_digits_at_the_edge():
+    """Also of points that are inside by rounding alone."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 50, 300):
+        points = inside(rng.standard_normal((60, n)), np.geomspace(1e-15, 1, 60))
+        exact = [exact_rim(tuple(point)) for point in points.tolist()]
+        expected = np.array([float(max(rim, Fraction(1, 2**53))) for rim in exact])
+        np.testing.assert_allclose(rims(points), expected, rtol=1e-15 * n, atol=1e-21)
+    points = inside(rng.standard_normal((1000, 50)), np.zeros(1))
+    points = points[np.einsum("ij,ij->i", points, points) < 1]
+    assert sum(exact_rim(tuple(point)) <= 0 for point in points.tolist()) > 5
+    space, time = (part.astype(np.float32) for part in lorentz(points))
+    assert np.isfinite(space).all() and (time >= 1e14).all() and (time <= 2.0**54).all()

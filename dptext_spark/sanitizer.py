@@ -123,8 +123,17 @@ class Sanitizer:
         """
         values = as_arrow(values, f"Column {column}")
         runs = self._runs(values, ids, column, slots, positions, words)
-        parts = [self._sanitize(run, column) for run in runs]
-        released = pa.concat_arrays([part.values for part in parts] or [values])
+        try:
+            parts = [self._sanitize(run, column) for run in runs]
+            released = pa.concat_arrays([part.values for part in parts] or [values])
+        except (pa.ArrowCapacityError, pa.ArrowInvalid) as error:
+            if isinstance(error, pa.ArrowInvalid) and "overflow" not in str(error):
+                raise
+            raise InputError(
+                f"Column {column} has too much text for one Arrow array once its words are replaced",
+                allowed="2 GB in the rows that are sanitized at once, and in each row",
+                do="Cut long rows into several, or sanitize fewer rows at once",
+            ) from None
         self.embedding.check_unchanged()
         return Sanitized(values=released, counts=TokenCounts.concat(part.counts for part in parts))
 

@@ -324,3 +324,21 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     assert done.counts.out_of_vocabulary.tolist() == [1] * 200
     released = {word for row in done.values.to_pylist() for word in row}
     assert len(released) > 4 and not released & {",", "(800)"}
+
+
+@pytest.mark.parametrize("rows", [1, 2], ids=["one row", "several rows"])
+def test_what_is_too_long_for_arrow_is_named(line, monkeypatch, rows):
+    """Rejects Arrow's own errors, of one array and of several that are put together."""
+    size = 3 << 29
+    offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
+    half = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, dtype=np.uint8)))
+
+    def assemble(*_):
+        if rows == 1:
+            raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+        return half
+
+    monkeypatch.setattr(columns, "SLICE_BYTES", 1)
+    monkeypatch.setattr(sanitizer_module, "assemble", assemble)
+    with pytest.raises(InputError, match=r"Column text has too much text .* Allowed: 2 GB .* Cut long rows"):
+        sanitize(private(line), ["w1"] * rows)

@@ -63,15 +63,13 @@ class Batch:
     def fields(self) -> Iterator[tuple[str, Route, FieldValues]]:
         """Take out all fields that are sanitized, one after the other, with the ids of their rows.
 
-        Their slots are those that lie in the same arrays, or those of the value's row.
+        Their slots lie in the same arrays.
         """
         for name, route in self.ways.routes:
-            found = FieldValues.of(self.row, route)
-            rows, slots = pa.array(found.rows), None
+            found, slots = FieldValues.of(self.row, route), None
             if self.slots is not None and self.ways.slots is not None:
-                own = FieldValues.of(self.slots, self.ways.slots)
-                slots = own.values if own.positions.shape[1] else own.values.take(rows)
-            yield name, route, replace(found, ids=self.ids.take(rows), slots=slots)
+                slots = FieldValues.of(self.slots, self.ways.slots).values
+            yield name, route, replace(found, ids=self.ids.take(pa.array(found.rows)), slots=slots)
 
     def put(self, route: Route, values: pa.Array) -> None:
         """Put other values in the place of a field's."""

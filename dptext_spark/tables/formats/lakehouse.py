@@ -81,7 +81,12 @@ class LakehouseFormat(Format):
     oldest_arrow: ClassVar[int] = 0
     chooser: ClassVar[str]
 
-    def __post_init__(self) -> None:
+    def check_input(self, *, has_id: bool, grows: bool) -> None:
+        super().check_input(has_id=has_id, grows=grows)
+        self.module()
+
+    def check_output(self, *, grows: bool) -> None:
+        super().check_output(grows=grows)
         self.module()
 
     @classmethod

@@ -36,7 +36,10 @@ RECALL: Final = 0.98
 """Of a search in lists, where nothing else is asked for."""
 
 _BANDS: Final = (100, 1_000, 10_000)
-_PAYS: Final = 0.5  # of the words: a list at a time takes about twice the time of all at once
+# The share of words up to which lists pay: one at a time takes about twice the time of all at once, and codes
+# of 8 bits take the less of all, the more dimensions there are.
+_PAYS: Final = 0.5
+_PAYS_OVER_CODES: Final = 30.0  # over the dimension
 _KEY: Final = NoiseKey(bytes(32))  # public: nothing private is perturbed with it
 _BLOCK: Final = 512
 
@@ -87,7 +90,9 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
     at_least = float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE))
     exact, ivf = (float((own == sample.words).mean()) for own in (sample.nearest, found))
     by_rank = ", ".join(f"{name} {band['recall']:.1%}" for name, band in bands.items())
-    paid = "" if looked_at < _PAYS else " The exact search would hardly be slower."
+    codes = "codes" in (ExactSearch(release_words=search.release_words).products(embedding.dimension) or "")
+    pays = min(_PAYS, _PAYS_OVER_CODES / embedding.dimension) if codes else _PAYS
+    paid = "" if looked_at < pays else " The exact search would hardly be slower."
     return {
         "lists": search.lists,
         "probes": search.probes,

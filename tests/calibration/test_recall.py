@@ -58,13 +58,18 @@ def test_a_recall_that_was_found_holds_on_other_points(world, recall):
         assert fresh_recall(world, sample(world, wrong).probes_for(LISTS, recall)) < recall - 0.01
 
 
-def test_what_is_said_adds_up(world):
+def test_what_is_said_adds_up(world, monkeypatch):
     """By the rank of words; a certain recall looks at all lists."""
     facts = facts_of(world, 9)
     bands = facts["recall_by_rank"].values()
     assert sum(band["words"] for band in bands) == SAMPLE
     assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(facts["recall"])
-    assert 0 < facts["words_looked_at"] < 1 and "9 of 32 lists" in facts["said"]
+    assert 0.3 < facts["words_looked_at"] < 0.5 and "9 of 32 lists" in facts["said"]
+    assert "hardly be slower" not in facts["said"]
+    with monkeypatch.context() as patch:  # as in ten times the dimensions
+        patch.setattr(ExactSearch, "products", lambda *_: "codes of 8 bits")
+        patch.setattr("dptext_spark.calibration.recall._PAYS_OVER_CODES", 3.0)
+        assert "hardly be slower" in facts_of(world, 9)["said"]
     weights = 1 / np.arange(1, 3001)
     seen = np.bincount(sample(world).words, minlength=3000) / SAMPLE
     np.testing.assert_allclose(seen, weights / weights.sum(), atol=1.01 / SAMPLE)

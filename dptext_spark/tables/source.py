@@ -46,7 +46,7 @@ _SETTINGS: Final = {
 # As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
 _DEFAULTS: Final = {
     f"spark.sql.{what}RebaseModeIn{way}": "CORRECTED"
-    for what in ("parquet.datetime", "parquet.int96", "avro.datetime")
+    for what in ("parquet.datetime", "parquet.int96")
     for way in ("Read", "Write")
 }
 

@@ -60,8 +60,9 @@ def measured(name: str, data: Path, folder: Path, *, small: bool) -> dict[str, A
     load, start = os.getloadavg()[0], time.monotonic()
     environment = os.environ | {"TMPDIR": str(folder)}
     printed = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True).stdout
-    about = {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", "load before": round(load, 1)}
-    return about | {"seconds": round(time.monotonic() - start)} | json.loads(printed)
+    date, taken = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", round(time.monotonic() - start)
+    about = {"machine": machine(), "small": small, "date": date, "load before": round(load, 1)}
+    return about | {"seconds": taken} | json.loads(printed)
 
 
 @click.command()
@@ -70,17 +71,12 @@ def measured(name: str, data: Path, folder: Path, *, small: bool) -> dict[str, A
 @click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="Replace these; repeatable.")
 @click.option("--small", is_flag=True, help="Try all of it quickly; the figures mean nothing.")
 def main(data: Path, file: Path, only: tuple[str, ...], small: bool) -> None:
-    """Measure, and write the results."""
-    results: dict[str, Any] = {"machine": machine(), "small": small, "sections": {}}
-    if only and file.exists():
-        before = json.loads(file.read_text(encoding="utf-8"))
-        if {**before, "sections": {}} != results:
-            raise click.UsageError("The results there are of another machine or size: run all sections.")
-        results = before
+    """Measure, and write the results, each section with its machine."""
+    results = json.loads(file.read_text(encoding="utf-8")) if only and file.exists() else {}
     with tempfile.TemporaryDirectory(prefix="dptext-benchmarks-") as folder:
         for name in only or SECTIONS:
             click.echo(f"{name} ...", err=True)
-            results["sections"][name] = measured(name, data.resolve(), Path(folder), small=small)
+            results[name] = measured(name, data.resolve(), Path(folder), small=small)
             file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -40,7 +40,7 @@ def test_a_section_is_imported_and_shows_its_help(section):
 
 
 def test_one_run(data):
-    """Rejects a failure that hides or takes what was measured, mixed machines, and a machine's name."""
+    """Rejects a failure that hides or takes what was measured, figures without a machine, and its name."""
     results = data / "results.json"
 
     def run(*options):
@@ -49,13 +49,9 @@ def test_one_run(data):
 
     failed = run("--only", "mechanisms", "--only", "job")
     assert failed.returncode == 1 and "FileNotFoundError" in failed.stderr
-    before = json.loads(results.read_text())
-    ((name, section),) = before["sections"].items()
-    assert before["small"] and name == "mechanisms" and section["rows"]
+    ((name, section),) = json.loads(results.read_text()).items()
+    assert name == "mechanisms" and section["small"] and section["rows"] and section["machine"]["cores"]
     assert not any(name in results.read_text() for name in (str(data), platform.node()))
-    results.write_text(json.dumps({**before, "machine": {"processor": "another"}}))
-    refused = run("--only", "searches")
-    assert refused.returncode == 2 and "another machine" in refused.stderr
 
 
 @pytest.mark.long

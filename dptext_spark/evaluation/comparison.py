@@ -24,7 +24,9 @@ from dptext_spark.evaluation.measures import (
     Measure,
     Risk,
     Sums,
+    WordOverlap,
     added,
+    clusters,
     measured,
     uses,
     versions_of,
@@ -99,12 +101,12 @@ class Comparison:
         """
         rows = []
         for outcome in self.outcomes:
-            sums = outcome.sums
-            tries = product(versions_of(sums), ATTACKERS, TOP)
+            sums, floors = map(clusters, (outcome.sums, self.floor))
+            tries = product(versions_of(outcome.sums), ATTACKERS, TOP)
             tried = {f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries}
             tried |= {n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums}
             for key, (attacker, versions, top) in tried.items():
-                found, floor = sums[key], self.floor[key.replace(f"/{versions}/", "/1/", 1)]
+                found, floor = sums[key], floors[key.replace(f"/{versions}/", "/1/", 1)]
                 among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
                 columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}
                 columns |= {"recovered": found.ratio}
@@ -121,8 +123,9 @@ class Comparison:
         """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""
         rows = []
         for outcome in self.outcomes:
-            for name, ((value, low, high), floor) in self.measures(outcome, confidence).items():
-                ceiling = self.ideal[name].share(confidence)[0] if name in self.ideal else 1.0
+            for name, ((value, *ends), floor) in self.measures(outcome, confidence).items():
+                low, high = (None if math.isnan(end) else end for end in ends)
+                ceiling = MEASURES[name].value(self.ideal, confidence)[0] if name in self.ideal else 1.0
                 own = {"measure": name, "value": value, "low": low, "high": high, "floor": floor}
                 rows.append({**outcome.key, **own, "ceiling": ceiling})
         return pa.Table.from_pylist(rows)
@@ -266,6 +269,12 @@ class Target(Limit):
         value, low, high = self.limited.value(outcome.sums, confidence)
         return value, high if self.upper else low
 
+    def margin(self, outcome: Outcome, *, confidence: float) -> float:
+        """Give how far a setting keeps to the limit, below 0 where it misses it; an overlap as measured."""
+        value, bound = self.of(outcome, confidence=confidence)
+        judged = value if isinstance(self.limited, WordOverlap) else bound
+        return self.limit - judged if self.upper else judged - self.limit
+
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
         """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
 
@@ -280,5 +289,5 @@ class Target(Limit):
             least = -math.inf if math.isnan(kept[1]) else kept[1]
             return (least, -risked[2]) if is_risk else (-risked[2], least)
 
-        safe = [own for own in comparison.outcomes if self.met(self.of(own, confidence=each)[1])]
+        safe = [own for own in comparison.outcomes if self.margin(own, confidence=each) >= 0.0]
         return max(safe, key=worth, default=None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import add
+from functools import partial, reduce
+from operator import add, itemgetter
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
@@ -18,6 +18,7 @@ from dptext_spark.search.nearest import Search
 FILE: Final = "evaluation.json"
 FORMAT_VERSION: Final = 3
 PRIVATE: Final = "Facts about private rows, for those who may read them."
+_USUAL: Final = 0.2  # the share recovered at which a setting is named where no target was given
 
 Facts = Mapping[str, Any]
 
@@ -68,18 +69,24 @@ def facts_of(
 
 def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> dict[str, Any]:
     """Choose on the first of these thirds and check on the second."""
-    names = ("number", "options", "command", "chosen_on", "checked_on")
+    names = ("number", "options", "command", "closest", "chosen_on", "checked_on")
     row: dict[str, Any] = {"target": str(target), **dict.fromkeys(names)}
-    best = target.choose(thirds[0], confidence=confidence) if len(thirds) > 1 else None
-    if best is None:
+    if len(thirds) < 2:
         return row
-    row["number"] = number = thirds[0].outcomes.index(best)
-    each = 1.0 - (1.0 - confidence) / len(thirds[0].outcomes)
-    for name, third, sure in zip(names[3:], thirds, (each, confidence), strict=True):
+    outcomes = thirds[0].outcomes
+    each = 1.0 - (1.0 - confidence) / len(outcomes)
+    best = target.choose(thirds[0], confidence=confidence)
+    if best is None:
+        closest = max(outcomes, key=partial(target.margin, confidence=each))
+        value, bound = target.of(closest, confidence=each)
+        row["closest"] = _plain({"options": closest.mechanism.options, "measured": value, "bound": bound})
+        return row
+    row["number"] = number = outcomes.index(best)
+    for name, third, sure in zip(names[4:], thirds, (each, confidence), strict=True):
         value, bound = target.of(third.outcomes[number], confidence=sure)
         # Rows that have words which are perturbed.
-        rows = int(third.floor["recovered/1/considered"].rows[0])
-        row[name] = {"rows": rows, "measured": value, "bound": bound}
+        rows = int(Risk().own(third.floor).rows[0])
+        row[name] = _plain({"rows": rows, "measured": value, "bound": bound})
     row["checked_on"]["met"] = target.met(value)
     return row
 
@@ -90,7 +97,7 @@ def _setting(comparison: Comparison, outcome: Outcome, risk: Risk, confidence: f
     shown = {"recovered": comparison.risked(outcome, risk, confidence)}
     shown |= {name: measures[name] for name in ("similarity", "kept", "accuracy") if name in measures}
     if "attribution" in outcome.sums:
-        own, floor = (sums["attribution"] for sums in (outcome.sums, comparison.floor))
+        own, floor = (MEASURES["attribution"].own(sums) for sums in (outcome.sums, comparison.floor))
         shown["attributed"] = own.share(confidence), floor.share(confidence)[0]
     row = {**outcome.key, "options": outcome.mechanism.options}
     for key, ((value, low, high), least) in shown.items():
@@ -128,9 +135,8 @@ def said(facts: Facts) -> Iterator[Any]:
         cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
         rows.append([*cells, "yes" if row["on_front"] else ""])
     yield {"table": [["", *head, "no other beats it"], *rows]}
-    if lines := list(advice(facts)):
-        command = facts["target"]["command"]
-        yield [*lines, *([f"The release: {command}"] if command else [])]
+    command = facts["target"] and facts["target"]["command"]
+    yield [*advice(facts), *([f"The release: {command}"] if command else [])]
 
 
 def attackers(facts: Facts) -> str:
@@ -140,29 +146,49 @@ def attackers(facts: Facts) -> str:
 
 
 def advice(facts: Facts) -> Iterator[str]:
-    """Say which setting to take for the target, and how it held on the last third; nothing without one."""
-    if not (target := facts["target"]):
+    """Say which setting to take for the target, and how it held on the last third."""
+    target, settings = facts["target"], facts["settings"]
+    if not target:
+        yield _usual(settings)
         return
     sure = f"{100 * facts['confidence']:g}% confidence"
+    limit = "upper limit" if "<=" in target["target"] else "lower limit"
+
+    def measured(found: Facts, more: str = "") -> str:
+        if found["bound"] is None:
+            return f"{found['measured']:.3g} (no interval{more})"
+        return f"{found['measured']:.3g}, {limit} {found['bound']:.3g} ({sure}{more})"
+
+    among = f", of the choice among {len(settings)}"
     if target["options"] is None:
         yield f"Target {target['target']}: no setting here meets it with {sure}."
+        if closest := target["closest"]:
+            yield f"The closest is {closest['options']}: {measured(closest, among)}."
         return
-    limit = "upper limit" if "<=" in target["target"] else "lower limit"
-    chosen, checked, row = target["chosen_on"], target["checked_on"], facts["settings"][target["number"]]
+    chosen, checked, row = target["chosen_on"], target["checked_on"], settings[target["number"]]
     yield f"Target {target['target']}: take {target['options']}"
-    yield (
-        f"Chosen on {chosen['rows']:,} rows: {chosen['measured']:.3g}, {limit} {chosen['bound']:.3g} "
-        f"({sure}, of the choice among {len(facts['settings'])})."
-    )
+    yield f"Chosen on {chosen['rows']:,} rows: {measured(chosen, among)}."
     held = "the target is met there, too"
     if not checked["met"]:
         held = "THE TARGET IS MISSED THERE: evaluate more rows"
-    yield (
-        f"Checked on {checked['rows']:,} other rows: {checked['measured']:.3g}, {limit} "
-        f"{checked['bound']:.3g} ({sure}); {held}."
-    )
+    yield f"Checked on {checked['rows']:,} other rows: {measured(checked)}; {held}."
     if (row["similarity_low"] or 0.0) <= row["similarity_floor"]:
         yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
+
+
+def _usual(settings: Sequence[Facts]) -> str:
+    """Name the setting that keeps most similarity of those that keep recovery low."""
+    kept = [row for row in settings if row["recovered_high"] <= _USUAL]
+    if not kept:
+        least = min(settings, key=itemgetter("recovered_high"))
+        limit = f"{least['options']} (upper limit {least['recovered_high']:.3g})"
+        return f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit}."
+    best = max(kept, key=itemgetter("similarity"))
+    limit = f"upper limit {best['recovered_high']:.3g}; similarity {best['similarity']:.3g}"
+    return (
+        f"These attackers recover no more than {_USUAL:.0%} of words with {best['options']} ({limit}). "
+        "Choose it by --target on other rows."
+    )
 
 
 # The page

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.attackers import ATTACKERS, TOP, Knowledge, attack
 from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Exponential, Mechanism
 from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
 
@@ -22,13 +25,20 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
 
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
+_PAIRS: Final = ("pairs/before", "pairs/after")
 
 Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN of nothing."""
 
-Sums: TypeAlias = dict[str, ClusterSums]
+Sums: TypeAlias = dict[str, ClusterSums | PairCounts]
 """What attackers recover of some rows, and what is kept of them: what :meth:`Measure.add` gives, by
-``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, and else by the measure's name."""
+``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, ``pairs/before`` and
+``pairs/after``, and else by the measure's name."""
+
+
+def clusters(sums: Sums) -> dict[str, ClusterSums]:
+    """Give all but the pairs of words."""
+    return {name: own for name, own in sums.items() if isinstance(own, ClusterSums)}
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,9 @@ class Measure:
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if self.name not in sums:
+        if (found := clusters(sums).get(self.name)) is None:
             raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
-        return sums[self.name]
+        return found
 
     def value(self, sums: Sums, confidence: float) -> Interval:
         """Give the value and its interval; see above."""
@@ -78,7 +88,7 @@ class Risk(Measure):
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give the words that were recovered, in all and by how frequent they are; see above."""
-        found = sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
+        found = clusters(sums).get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
         if found is None:
             attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums)))
             raise ConfigError(
@@ -126,6 +136,34 @@ class Similarity(Measure):
         return self.own(sums).mean(confidence)
 
 
+class WordOverlap(Measure):
+    """The mass that the frequencies of words before and after have in common: 1 less the total variation."""
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        import pandas as pd  # slow to load
+
+        pairs = (own for own in map(sums.get, _PAIRS) if isinstance(own, PairCounts))
+        before, after = pd.Series.align(*(pd.Series(*self.counts(own)) for own in pairs), fill_value=0)
+        common = np.minimum(before / before.sum(), after / after.sum())
+        return float(common.sum(skipna=False, min_count=1)), np.nan, np.nan
+
+    def counts(self, pairs: PairCounts) -> tuple[Ints, ...]:
+        """Give how often things come, and their keys."""
+        return (pairs.words,)
+
+
+class PairOverlap(WordOverlap):
+    """The same of pairs of neighbours."""
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        both = zip(_PAIRS, (rows.inputs, rows.released), strict=True)
+        count = partial(PairCounts.of_rows, offsets=rows.offsets, vocabulary=len(embedding.words))
+        return {name: count(words) for name, words in both}
+
+    def counts(self, pairs: PairCounts) -> tuple[Ints, ...]:
+        return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
+
+
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -135,6 +173,8 @@ MEASURES: Final[Mapping[str, Measure]] = {
         Measure("attribution", "Authors right", kind="risk", needs="author"),
         Kept("kept", "Words that stay"),
         Similarity("similarity", "Similarity of a text's mean vector"),
+        WordOverlap("word_overlap", "Frequencies of words: mass in common"),
+        PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
         Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
         Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
     )
@@ -158,7 +198,7 @@ def measured(
     return sums
 
 
-def added(sums: Sums, other: Sums) -> Sums:
+def added(sums: Sums, other: Mapping[str, Any]) -> Sums:
     """Add the sums of other rows."""
     return {name: own + other[name] for name, own in sums.items()}
 
@@ -181,15 +221,24 @@ def to_table(sums: Sums) -> pa.Table:
     """Write sums as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
     tables = []
     for kind, own in sums.items():
-        terms = own.parts.reshape(-1, own.parts.shape[2])
-        a, b = (index.ravel() for index in np.indices(terms.shape))
-        tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": terms.ravel()}))
+        if isinstance(own, PairCounts):
+            a, b, total = own.first, own.second, own.count.astype(np.float64)
+        else:
+            terms = own.parts.reshape(-1, own.parts.shape[2])
+            (a, b), total = np.indices(terms.shape).reshape(2, -1), terms.ravel()
+        tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": total}))
     return pa.concat_tables(tables)
 
 
-def from_table(table: pa.Table) -> Sums:
+def from_table(table: pa.Table, *, vocabulary: int) -> Sums:
     """Read what :func:`to_table` wrote, each key once and in any order."""
-    cells = defaultdict[str, list[float]](list)
-    for row in table.sort_by([("a", "ascending"), ("b", "ascending")]).to_pylist():
-        cells[row["kind"]].append(row["total"])
-    return {kind: ClusterSums(parts=np.array(own).reshape(2, 6, -1)) for kind, own in cells.items()}
+    sums = Sums()
+    kinds = {*table["kind"].unique().to_pylist(), *_PAIRS}  # without tokens there are no pairs
+    for kind in sorted(kinds):
+        own = table.filter(pc.equal(table["kind"], kind)).sort_by([("a", "ascending"), ("b", "ascending")])
+        a, b, total = (own[name].to_numpy() for name in ("a", "b", "total"))
+        if kind in _PAIRS:
+            sums[kind] = PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary)
+        else:
+            sums[kind] = ClusterSums(parts=total.reshape(2, 6, -1))
+    return sums

@@ -114,7 +114,8 @@ def simulate(
 ) -> dict[int, Sums]:
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
     tables = rows.sums(partial(_simulate, mechanism=mechanism, known=known, versions=versions))
-    return {third: from_table(tables[third]) for third in known if len(tables[third])}
+    words = len(rows.simulation.embedding.words)
+    return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
 
 
 def emissions_of(

@@ -26,6 +26,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.comparison import evaluate
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from scripts.experiments import shared
@@ -70,9 +71,8 @@ class World:
             runs=self.runs,
             candidates=self.candidates,
         )
-        name, own = "recovered/1/in-context/1", (found.outcomes[0].sums, found.floor)
-        share, floor = (float(each[name].ratio[0]) for each in own)
-        return share, floor
+        share, floor = (Risk().own(sums).ratio[0] for sums in (found.outcomes[0].sums, found.floor))
+        return float(share), float(floor)
 
     @cached_property
     def original(self) -> WordRows:

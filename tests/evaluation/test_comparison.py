@@ -56,10 +56,13 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
         assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
         assert 0.95 < row["low"] < 1.0
     low, high, bare = (use(compared, number) for number in range(3))
-    for name in ("kept", "similarity"):
+    for name in ("kept", "similarity", "word_overlap", "pair_overlap"):
         assert low[name]["floor"] < low[name]["value"] < high[name]["value"] < bare[name]["value"]
-        assert high[name]["low"] < high[name]["value"] < high[name]["high"]
         assert bare[name]["value"] == pytest.approx(bare[name]["ceiling"])
+        if name.endswith("overlap"):
+            assert high[name]["low"] is high[name]["high"] is None
+        else:
+            assert high[name]["low"] < high[name]["value"] < high[name]["high"]
     assert high["kept"]["floor"] == pytest.approx(1 / 200, abs=0.01)  # 200 words may come out
 
 
@@ -176,7 +179,9 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     sums = Risk().own(three.outcomes[0].sums)
     shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
-    similar = [uses(o.sums, 0.95)["similarity"][0] for o in three.outcomes]
+    similar, common = (
+        [uses(o.sums, 0.95)[n][0] for o in three.outcomes] for n in ("similarity", "word_overlap")
+    )
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert shares[0] < alone < among_three
     for text, number in (
@@ -184,6 +189,7 @@ def test_the_best_setting_within_the_limit_is_taken(three):
         (f"recovery(top1, context-free) <= {(shares[1] + 1.0) / 2}", 1),
         (f"similarity >= {(similar[0] + 2 * similar[1]) / 3}", 1),
         ("similarity >= 0.999999", 2),
+        (f"word_overlap >= {(common[0] + 2 * common[1]) / 3}", 1),  # without an interval, as measured
         (f"recovery(top1) <= {shares[0]}", None),
         (f"recovery(top1) <= {(alone + among_three) / 2}", None),
         (f"recovery(top1) <= {among_three}", 0),

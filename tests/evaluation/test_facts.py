@@ -56,9 +56,39 @@ def test_a_choice_that_keeps_nothing_says_so(found):
 
 
 def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found):
-    for none in (facts(found, target=UNMET), facts(found, "first", target=MET)):
+    own, alone = facts(found, target=UNMET), facts(found, "first", target=MET)
+    for none in (own, alone):
         assert none["target"]["options"] is None
         assert "no setting here meets it with 95% confidence" in words(none)
+    high = Risk().own(found["first"].outcomes[0].sums).share(1 - 0.05 / 2)[2]
+    assert own["target"]["closest"]["bound"] == high and alone["target"]["closest"] is None
+    closest = f"The closest is --mechanism laplace --epsilon 5: .*, upper limit {high:.3g} "
+    assert re.search(closest, words(own))
+
+
+def test_a_number_without_an_interval_is_said_to_have_none(found):
+    text = words(facts(found, "bare", "first", target="word_overlap >= 0.9"))
+    assert "rows: 1 (no interval, of the choice among 2)" in text
+    assert "(no interval); THE TARGET IS MISSED THERE" in text
+
+
+def test_without_a_target_the_most_similar_of_those_that_keep_recovery_low_is_named(found):
+    """Rejects what was recovered in place of its limit, and the safest one."""
+    own = facts(found, target=None)
+    first, rows = own["settings"][0], []
+    for options, recovered, high, similarity in (
+        ("wide", 0.1, 0.21, 0.9),
+        ("good", 0.15, 0.2, 0.8),
+        ("safe", 0.05, 0.1, 0.5),
+    ):
+        shown = {"options": options, "recovered": recovered, "recovered_high": high, "similarity": similarity}
+        rows.append(first | shown)
+    limit = "20% of words with good (upper limit 0.2; similarity 0.8). Choose it by --target on other rows."
+    assert words(own | {"settings": rows}).endswith(limit)
+    none = "No setting here keeps recovery to 20%: the least is wide (upper limit 0.21)."
+    settings = [rows[1] | {"recovered_high": 0.3}, rows[0]]
+    assert words(own | {"settings": settings}).endswith(none)
+    assert page(own | {"settings": settings})["advice"] == [none]
 
 
 WIDE = re.compile(r"surely|for sure|worst|at most|best attacker|\bsafer?\b", re.IGNORECASE)

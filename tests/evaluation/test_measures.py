@@ -1,5 +1,6 @@
 """What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
 
+import math
 from functools import reduce
 from itertools import pairwise
 
@@ -36,6 +37,12 @@ def kept(rows, embedding):
     return {name: MEASURES[name].add(rows, embedding, nothing)[name] for name in names}
 
 
+def overlaps(rows, embedding):
+    """The mass in common of words and of pairs."""
+    sums = MEASURES["pair_overlap"].add(rows, embedding, None)
+    return [MEASURES[name].value(sums, 0.95)[0] for name in ("word_overlap", "pair_overlap")]
+
+
 def test_measures_by_hand(plane, monkeypatch):
     """Of the first version; unprotected words count in the text's mean alone. Unchanged texts keep all."""
     monkeypatch.setattr(module, "_TOKENS", 3)
@@ -53,6 +60,24 @@ def test_measures_by_hand(plane, monkeypatch):
     same = kept(released([[0, 1], [2, -1, 3], []], np.array([[0, 1, 2, -1, 3]])), plane)
     assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(dict.fromkeys(same, 1.0))
     assert (same["kept"].size[0], same["similarity"].rows[0]) == (4, 2)
+    assert overlaps(rows, plane) == pytest.approx([5 / 6, 2 / 6])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "common"),
+    [
+        ([[0, 1, 2], [], [3, -1]], [0, 1, 2, 3, -1], [1.0, 1.0]),
+        ([[0, 1]], [3, 4], [0.0, 0.0]),
+        ([[0, 1, 2]], [2, 0, 1], [1.0, 1 / 3]),
+        ([[0], [1]], [1, 0], [1.0, 1.0]),
+        ([[0, 0, 0, 1]], [0, 0, 1, 1], [0.75, 0.75]),
+        ([[]], [], [math.nan, math.nan]),
+    ],
+)
+def test_frequencies_have_mass_in_common(plane, before, after, common):
+    """Rejects pairs compared by their words, pairs over the borders of rows, and each frequency once."""
+    rows = released(before, np.array([after], dtype=np.int64))
+    assert overlaps(rows, plane) == pytest.approx(common, nan_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +105,7 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
         assert cells(reduce(added, parts, last)) == cells(found)
     table = to_table(found)
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
-    again = from_table(mixed)
+    again = from_table(mixed, vocabulary=len(simulation.embedding.words))
     assert cells(again) == cells(found) and versions_of(again) == [1, 2]
     np.testing.assert_equal(uses(again, 0.95), uses(found, 0.95))
 
@@ -89,4 +114,5 @@ def test_the_floor_needs_no_release(simulation):
     """Without outputs the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None, versions=1)
     assert versions_of(floor) == [1] and floor["kept"].ratio[0] < 0.05
+    assert uses(floor, 0.95)["pair_overlap"][0] < uses(floor, 0.95)["word_overlap"][0] < 0.5
     assert 0.0 < floor["recovered/1/context-free/1"].ratio[0] < 0.2

@@ -63,7 +63,7 @@ def test_what_is_long_is_one_line_without_a_key(small):
     """Rejects a dataclass's own representation, which holds keys and arrays."""
     laplace, paper = Laplace(epsilon=2.0), ProjectedVectors(epsilon=2.0, sensitivity="paper")
     release = worlds.sanitizer(small, laplace)
-    facts = f"300 words, 50 dimensions, euclidean, fingerprint {small.fingerprint[:16]}"
+    facts = f"300 words, 200 may be output, 50 dimensions, fingerprint {small.fingerprint[:16]}"
     claim = "Guarantee(laplace, epsilon 2: an output word shifts the odds between any two input words by at "
     for made, parts in (
         (small, [f"Embedding('bundle': {facts})"]),

@@ -191,7 +191,7 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
         (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
         (
             dptext(table, "--text", "text", "--embedding", ball.path),
-            "not work on this.*geometry poincare",
+            "cannot be averaged in this.*geometry poincare",
         ),
         (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
         (dptext(table, "--text", "text", "--embedding", ring.path, "--dimension", 3), "at most 2"),

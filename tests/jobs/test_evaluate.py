@@ -133,6 +133,7 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
 def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small, table, tmp_path):
     """Rejects a share of the table, rows by their places, and a target or a corpus that makes other rows."""
     # Also rejects rows that are lost or counted twice, other noise, other emissions, and other pairs.
+    # A public corpus teaches less.
     few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20}
     first = run(table, small, tmp_path / "a", **few)
     corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))

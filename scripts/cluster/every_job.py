@@ -59,8 +59,8 @@ def fill(own: Path, shared: Path) -> None:
     shutil.copy(MAMMALS, shared)
     # Stand-ins for what draws pages and pictures: the packed environment lacks it too.
     (shared / "undrawn").mkdir()
-    for name in ("jinja2", "matplotlib"):
-        (shared / "undrawn" / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
+    absent = 'import sys\nsys.modules["jinja2"] = sys.modules["matplotlib"] = None\n'
+    (shared / "undrawn" / "sitecustomize.py").write_text(absent)
     table = pq.read_table(QUERIES)
     for part in range(FILES):  # so that every worker has some to read
         rows = table.take(list(range(part, len(table), FILES)))

@@ -126,6 +126,9 @@ def main(jobs: Sequence[str]) -> None:
     with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick) as cluster:
         chosen = [job for job in JOBS if not jobs or job in (*jobs, "embedding")]
         equal = [is_equal(job, own, shared, cluster, local / job) for job in chosen]
+        for host in cluster.hosts:
+            copies = sum(p.is_dir() for p in (host / "tmp" / f"dptext-spark-{os.getuid()}").iterdir())
+            click.echo(f"{host.name}: bundle in {copies} copies")
         left = sorted(path.name for path in cluster.driver.iterdir())
     if left or not all(equal):
         click.echo(f"Drivers left: {', '.join(left) or 'nothing'}. All files are in {folder}.", err=True)

@@ -73,8 +73,8 @@ def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:
 def _name(bundle: BundleFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     words = bundle.shared().words
     for batch in batches:
-        at = batch.schema.get_field_index("word")
-        yield batch.set_column(at, "word", words.take(batch.column(at)))
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        yield pa.RecordBatch.from_pydict(columns | {"word": words.take(columns["word"])})
 
 
 def tables(

@@ -120,12 +120,18 @@ class LedgerFolder:
         return Ledger.from_events(self._read.values())
 
     def check_seen(self, spark: SparkSession) -> None:
-        """Refuse a folder in which a server of Spark Connect does not find what this machine writes."""
-        place = f"{self.path}/.{uuid4().hex}"
+        """Refuse a folder that a server of Spark Connect does not see as this machine does.
+
+        A task copies a file that this machine wrote, and this machine reads the copy; both go again.
+        """
+        token, got = uuid4().hex, "a folder of this machine alone"
+        place = f"{self.path}/.{token}"
         try:
-            self.storage.write(f"{place}/here", "")
-            spark.read.text(literal(f"{place}/here")).count()
-            return
+            self.storage.write(f"{place}/here", token)
+            spark.read.text(literal(f"{place}/here")).write.text(f"{place}/there")
+            copies = [path for path in self.storage.children(f"{place}/there") if "/part-" in path]
+            if token in "".join(map(self.storage.read, copies)):
+                return
         except FAILURES as error:
             got = condition(error)
         finally:

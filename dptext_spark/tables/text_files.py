@@ -27,7 +27,7 @@ _OF_JAVA: Final = {"utf-8": "UTF-8", "utf-8-sig": "UTF-8", "cp932": "windows-31j
 
 def java_encoding(name: str) -> str:
     """Give a name, which Java knows, of an encoding in whatever spelling, whose lines end in one byte."""
-    with suppress(LookupError):
+    with suppress(LookupError, ValueError):  # codecs of other than text; a name with a NUL
         known = codecs.lookup(name).name
         if known in _OF_JAVA or "\n".encode(known) == b"\n":
             return _OF_JAVA.get(known, known)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -390,3 +391,10 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, rel
     assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == (6 if event == "assessed" else 0)
     assert ledger().total() == (6 if named else 12)
     assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 0
+
+
+def test_a_server_must_write_where_this_machine_reads(tmp_path):
+    """Rejects a look at what the server's driver reads alone; here its tasks write somewhere else."""
+    with pytest.raises(ConfigError, match="does not see the ledger .* Got: a folder of this machine alone"):
+        LedgerFolder(str(tmp_path / "ledger"), LocalFiles()).check_seen(MagicMock())
+    assert not any(tmp_path.iterdir())

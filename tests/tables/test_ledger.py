@@ -395,6 +395,6 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, rel
 
 def test_a_server_must_write_where_this_machine_reads(tmp_path):
     """Rejects a look at what the server's driver reads alone; here its tasks write somewhere else."""
-    with pytest.raises(ConfigError, match="does not see the ledger .* Got: a folder of this machine alone"):
+    with pytest.raises(ConfigError, match=r"does not see the ledger .* Got: a folder of this machine alone"):
         LedgerFolder(str(tmp_path / "ledger"), LocalFiles()).check_seen(MagicMock())
     assert not any(tmp_path.iterdir())

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cached_property, reduce
@@ -142,8 +143,11 @@ def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
 def law_of(terms: Terms) -> LossLaw | None:
     """Give the law of a word's loss again, where this version has it."""
     parameters: dict[str, Any] = dict(terms.loss)
-    kind = LAWS.get(parameters.pop("law"))
-    return None if kind is None else kind(**parameters)
+    kind = LAWS.get(parameters.pop("law", ""))
+    with suppress(TypeError):  # of another version, with other parameters
+        if kind is not None and recorded(law := kind(**parameters)) == terms.loss:
+            return law
+    return None
 
 
 class Entry(_Record):

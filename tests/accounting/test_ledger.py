@@ -146,7 +146,9 @@ def test_a_budget_counts_what_cannot_be_compared():
 def test_laws_come_back_or_are_none():
     for law in (SphericalLaplace(dimension=3, epsilon=2.0), BoundedRange(epsilon=1.0, truncation=2.0)):
         assert law_of(terms(loss=recorded(law))) == law
-    assert law_of(terms(loss={"law": "Other", "epsilon": 1.0})) is None
+    # Without its truncation, too, which has a default.
+    for name in ("Other", "SphericalLaplace", "BoundedRange"):
+        assert law_of(terms(loss={"law": name, "epsilon": 1.0})) is None
 
 
 def test_several_releases_of_a_word_together():

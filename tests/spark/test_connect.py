@@ -336,6 +336,7 @@ session._LATER = 2  # a minute else
 
 def kill():
     server = psutil.Process(int(pid))
+    server.suspend()  # a quick server would end the write while its workers are looked for
     for process in [*server.children(recursive=True), server]:
         process.kill()
 
@@ -370,7 +371,7 @@ def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, client):
     """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run."""
     # The last test of this server: it is killed while it writes.
     warehouse = server.folder / "spark-warehouse" / "lake.db"
-    *runs, tables = client(FAULTS, "long", texts(8_000, 20), warehouse, str(server.process.pid))
+    *runs, tables = client(FAULTS, "long", texts(30_000, 20), warehouse, str(server.process.pid))
     (cancelled, ended, lost), restored = zip(*runs, strict=True)
     assert "The run was cancelled at the server of Spark Connect. Got: OPERATION_CANCELED" in cancelled
     assert "The session at the server of Spark Connect was ended. Got: INVALID_HANDLE.SESSION_CLOSED" in ended

@@ -24,9 +24,8 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
-from dptext_spark.tables.local import LocalFiles, is_plain
 from dptext_spark.tables.result_folder import check_free, write_results
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 
 # Words of highest N_w that the page shows.
 _TOP_WORDS: Final = 12

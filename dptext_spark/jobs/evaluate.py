@@ -48,12 +48,12 @@ from dptext_spark.spark.session import session
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.local import LocalFiles, check_names, is_plain
+from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import own_session, where
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
 

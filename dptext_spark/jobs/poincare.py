@@ -23,8 +23,7 @@ from dptext_spark.report.facts import Report
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
-from dptext_spark.tables.local import is_absent
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import Storage, is_absent
 from dptext_spark.text.joined import matchable, unique_forms
 
 

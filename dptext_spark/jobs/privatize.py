@@ -27,9 +27,9 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import leased
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.tables.dataframes import sent
+from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.incremental import CUT_OFF, GrowingTable
 from dptext_spark.tables.ledger import LedgerRun
-from dptext_spark.tables.local import check_names
 from dptext_spark.tables.look import Sample, count_persons
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.table import Table

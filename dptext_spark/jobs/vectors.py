@@ -20,7 +20,7 @@ from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.local import check_names
+from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.table import Table

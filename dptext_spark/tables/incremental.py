@@ -27,10 +27,11 @@ from dptext_spark.release import Release
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
-from dptext_spark.tables.formats.files import FileFormat, Parquet
+from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.local import LocalFiles
+from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.partitioning import POSITION, Partitioning
+from dptext_spark.tables.storage import LocalFiles
 from dptext_spark.tables.table import Entered, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what

@@ -56,8 +56,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared
-from dptext_spark.tables.local import LocalFiles, literal, local_path
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage, literal, local_path
 from dptext_spark.text.columns import id_bytes
 from dptext_spark.version import __version__
 

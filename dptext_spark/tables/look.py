@@ -25,7 +25,7 @@ from dptext_spark.spark.progress import progress
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
-from dptext_spark.tables.parquet_types import setting
+from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES, find
 from dptext_spark.text.segmentation import WordRuns, unspaced_share

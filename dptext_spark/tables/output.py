@@ -20,8 +20,7 @@ from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark.failures import FAILURES
 from dptext_spark.spark.java import await_end_of_jvm, has_ended
-from dptext_spark.tables.local import LocalFiles, local_path
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage, local_path
 
 _ENDING: Final = ".part"
 

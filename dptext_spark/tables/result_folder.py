@@ -15,9 +15,8 @@ from dptext_spark.options import CalibrateOptions, EvaluateOptions
 from dptext_spark.report import drawing
 from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered
-from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.output import write_whole
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage
 
 
 def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) -> None:

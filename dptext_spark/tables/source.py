@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, TypeAlias
-from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import plain_path
 from dptext_spark.spark.session import change, is_connect
 from dptext_spark.spark.versions import ARROW_BATCH, condition_of, metadata, settings
-from dptext_spark.tables import parquet_types, text_files
-from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.storage import Storage, has_subquery, is_settled, partition_columns
+from dptext_spark.tables.storage import has_subquery, is_settled
 
 Prepare: TypeAlias = Callable[[DataFrame], DataFrame]
-Load: TypeAlias = Callable[[Any], DataFrame]
 
+NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"
+"""Without it Spark refuses a whole table with timestamps in nanoseconds, whichever columns are read."""
 _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    parquet_types.SETTING: "true",
-    **text_files.SETTINGS,
+    NANOS_AS_LONG: "true",
+    # Spark 4 knows seven encodings without the first, and fails where it decodes without the second.
+    "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.codingErrorAction": "true",
     # Files that are damaged or gone are an error, whatever the cluster's settings are.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -66,6 +65,17 @@ def own_session(spark: SparkSession) -> SparkSession:
     return session
 
 
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting for a moment."""
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A table that is open.
@@ -87,7 +97,7 @@ class Source:
     prepare: Prepare = field(default_factory=lambda: lambda df: df)
     partitions: tuple[str, ...] = ()
     root: str | None = None
-    load: Load | None = None
+    load: Callable[[Any], DataFrame] | None = None
     refused: Mapping[str, InputError] = field(default_factory=dict)
 
     @cached_property
@@ -129,7 +139,7 @@ def where(df: DataFrame, sql: str) -> DataFrame:
     Messages do not quote the condition either.
     """
     try:
-        with parquet_types.setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
+        with setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):
             filtered = df.where(sql)
     except AnalysisException as error:
         raise ConfigError(
@@ -152,79 +162,3 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             do="Write dates and numbers out",
         )
     return filtered
-
-
-def of_files(storage: Storage, source: Source, load: Load, base: str) -> Source:
-    """Give a table of files with its partitions, and with what names its rows.
-
-    ``base`` is the folder below which folders' names are partitions, if not the table's place.
-
-    Raises:
-        InputError: Spark would read a part of the files only.
-    """
-    read, place, files = source.read, source.place, source.read.inputFiles()
-    everywhere = read.sparkSession.read.option("recursiveFileLookup", "true").schema(read.schema)
-    if unread := {*load(everywhere).inputFiles()}.difference(files):
-        raise InputError(
-            f"The input {place} has files in subfolders that are not part of the table",
-            allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-            got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
-            do="Give each folder to a run of its own, name the subfolders so, or read all files with "
-            "--read-option recursiveFileLookup=true",
-        )
-    names, prepare = partition_columns(read), source.prepare
-    partitions = names
-    if names:
-        bases = [storage.folder(match)[0] for match in storage.matches(base or place)]
-        _check_inside(files, bases, names, place)
-        # Other programs write percent-encoded UTF-8 into such names; Spark takes each byte for a letter.
-        if any(re.search("%25[89A-Fa-f]", file) for file in files):
-            partitions = tuple(map(_utf8, names))
-            prepare = partial(_in_utf8, prepare, dict(zip(names, partitions, strict=True)))
-    folder, is_file = storage.folder(place)
-    pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
-    root = pattern if all(re.match(pattern, file) for file in files) else None
-    added = None if root is None or is_file else load
-    return replace(source, prepare=prepare, partitions=partitions, root=root, load=added)
-
-
-def _check_inside(files: Sequence[str], bases: Sequence[str], partitions: Sequence[str], place: str) -> None:
-    """Refuse files that lie below a base, but in none of its partitions."""
-    outside, wanted = list[str](), [name.lower() for name in partitions]
-    for file in files:
-        path = re.sub("^[^/]*:(//[^/]*)?", "", file)
-        below = unquote(min((path.removeprefix(f"{base}/") for base in bases), key=len))
-        parts = [name.partition("=")[0] for name in below.split("/")[:-1] if "=" in name]
-        escaped = (re.sub("%([0-9A-Fa-f]{2})", lambda hex_: chr(int(hex_[1], 16)), name) for name in parts)
-        if [name.lower() for name in escaped][-len(wanted) :] != wanted:
-            outside.append(below)
-    if outside:
-        raise InputError(
-            f"The input {place} has files outside its partitions, which Spark does not read",
-            allowed=f"files in folders {'/'.join(f'{name}=VALUE' for name in partitions)}",
-            got=f"{len(outside)} files, for example {min(outside)}",
-            do="Move them into such folders, or give them to a run of their own",
-        )
-
-
-def _utf8(name: str) -> str:
-    """Read letters that are bytes as UTF-8, where they are."""
-    try:
-        return name.encode("latin-1").decode()
-    except UnicodeError:
-        return name
-
-
-def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataFrame:
-    """Read the names and values of partitions as :func:`_utf8` does, where ``names`` has them."""
-
-    def column(name: str) -> Column:
-        if name not in names:
-            return quoted(name)
-        read, as_bytes = quoted(name), F.encode(quoted(name), "ISO-8859-1")
-        meant = F.decode(as_bytes, "UTF-8")
-        has_bytes = F.decode(as_bytes, "ISO-8859-1") == read
-        is_utf8 = F.encode(meant, "UTF-8") == as_bytes
-        return F.when(has_bytes & is_utf8, meant).otherwise(read).alias(names[name])
-
-    return prepare(df).select(*map(column, df.columns))

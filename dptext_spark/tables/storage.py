@@ -1,34 +1,42 @@
-"""What Spark's Python API lacks: Hadoop's file systems, and facts about the plan of a query.
+"""Paths, of this machine and of any file system that Hadoop knows, and facts about the plan of a query.
 
-The JVM's own objects are used in this module alone.
+What Spark's Python API lacks is asked of the JVM's own objects here and in no other module.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.spark import java
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended
-from dptext_spark.tables.local import NO_FILE, LocalFiles, literal
+from dptext_spark.spark.settings import WANTED
 
+NO_FILE: Final = "no such file"
+# Any of them may say that a path without a scheme lies in HDFS.
+_ELSEWHERE: Final = (
+    "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
+)
 # Seconds: a Python worker that computes is told after two to end, and has two more.
 _TASKS_END: Final = 60.0
-_FOOTER: Final = 65_536
-"""Bytes at the end of a Parquet file in which its footer usually lies."""
 _RELATIVE: Final = "Correct it; one that begins with a name with a colon needs ./ before it"
 _LIBRARIES: Final = (
     "Give Spark the library of this file system by spark.jars.packages (spark-submit --packages): "
@@ -73,8 +81,129 @@ def _plan(df: DataFrame) -> tuple[Any, Any]:
     return df._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
+def is_plain() -> bool:
+    """Say whether Spark is not running, and will be started as this package alone sets it up."""
+    configured = any(name in os.environ for name in _ELSEWHERE.split())
+    configured |= Path(pyspark.__file__).with_name("conf").exists()
+    # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
+    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get())
+    return not configured and not java.is_running()
+
+
+def is_absent(path: str) -> bool:
+    """Say whether a path of this machine, which is no pattern, leads nowhere; else Spark knows."""
+    place = local_path(path)
+    return is_plain() and place is not None and literal(path) == path and not os.path.exists(place)
+
+
+def local_path(path: str) -> str | None:
+    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
+    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
+        path = re.sub(r"^file:(//(?=/))?", "", path)
+        if scheme[0] != "file:" or not path.startswith("/"):
+            return None
+    return None if path.startswith("//") else os.path.abspath(path)
+
+
+def literal(path: str) -> str:
+    """Write a path as a pattern that stands for it alone."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+class LocalFiles:
+    """What is asked of paths, answered for this machine without a JVM; nothing off it exists."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether anything is at ``path``."""
+        place = local_path(path)
+        return place is not None and os.path.exists(place)
+
+    def qualified(self, path: str) -> str:
+        """Give the full path with scheme."""
+        place = local_path(path)
+        return path if place is None else f"file:{place}"
+
+    def real(self, path: str) -> str:
+        """Give the full path, symbolic links of local files followed: one place has one."""
+        place = local_path(path)
+        return path if place is None else f"file:{os.path.realpath(place)}"
+
+    def matches(self, pattern: str) -> list[str]:
+        """Give the path where there is such a one, or else what Spark takes it for as a pattern."""
+        return [self.qualified(pattern)] if self.exists(pattern) else []
+
+    def children(self, folder: str) -> list[str]:
+        """Give the full paths of what lies in a folder; none where there is no such folder."""
+        try:
+            return [f"file:{entry.path}" for entry in os.scandir(local_path(folder) or "")]
+        except OSError:
+            return []
+
+    def below(self, folder: str, pattern: str) -> list[str]:
+        """Give the paths below a folder of any name, as Hadoop does not, that a pattern with ``*`` means."""
+        found = [folder]
+        for part in pattern.split("/"):
+            inside = [p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])]
+            found = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
+        return [path for path in found if "*" in part or self.exists(path)]
+
+    def read(self, path: str) -> str:
+        """Read a text file; raises ConfigError where there is none."""
+        what = f"The file {path} cannot be read"
+        if not self.exists(path):
+            raise ConfigError(what, got=NO_FILE)
+        try:
+            return self._content(path).decode()
+        except (OSError, Py4JJavaError, PySparkException, UnicodeDecodeError) as error:
+            if isinstance(error, ConnectionError):  # of a JVM that has ended: it is not the file
+                raise
+            raise ConfigError(what, got=condition(error)) from None
+
+    def _content(self, path: str) -> bytes:
+        return Path(local_path(path) or path).read_bytes()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a text file, and the folders above it, replacing what is there."""
+        place = Path(local_path(path) or path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+
+    def make_folder(self, path: str, *, private: bool = False) -> None:
+        """Make a folder, and those above it, unless it is there.
+
+        One that is ``private`` is its owner's alone, where the file system knows of owners.
+        """
+        place = Path(local_path(path) or path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; the target must not exist."""
+        os.rename(str(local_path(source)), str(local_path(target)))
+
+    def delete(self, path: str) -> None:
+        """Remove what is there, with all that is in it."""
+        shutil.rmtree(str(local_path(path)), ignore_errors=True)
+
+    @contextmanager
+    def locked(self, path: str, taken: str) -> Iterator[None]:
+        """Hold a lock that ends with the driver, where the file system has such locks.
+
+        Raises:
+            JobError: Another process has it; the message is ``taken``.
+        """
+        with open(local_path(path) or path, "w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java does
+            except (BlockingIOError, PermissionError):
+                raise JobError(taken, got=path, do="Wait until it has ended") from None
+            except OSError:
+                pass  # a volume without locks
+            yield
+
+
 class Storage(LocalFiles):
-    """Paths of any scheme that Hadoop knows, through its own file system."""
+    """The same of paths of any scheme that Hadoop knows, through its own file system."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
@@ -152,15 +281,12 @@ class Storage(LocalFiles):
         """Read the footer of a Parquet file: its schema, in which no INT96 is in nanoseconds, and no rows."""
         place = self._path(self._jvm.java.net.URI(url))
         system = place.getFileSystem(self._conf)
-        size, length = system.getFileStatus(place).getLen(), _FOOTER
+        size = system.getFileStatus(place).getLen()
         with closing(system.open(place)) as stream:
-            while True:
-                stream.seek(max(0, size - length))
-                end = bytes(stream.readNBytes(length))
-                needed = int.from_bytes(end[-8:-4], "little") + 8
-                if needed <= length or length >= size:
-                    break
-                length = needed
+            stream.seek(max(0, size - 8))
+            length = int.from_bytes(bytes(stream.readNBytes(4)), "little")
+            stream.seek(max(0, size - length - 8))
+            end = bytes(stream.readAllBytes())
         return pq.ParquetFile(pa.BufferReader(b"PAR1" + end), coerce_int96_timestamp_unit="us")
 
     def delete(self, path: str) -> None:
@@ -188,15 +314,11 @@ class Storage(LocalFiles):
         ):
             time.sleep(0.1)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, private: bool = False) -> None:
         system, place = self._at(path)
+        private &= not system.exists(place)
         system.mkdirs(place)
-
-    def make_private_folder(self, path: str) -> None:
-        system, place = self._at(path)
-        if not system.exists(place):
-            # In two steps: mkdirs() with a mode would give it to new folders above, too.
-            system.mkdirs(place)
+        if private:  # after it: mkdirs() with a mode would give it to new folders above, too
             system.setPermission(place, self._jvm.org.apache.hadoop.fs.permission.FsPermission("700"))
 
     def rename(self, source: str, target: str) -> None:
@@ -207,10 +329,8 @@ class Storage(LocalFiles):
                 f"{source} could not be renamed to {target}", do="See whether another run wrote it"
             )
 
-    def content(self, path: str) -> bytes:
+    def _content(self, path: str) -> bytes:
         system, place = self._at(path)
-        if not system.exists(place):
-            raise FileNotFoundError
         with closing(system.open(place)) as stream:
             return bytes(stream.readAllBytes())
 

@@ -25,10 +25,9 @@ from dptext_spark.tables.columns import TableColumns, Worker, check_refused
 from dptext_spark.tables.formats.catalog import CatalogTable
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import FORMATS, Format
-from dptext_spark.tables.local import NO_FILE, LocalFiles, is_absent, is_plain, local_path
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.source import Source, own_session, where
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import NO_FILE, LocalFiles, Storage, is_absent, is_plain, local_path
 
 Place: TypeAlias = tuple[str, str, str]
 """What lies there, the option that moves it, and its path."""
@@ -237,7 +236,7 @@ class Table:
             public = report.to_publish(self.options.published)
             self.write_beside("public report", self.options.public_report_path, public)
         with plain_errors(failed):
-            self.storage.make_private_folder(self.options.beside("private"))
+            self.storage.make_folder(self.options.beside("private"), private=True)
             self.storage.write(self.options.report_path, report.to_json())
 
     def write_beside(self, what: str, path: str, text: str) -> None:

@@ -14,8 +14,8 @@ from dptext_spark import Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions, TableOptions
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.tables.formats.files import Parquet
 from dptext_spark.tables.formats.format import FORMATS, Format
+from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import chosen_formats
 from tests.helpers.lakes import Catalog, DeltaLake, Files, IcebergLake, write_rows

@@ -21,8 +21,8 @@ from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.tables.ledger import LINES, LedgerFolder, LedgerRun, compare
-from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.partitioning import POSITION
+from dptext_spark.tables.storage import LocalFiles
 from dptext_spark.tables.table import Table
 from tests.helpers.ledgers import entry, terms
 from tests.helpers.tables import names, run_table, texts, write_table

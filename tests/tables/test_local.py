@@ -9,8 +9,8 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark.settings import session_settings
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.local import LocalFiles, check_names, is_absent, is_plain, local_path
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.formats.parquet import check_names
+from dptext_spark.tables.storage import LocalFiles, Storage, is_absent, is_plain, local_path
 from tests.helpers.tables import texts, write_table
 
 

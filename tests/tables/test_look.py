@@ -13,7 +13,7 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.formats.files import Parquet
+from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.look import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES

@@ -8,7 +8,7 @@ import pytest
 
 from dptext_spark import __version__
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.tables.formats.files import Parquet
+from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.storage import Storage
 from dptext_spark.tables.table import Table, check_places

@@ -13,9 +13,8 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Format, check_fits
-from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import is_settled
+from dptext_spark.tables.storage import LocalFiles, is_settled
 
 _CATALOGS: Final = (
     "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "

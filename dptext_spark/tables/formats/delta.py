@@ -31,9 +31,8 @@ from dptext_spark.tables.formats.lakehouse import (
     unreadable,
     url_of,
 )
-from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage
 from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
@@ -125,7 +124,7 @@ class Delta(LakehouseFormat):
                     table.create_write_transaction(actions, mode, own, **settings)
 
         folder = self.place.rstrip("/")
-        return Addition(folder=folder, files=folder, commit=commit, partitions=partitions)
+        return folder, folder, {name: quoted(name) for name in partitions}, commit
 
     def has(self, storage: LocalFiles, run: str) -> bool:
         table = self.existing(storage)

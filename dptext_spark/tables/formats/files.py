@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError, nearest
-from dptext_spark.spark import failures
-from dptext_spark.spark.failures import condition, failing
-from dptext_spark.spark.versions import metadata
-from dptext_spark.tables import parquet_types
-from dptext_spark.tables.formats.format import PARQUET_CODECS, Format
-from dptext_spark.tables.local import LocalFiles
+from dptext_spark.spark.failures import file_fault, plain_path
+from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.source import Source, of_files
-from dptext_spark.tables.storage import Storage, cause, partition_columns
-from dptext_spark.tables.text_files import check_encoding, check_headers, check_json, java_encoding
+from dptext_spark.tables.source import Prepare, Source
+from dptext_spark.tables.storage import LocalFiles, Storage, cause, partition_columns
 
-# What all readers of files take; not what would pass over a stream's files, or remove them.
+# What all readers and writers of files take; not what would pass over a stream's files, or remove them.
 _READ: Final = """
     basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
     recursiveFileLookup
 """
 _WRITTEN: Final = "codec compression maxRecordsPerFile partitionOverwriteMode"
-# Options that decide which texts are read, and where they end.
-_CHOOSING: Final = (
-    *("ignorecorruptfiles", "ignoremissingfiles", "linesep", "modifiedafter", "modifiedbefore"),
-    "pathglobfilter",
-)
-_MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
-# What Spark says of files whose columns have no type in common, or one that it has not.
-_TYPES: Final = ("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
-_MALFORMED: Final = "__dptext_malformed"
 # Spark would take the columns of one file, and read others' values as that file's types without a word.
-_MERGED: Final = {"mergeSchema": "true"}
+MERGED: Final = {"mergeSchema": "true"}
 _ACCOUNTS: Final = (
     ("a Delta table", "delta", "_delta_log"),
     ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
@@ -55,7 +43,7 @@ class FileFormat(Format):
 
     Attributes:
         title: The name as people write it.
-        known: Names of Spark's options for this format, to read or to write.
+        known, read_alone: Names of Spark's options for this format, to read or to write; to read alone.
         read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
         read_always: Options of its reader, whatever is given.
     """
@@ -63,13 +51,15 @@ class FileFormat(Format):
     can_grow = True
     title: ClassVar[str]
     known: ClassVar[str] = ""
+    read_alone: ClassVar[str] = ""
     read_defaults: ClassVar[Mapping[str, str]] = {}
     read_always: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
-        self._check_names("--read-option", f"{_READ} maxFilesPerTrigger" if grows else _READ)
+        batches = "maxFilesPerTrigger" if grows else ""
+        self._check_names("--read-option", f"{_READ} {self.read_alone} {batches}")
 
     def check_output(self, *, grows: bool) -> None:
         super().check_output(grows=grows)
@@ -96,9 +86,9 @@ class FileFormat(Format):
         storage = Storage(spark)
         self.check_files(storage)
         try:
-            return of_files(storage, self.source(spark), self.load, self.option("basePath"))
+            return self._whole(storage, self.source(spark))
         except (PySparkException, Py4JJavaError) as error:
-            if fault := failures.file_fault(error):
+            if fault := file_fault(error):
                 raise fault from None
             raise self.unreadable(cause(error)) from None
 
@@ -124,6 +114,33 @@ class FileFormat(Format):
     def reader_options(self) -> dict[str, str]:
         """What Spark's reader is told."""
         return {**self.read_defaults, **self.options, **self.read_always}
+
+    def _whole(self, storage: Storage, source: Source) -> Source:
+        """Give a table with its partitions, and with what names its rows; refuse one that is read in part."""
+        read, place, files = source.read, self.place, source.read.inputFiles()
+        everywhere = read.sparkSession.read.option("recursiveFileLookup", "true").schema(read.schema)
+        if unread := {*self.load(everywhere).inputFiles()}.difference(files):
+            raise InputError(
+                f"The input {place} has files in subfolders that are not part of the table",
+                allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
+                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
+                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
+                "--read-option recursiveFileLookup=true",
+            )
+        names, prepare = partition_columns(read), source.prepare
+        partitions = names
+        if names:
+            around = storage.matches(self.option("basePath") or place)
+            _check_inside(files, [storage.folder(match)[0] for match in around], names, place)
+            # Other programs write percent-encoded UTF-8 into such names; Spark takes each byte for a letter.
+            if any(re.search("%25[89A-Fa-f]", file) for file in files):
+                partitions = tuple(map(_utf8, names))
+                prepare = partial(_in_utf8, prepare, dict(zip(names, partitions, strict=True)))
+        folder, is_file = storage.folder(place)
+        pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
+        root = pattern if all(re.match(pattern, file) for file in files) else None
+        load = None if root is None or is_file else self.load
+        return replace(source, prepare=prepare, partitions=partitions, root=root, load=load)
 
     def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
         _refuse_accounted(storage, "output", self.place)
@@ -162,184 +179,57 @@ class FileFormat(Format):
         return result.write.format(self.name).partitionBy(*self.partitions).options(**options)
 
 
-class Parquet(FileFormat):
-    """Parquet files, whose rows Spark numbers."""
-
-    name = "parquet"
-    title = "Parquet"
-    has_positions = True
-    known = "datetimeRebaseMode int96RebaseMode mergeSchema"
-    read_always = _MERGED
-    codecs = PARQUET_CODECS
-
-    def source(self, spark: SparkSession) -> Source:
-        storage = Storage(spark)
-        try:
-            with parquet_types.setting(spark, parquet_types.SETTING, "false"):
-                source = super().source(spark)
-            if not parquet_types.has_no_values(storage, source.read):
-                return source
-        except (PySparkException, Py4JJavaError) as error:
-            if not condition(error).startswith(_TYPES):
-                raise
-        listed = self.load(spark.read.schema(StructType()))
-        schema, prepare, refused = parquet_types.columns_of_files(storage, listed)
-        read = self.load(spark.read.schema(schema))
-        return Source(place=self.place, read=read, prepare=prepare, refused=refused)
-
-
 class Orc(FileFormat):
     """ORC files, in which Spark writes times without a zone as numbers, which it alone reads as times."""
 
     name = "orc"
     title = "ORC"
     known = "mergeSchema"
-    read_always = _MERGED
+    read_always = MERGED
     cannot_hold = ("timestamp_ntz",)
     codecs = ("snappy", "zstd", "zlib", "lz4", "none")
 
 
-class RecordFormat(FileFormat):
-    """Files of text, whose records may be malformed: one such record fails the run, and is not quoted.
-
-    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log; a ``mode`` that is given is used.
-    """
-
-    codecs = ("none", "gzip")
-    read_always: ClassVar = {"columnNameOfCorruptRecord": _MALFORMED}
-
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
-        if (mode := self.option("mode", "PERMISSIVE")).upper() not in _MODES:
-            raise ConfigError(
-                "Option --read-option mode has a wrong value, which Spark takes for PERMISSIVE",
-                allowed=", ".join(_MODES),
-                got=repr(mode),
-            )
-
-    def texts(self, spark: SparkSession, *, whole: bool = False) -> DataFrame:
-        """Give the files' lines, or ``whole`` files, as Spark reads text: bytes stay as they are."""
-        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
-        # Partitions' columns would be in the way.
-        reader = spark.read.options(**chosen).option("recursiveFileLookup", "true")
-        return reader.text(Storage(spark).pattern(self.place), wholetext=whole)
-
-    def check_texts(self, spark: SparkSession) -> None:
-        """Refuse files of which Spark would read a part only, or replace one, without a word."""
-        check_encoding(self.texts(spark), "UTF-8", self.place)
-
-    def source(self, spark: SparkSession) -> Source:
-        self.check_texts(spark)
-        source = super().source(spark)
-        if self.option("mode"):
-            return source
-        what = f"has records that are not {self.title}, or not of its schema"
-        do = "Correct them, or see which --read-option the files need; with --read-option mode=DROPMALFORMED "
-        do += "such records are left out; a file that is no part of the table, by pathGlobFilter=PATTERN"
-        fields = [field for field in source.read.schema if field.name != _MALFORMED]
-        if not fields and source.read.schema:
-            raise InputError(f"The input {self.place} {what}", do=do)
-        marked = StructType([*fields, StructField(_MALFORMED, StringType())])
-        read = self.load(spark.read.schema(marked))
-        return replace(source, read=read, prepare=partial(_sound, InputError(what, do=do)))
+def _check_inside(files: Sequence[str], bases: Sequence[str], partitions: Sequence[str], place: str) -> None:
+    """Refuse files that lie below a base, but in none of its partitions."""
+    outside, wanted = list[str](), [name.lower() for name in partitions]
+    for file in files:
+        path = re.sub("^[^/]*:(//[^/]*)?", "", file)
+        below = unquote(min((path.removeprefix(f"{base}/") for base in bases), key=len))
+        parts = [name.partition("=")[0] for name in below.split("/")[:-1] if "=" in name]
+        escaped = (re.sub("%([0-9A-Fa-f]{2})", lambda hex_: chr(int(hex_[1], 16)), name) for name in parts)
+        if [name.lower() for name in escaped][-len(wanted) :] != wanted:
+            outside.append(below)
+    if outside:
+        raise InputError(
+            f"The input {place} has files outside its partitions, which Spark does not read",
+            allowed=f"files in folders {'/'.join(f'{name}=VALUE' for name in partitions)}",
+            got=f"{len(outside)} files, for example {min(outside)}",
+            do="Move them into such folders, or give them to a run of their own",
+        )
 
 
-def _sound(malformed: InputError, df: DataFrame) -> DataFrame:
-    """Give a frame that fails where a record is malformed."""
-    fails = failing(malformed, metadata(df)["file_path"]).cast("boolean")
-    return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(_MALFORMED)
+def _utf8(name: str) -> str:
+    """Read letters that are bytes as UTF-8, where they are."""
+    try:
+        return name.encode("latin-1").decode()
+    except UnicodeError:
+        return name
 
 
-class Json(RecordFormat):
-    """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
+def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataFrame:
+    """Read the names and values of partitions as :func:`_utf8` does, where ``names`` has them."""
 
-    name = "json"
-    title = "JSON"
-    known = """
-        allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
-        allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames dateFormat dropFieldIfAllNull
-        enableDateTimeParsingFallback ignoreNullFields inferTimestamp lineSep locale mode multiLine
-        prefersDecimal pretty primitivesAsString sortKeys timeFormat timestampFormat timestampNTZFormat
-        timeZone writeNonAsciiCharacterAsCodePoint
-    """
-    write_defaults: ClassVar = {"ignoreNullFields": "false"}  # a column of nulls is a column
+    def column(name: str) -> Column:
+        if name not in names:
+            return quoted(name)
+        read, as_bytes = quoted(name), F.encode(quoted(name), "ISO-8859-1")
+        meant = F.decode(as_bytes, "UTF-8")
+        has_bytes = F.decode(as_bytes, "ISO-8859-1") == read
+        is_utf8 = F.encode(meant, "UTF-8") == as_bytes
+        return F.when(has_bytes & is_utf8, meant).otherwise(read).alias(names[name])
 
-    def check_texts(self, spark: SparkSession) -> None:
-        super().check_texts(spark)
-        check_json(self.texts(spark, whole=self.option("multiLine").lower() == "true"), self.place)
-
-
-class Csv(RecordFormat):
-    """CSV as RFC 4180 and pandas have it: names in the first line, quotes doubled, lines inside quotes.
-
-    Values are strings, unless ``inferSchema`` says otherwise. A value without quotes and letters is null.
-    """
-
-    name = "csv"
-    title = "CSV"
-    known = """
-        charToEscapeQuoteEscaping comment dateFormat delimiter emptyValue enableDateTimeParsingFallback
-        enforceSchema escape escapeQuotes extension header ignoreLeadingWhiteSpace
-        ignoreTrailingWhiteSpace inferSchema inputBufferSize lineSep locale maxCharsPerColumn maxColumns
-        mode multiLine nanValue negativeInf nullValue positiveInf preferDate quote quoteAll samplingRatio
-        sep timeFormat timestampFormat timestampNTZFormat timeZone unescapedQuoteHandling
-    """
-    cannot_hold = ("array", "map", "struct", "binary")
-    names_remedy = (
-        "Where values have another separator, give --read-option 'sep=;'. The first line names columns: _c0 "
-        "is one without a name, note2 and note3 are two of one name; where it names none, give --read-option "
-        "header=false and name them _c0, _c1 and so on"
-    )
-    read_defaults: ClassVar = {
-        "header": "true",
-        "enforceSchema": "false",  # with it a file whose columns lie in another order is read all the same
-        "multiLine": "true",
-        "escape": '"',
-        "nullValue": "\x00",  # none that occurs: by default an empty string in quotes is null too
-    }
-    write_defaults: ClassVar = {
-        "header": "true",
-        "escape": '"',
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-    }
-
-    def _check_names(self, option: str, others: str) -> None:
-        # What is written in another encoding than UTF-8 would have question marks in place of letters.
-        super()._check_names(option, others if option == "--write-option" else f"{others} encoding")
-
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
-        _ = self.encoding
-
-    @property
-    def encoding(self) -> str:
-        """Java's name of the files' encoding."""
-        return java_encoding(self.option("encoding", "UTF-8"))
-
-    @property
-    def reader_options(self) -> dict[str, str]:
-        given = {name: value for name, value in super().reader_options.items() if name.lower() != "encoding"}
-        return {**given, "encoding": self.encoding}
-
-    def check_texts(self, spark: SparkSession) -> None:
-        check_encoding(self.texts(spark), self.encoding, self.place)
-
-    def source(self, spark: SparkSession) -> Source:
-        source = super().source(spark)
-        names = [n for n in source.read.columns if n not in (_MALFORMED, *partition_columns(source.read))]
-        own = self.option("enforceSchema").lower() == "true"
-        if own or self.option("header", "true").lower() != "true" or not names:
-            return source
-        given = {n: v for n, v in self.options.items() if n.lower() not in ("header", "inferschema", "mode")}
-        strings = StructType([StructField(f"c{i}", StringType()) for i in range(len(names) + 1)])
-        reader = spark.read.schema(strings).option("recursiveFileLookup", "true")
-        headless = replace(self, options={**given, "header": "false"})
-        if check_headers(headless.load(reader), names, self.place):
-            # Spark's own check, of files that come later too, takes no name that Spark made.
-            checked = replace(self, options={**self.options, "enforceSchema": "true"})
-            source = replace(source, read=checked.load(spark.read.schema(source.read.schema)))
-        return source
+    return prepare(df).select(*map(column, df.columns))
 
 
 def _refuse_accounted(storage: LocalFiles, what: str, path: str) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
+from dptext_spark.tables.storage import LocalFiles
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""

@@ -29,9 +29,8 @@ from dptext_spark.tables.formats.lakehouse import (
     read_files,
     unreadable,
 )
-from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import Storage
+from dptext_spark.tables.storage import LocalFiles, Storage
 from dptext_spark.version import __version__
 
 _PART: Final = "__dptext_part"
@@ -102,10 +101,8 @@ class Iceberg(LakehouseFormat):
         # A folder for each part, not the columns themselves: Iceberg's files hold them, and Spark leaves out
         # what it names folders by; and it puts the empty text into the folder of nulls.
         facts = [fact for column in map(quoted, partitions) for fact in (column.isNull(), column)]
-        added, folder = {_PART: F.xxhash64(*facts)} if facts else {}, hadoop_url(location)
-        return Addition(
-            folder=folder, files=f"{folder}/data", commit=commit, partitions=[*added], added=added
-        )
+        folder = hadoop_url(location)
+        return folder, f"{folder}/data", {_PART: F.xxhash64(*facts)} if facts else {}, commit
 
     def has(self, storage: LocalFiles, run: str) -> bool:
         table = self.existing(storage)

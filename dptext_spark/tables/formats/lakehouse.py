@@ -11,7 +11,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import quote, unquote
@@ -29,9 +28,8 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import PARQUET_CODECS, Format
-from dptext_spark.tables.local import LocalFiles, literal
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.storage import Storage, cause
+from dptext_spark.tables.storage import LocalFiles, Storage, cause, literal
 
 LOCAL_URL: Final = ("^file:/+", "file:/")
 """Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
@@ -44,22 +42,7 @@ WrittenFile: TypeAlias = tuple[str, int, int, int, dict[str, str | None]]
 number of rows, and values of the partition columns as folders name them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Addition:
-    """What adds files to a table, or makes one of them.
-
-    Attributes:
-        folder, files: The table's own folder, and the one for its files.
-        commit: Makes the files in the folder ``RUN`` of ``files`` part of the table, in a step of this name.
-        partitions: Columns that name folders of files.
-        added: Columns among these that the rows lack.
-    """
-
-    folder: str
-    files: str
-    commit: Callable[[str, list[WrittenFile]], None]
-    partitions: Sequence[str]
-    added: dict[str, Column] = field(default_factory=dict)
+Addition: TypeAlias = tuple[str, str, dict[str, Column], Callable[[str, list[WrittenFile]], None]]
 
 
 class LakehouseFormat(Format):
@@ -131,6 +114,10 @@ class LakehouseFormat(Format):
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
         """Get ready to add files of this schema to the table, or to make it of them.
 
+        Returns:
+            The table's own folder; the one for its files; what names folders of files; and what makes the
+            files in the latter's folder RUN part of the table, in a step of this name.
+
         Raises:
             ConfigError: The columns do not fit the table, or the format has no such types.
         """
@@ -164,20 +151,20 @@ class LakehouseFormat(Format):
 
     def write(self, result: DataFrame) -> None:
         spark, run = result.sparkSession, f"dptext-{uuid4().hex}"
-        addition, storage = self.addition(spark, result.schema), Storage(spark)
-        folder, goal = addition.folder, f"{addition.files}/{run}"
+        folder, files, partitions, commit = self.addition(spark, result.schema)
+        storage, goal = Storage(spark), f"{files}/{run}"
 
         def write(place: str) -> None:
             # In partitions' names times are those of UTC, in which the accounts have them.
-            writer = result.withColumns(addition.added).write.partitionBy(*addition.partitions)
+            writer = result.withColumns(partitions).write.partitionBy(*partitions)
             writer.options(timeZone="UTC", compression=self.compression).parquet(place)
 
         def publish(place: str) -> None:
             new = not storage.exists(folder)
-            storage.make_folder(addition.files)
+            storage.make_folder(files)
             storage.rename(place, goal)
             try:
-                addition.commit(run, [*_written(spark, storage, goal, addition.partitions)])
+                commit(run, [*_written(spark, storage, goal, [*partitions])])
             except BaseException as error:
                 # An answer that got lost may have been "done": then the files must stay.
                 if not self.has(storage, run):

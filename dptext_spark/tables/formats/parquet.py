@@ -1,0 +1,242 @@
+"""Parquet files, also those with types that Spark has not, or with several types of one column.
+
+Spark merges the schemas of all files. Where it cannot, the files' footers say why: timestamps in nanoseconds
+are read as integers and become microseconds, a column without values in some file is null there, the wider of
+two numbers holds both. Any other such column is left out, and refused by name where a run asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from dptext_spark.errors import InputError
+from dptext_spark.spark.failures import condition, failing, plain_path, two_types
+from dptext_spark.tables.columns import TableColumns, absent_columns
+from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.formats.files import MERGED, FileFormat
+from dptext_spark.tables.formats.format import PARQUET_CODECS
+from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
+from dptext_spark.tables.storage import Storage, is_plain, local_path, partition_columns
+
+if TYPE_CHECKING:  # workers load this module with others, and need no options
+    from dptext_spark.options import EvaluateOptions, TableOptions
+
+# What Spark says of files whose columns have no type in common, or one that it has not.
+_TYPES: Final = ("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
+_READERS: Final = 16
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
+_SIGNED: Final[dict[Any, Any]] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20),
+}
+_WIDER: Final = (
+    ["tinyint", "smallint", "int", "bigint"],
+    ["tinyint", "smallint", "int", "double"],
+    ["float", "double"],
+    ["date", "timestamp_ntz"],
+)
+_NANOS: Final = "timestamp[ns"
+_NO_VALUES: Final = "void"
+_NEVER_EMPTY: Final = ("array", "map", "struct", "timestamp")
+"""Types for which no reader of Spark's takes a column without values."""
+
+
+class _Type(NamedTuple):
+    """A column's type in a file: Spark's, if it has one, and its name; nanoseconds are Spark's integers."""
+
+    spark: DataType | None
+    name: str
+
+
+class Parquet(FileFormat):
+    """Parquet files, whose rows Spark numbers."""
+
+    name = "parquet"
+    title = "Parquet"
+    has_positions = True
+    known = "datetimeRebaseMode int96RebaseMode mergeSchema"
+    read_always = MERGED
+    codecs = PARQUET_CODECS
+
+    def source(self, spark: SparkSession) -> Source:
+        storage = Storage(spark)
+        try:
+            with setting(spark, NANOS_AS_LONG, "false"):
+                source = super().source(spark)
+            # The first file may have a column without values and type, which Spark takes for integers.
+            if {"int", _NO_VALUES}.isdisjoint(dict(source.read.dtypes).values()) or not any(
+                kind.name == _NO_VALUES for kind in _types(storage, min(source.read.inputFiles())).values()
+            ):
+                return source
+        except (PySparkException, Py4JJavaError) as error:
+            if not condition(error).startswith(_TYPES):
+                raise
+        return self._merged(storage, self.load(spark.read.schema(StructType())))
+
+    def _merged(self, storage: Storage, listed: DataFrame) -> Source:
+        """Give the columns that a frame's files have together, apart from those that their folders name."""
+        files, spark = sorted(listed.inputFiles()), listed.sparkSession
+        found: dict[str, tuple[str, dict[_Type, str]]] = {}
+        with ThreadPoolExecutor(_READERS) as readers:
+            each = readers.map(partial(_types, storage), files)
+            for file, types in zip(files, each, strict=True):
+                for name, kind in types.items():  # in any capitals, as Spark finds them
+                    found.setdefault(name.lower(), (name, {}))[1].setdefault(kind, plain_path(file))
+        fields, nanos, refused = [], dict[str, Column](), dict[str, InputError]()
+        for partition in partition_columns(listed):
+            found.pop(partition.lower(), None)
+        for lower, (name, places) in found.items():
+            kinds = [kind for kind in places if kind.name != _NO_VALUES]
+            lacking = len(kinds) < len(places)
+            wide = _widest(kinds or [_Type(StringType(), "string")])
+            if wide is None or wide.spark is None or (lacking and wide.name.startswith(_NEVER_EMPTY)):
+                refused[name] = _refusal(name, places)
+                continue
+            if lacking:  # the other reader does not take a column without values for another type
+                spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+            fields.append(StructField(name, wide.spark))
+            if wide.name.startswith(_NANOS):
+                nanos[lower] = _in_microseconds(name, zoned="tz" in wide.name)
+
+        def converted(df: DataFrame) -> DataFrame:
+            return df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns)) if nanos else df
+
+        read = self.load(spark.read.schema(StructType(fields)))
+        return Source(place=self.place, read=read, prepare=converted, refused=refused)
+
+
+def _types(storage: Storage, file: str) -> dict[str, _Type]:
+    """Read a file's footer: each column's type."""
+    try:
+        footer = storage.footer(file)
+    except pa.ArrowInvalid:  # a file of no bytes, which Spark passes over
+        return {}
+    schema = footer.schema_arrow
+    if known := (schema.metadata or {}).get(_SPARK_SCHEMA):
+        fields = StructType.fromJson(json.loads(known))
+        return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
+    leaves = {leaf.path: leaf for leaf in map(footer.schema.column, range(len(footer.schema.names)))}
+    return {field.name: _type(field.type, leaves.get(field.name)) for field in schema}
+
+
+def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None) -> _Type:
+    """Say which type Spark gives to a column; ``leaf`` is Parquet's own account of one without fields."""
+    if str(kind).startswith(_NANOS):
+        return _Type(LongType(), f"{_NANOS}, tz=UTC]" if kind.tz else f"{_NANOS}]")
+    if leaf is not None and leaf.physical_type == "INT96":
+        kind = pa.timestamp("us", tz="UTC")
+    elif leaf is not None and leaf.converted_type == "INTERVAL":
+        return _Type(None, "interval")
+    try:
+        found = from_arrow_type(_as_spark(kind), prefer_timestamp_ntz=True)
+    except PySparkException:
+        return _Type(None, str(kind))
+    return _Type(found, found.simpleString())
+
+
+def _as_spark(kind: Any) -> Any:
+    """Give the type that Spark reads, or one that it has not."""
+    if pa.types.is_dictionary(kind):
+        return _as_spark(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _as_spark(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_as_spark(kind.key_type), _as_spark(kind.item_type))
+    if pa.types.is_nested(kind):
+        return pa.list_(_as_spark(kind.value_type))
+    if pa.types.is_time(kind) or str(kind).startswith(_NANOS):
+        return pa.float16()
+    return pa.int64() if pa.types.is_duration(kind) else _SIGNED.get(kind, kind)
+
+
+def _widest(kinds: Sequence[_Type]) -> _Type | None:
+    """Choose the type that holds the values of all; None where there is none."""
+    names = [kind.name for kind in kinds]
+    for order in (*_WIDER, names[:1]):
+        if all(name in order for name in names):
+            return max(kinds, key=lambda kind: order.index(kind.name))
+    return None
+
+
+def _refusal(name: str, places: Mapping[_Type, str]) -> InputError:
+    """Say why a column cannot be read."""
+    if unknown := [f"{kind.name} in {file}" for kind, file in places.items() if kind.spark is None]:
+        return InputError(
+            f"Column {name} has a type that Spark cannot read",
+            got=unknown[0],
+            do="Write it as strings, or timestamps in microseconds; or name one by one with --keep what "
+            "passes through",
+        )
+    (one, here), (other, there), *_ = places.items()
+    return two_types(name, (one.name, here), (other.name, there))
+
+
+def _in_microseconds(name: str, *, zoned: bool) -> Column:
+    """Make timestamps of integers."""
+    error = InputError(
+        f"Column {name} has timestamps with digits below a microsecond, which Spark cannot write",
+        do="Round them before the run, or leave the column out",
+    )
+    column = quoted(name)
+    micros = F.call_function("div", column, F.lit(1000))
+    epoch = F.lit("1970-01-01").cast(TimestampNTZType())
+    seconds = (micros * F.lit(Decimal("0.000001"))).cast("decimal(18, 6)")
+    exact = F.timestamp_micros(micros) if zoned else epoch + F.make_dt_interval(secs=seconds)
+    has = TimestampType() if zoned else TimestampNTZType()
+    return F.when(column % 1000 != 0, failing(error).cast(has)).otherwise(exact)
+
+
+def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
+    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near."""
+    place, missing, allowed = Path(local_path(options.input) or ""), columns.mentioned, list[str]()
+    if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
+        return
+    try:
+        for file in _files(place):
+            folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
+            names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
+            inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
+            missing = [name for name in missing if name not in names and not name.startswith(inside)]
+            allowed = allowed or names
+            if not missing:
+                return
+    except (OSError, pa.ArrowException):
+        return  # Spark finds what is wrong
+    if allowed:
+        raise absent_columns(missing, allowed)
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """Walk through a table's files, without those that Spark passes over."""
+    if place.is_file():
+        yield place
+        return
+    for entry in sorted(place.iterdir()):
+        if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
+            yield from _files(entry)

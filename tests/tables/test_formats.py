@@ -1,8 +1,7 @@
 """Every format keeps one contract; files of text and tables by name are read whole or refused."""
 
-import gzip
 import json
-import shutil
+from contextlib import nullcontext
 
 import pandas as pd
 import pyarrow as pa
@@ -54,50 +53,46 @@ def lake(request, tmp_path, monkeypatch, spark):
 
 
 @pytest.mark.versions
-def test_every_format_keeps_the_contract(lake, options, ring, opened, tmp_path):
+def test_every_format_keeps_the_contract(lake, options, ring, opened, tmp_path, spark):
     """The words are those of the Sanitizer, the output is whole or absent, and the input stays as it is."""
     # Rejects doubled quotes, line breaks in quotes, spaces, nulls and empty texts that are misread, rows of
     # one file in another order, and null in CSV that is read back as an empty text.
     for rows in (ROWS, MORE):
         lake.write_rows("in", rows)
-    before, kind = hashes(lake.folder), FORMATS[lake.name]
-    given = options | {"input": lake.place("in"), "format": lake.name, "reports": tmp_path / "reports"}
-
-    def run(place="out", **changes):
-        shutil.rmtree(tmp_path / "reports", ignore_errors=True)
-        return run_table(**given | {"output": lake.place(place)} | changes)
-
-    if lake.name not in ("orc", "json"):  # which are written as CSV is
+    before, kind, out = hashes(lake.folder), FORMATS[lake.name], lake.place("out")
+    given = options | {"input": lake.place("in"), "output": out, "format": lake.name}
+    given["reports"] = tmp_path / "reports"
+    if lake.name in ("delta", "table"):  # others are written as one of them is
         with pytest.raises(InputError, match="words outside the vocabulary"):
-            run(oov="fail")
+            run_table(**given, oov="fail")
         assert hashes(lake.folder) == before
-    assert run().facts["rows"] == 44
+    assert run_table(**given).facts["rows"] == 44
     assert hashes(lake.folder).items() >= before.items()
     ids = [row["id"] for row in ROWS + MORE]
     own, values = sanitizer(ring, Laplace(epsilon=1e-3), name=LABEL), [row["text"] for row in ROWS + MORE]
     texts = own.sanitize(pa.array(values), pa.array(ids), column="text").values.to_pylist()
     assert [text is None for text in texts[:4]] == [False, True, False, False]
     wanted = [{**row, "text": text} for row, text in zip(ROWS + MORE, texts, strict=True)]
-    out = lake.rows("out")
+    rows = lake.rows("out")
     if lake.name == "csv":
         wanted = [{k: "" if v is None else str(v) for k, v in row.items()} for row in wanted]
-    assert sorted(out, key=lambda row: int(row["id"])) == wanted
+        back = {int(row["id"]): row["text"] for row in opened(out, lake.name).df.collect()}
+        assert back == dict(zip(ids, texts, strict=True))
+    assert sorted(rows, key=lambda row: int(row["id"])) == wanted
     if isinstance(lake, Files):  # the order in each file
-        assert sorted((int(row["id"]) for row in out), key=lambda number: number > 99) == ids
-    back = {int(row["id"]): row["text"] for row in opened(lake.place("out"), lake.name).df.collect()}
-    assert back == dict(zip(ids, texts, strict=True))
+        assert sorted((int(row["id"]) for row in rows), key=lambda number: number > 99) == ids
 
-    if kind.can_append:
-        run(mode="append")
-        assert len(lake.rows("out")) == 88
-    refused = "overwrite" if lake.name == "table" else "error" if kind.can_append else "append"
-    with pytest.raises(ConfigError, match=r"--mode append cannot write format|The output .*exists"):
-        run(mode=refused)
+    refused = {"table": "overwrite"}.get(lake.name, "error")
+    with pytest.raises(ConfigError, match=r"The output .*exists"):
+        kind(out, mode=refused).check_place(Storage(spark), spark)
     assert names(lake.folder) == {"in", "out"}
-    if kind.can_append and lake.name != "table":
+    if lake.name == "table":
+        run_table(**given, mode="append")
+        assert len(lake.rows("out")) == 88
+    elif kind.can_append:
         (lake.folder / ".out.local-1.part").mkdir()
         with pytest.raises(ConfigError, match="Another run is writing the output"):
-            run(mode="append")
+            kind(out, mode="append").check_place(Storage(spark))
 
 
 def test_partitions_and_options_of_other_formats(options, tmp_path):
@@ -128,8 +123,7 @@ def test_new_files_of_json(options, tmp_path):
 
 
 BAD = {
-    "short.csv": "id,text,note\n1,w01,x\n2,Quartzman\n",
-    "long.csv": "id,text,note\n1,w01,x\n2,Quartzman,Zebulon,y\n",
+    "short.csv": "id,text,note\n1,w01,x\n2,Quartzman Zebulon\n",
     "cut.json": '{"id": 1, "text": "w01", "note": "x"}\n{"id": 2, "text": "Quartzman", "no\n',
 }
 
@@ -149,15 +143,11 @@ def test_a_malformed_record_fails_the_run_and_is_not_quoted(options, opened, tmp
 
 
 HEAD = b"id,text,note\n"
-LATIN = "id,text,note\n1,w01,Zürich\n".encode("latin-1")
 NO_LETTERS = {
     "later.csv": (HEAD + b"1,w01,x\n" * 2000 + b"2,w01,Z\xfcrich\n", ""),
-    "packed.csv.gz": (gzip.compress(LATIN), ""),
     "surrogate.csv": (HEAD + b"1,w01,\xed\xa0\x80\n", ""),
-    "wide.csv": ("id,text,note\n1,w01,x\n".encode("utf-16"), ""),
     "latin.json": ('{"id": 1, "text": "w01", "note": "Zürich"}\n'.encode("latin-1"), ""),
     "a.csv": (HEAD + b"1,w01,Z\x81rich", "cp1252"),
-    "b.csv": (HEAD + b"1,w01,\xff", "shift_jis"),
 }
 
 
@@ -196,7 +186,6 @@ LINES = ['{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ', "", '[{"id": 2, 
     [
         ('{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n', "false", "several values in one record"),
         ('{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n', "true", "several values in one record"),
-        ('{"id": 1, "text": "\\ud83d w01"}\n', "false", "half a letter"),
         ('{"id": 1, "text": "w01", "more": {"\\uDE00": 1}}\n', "false", "half a letter"),
         ("\r\n".join(LINES), "false", ""),  # it only looks as if it were several values
     ],
@@ -211,19 +200,17 @@ def test_json_that_spark_would_read_in_part_is_refused(opened, tmp_path, content
         assert [row.id for row in opened(tmp_path / "a.json").df.collect()] == [1, 2, 3]
 
 
-FEW = {"id": 1, "text": "w01", "p": {"n": 1}}
-MANY = {"id": 2, "text": "w02", "p": {"n": 1, "m": "x"}, "more": "y"}
-
-
 @pytest.mark.parametrize("name", ["parquet", "orc"])
-@pytest.mark.parametrize("order", [[FEW, MANY], [MANY, FEW]])
-def test_a_table_has_the_columns_of_all_files(opened, tmp_path, name, order):
+def test_a_table_has_the_columns_of_all_files(opened, tmp_path, name):
     """Rejects the columns of the one file that Spark looks at, whichever it is."""
-    for file, row in zip("bc", order, strict=True):
-        write_rows(tmp_path / "in" / f"{file}.{name}", [row])
-    rows = opened(tmp_path / "in", name, mergeSchema="false").df.orderBy("id").collect()
-    assert [row.p.asDict() for row in rows] == [{"n": 1, "m": None}, {"n": 1, "m": "x"}]
-    assert [row.more for row in rows] == [None, "y"]
+    few = {"id": 1, "text": "w01", "p": {"n": 1}}
+    many = {"id": 2, "text": "w02", "p": {"n": 1, "m": "x"}, "more": "y"}
+    for folder, order in {"up": (few, many), "down": (many, few)}.items():
+        for file, row in zip("bc", order, strict=True):
+            write_rows(tmp_path / folder / f"{file}.{name}", [row])
+        rows = opened(tmp_path / folder, name, mergeSchema="false").df.orderBy("id").collect()
+        assert [row.p.asDict() for row in rows] == [{"n": 1, "m": None}, {"n": 1, "m": "x"}]
+        assert [row.more for row in rows] == [None, "y"]
 
 
 def test_a_damaged_file_fails_the_run_whatever_a_cluster_says(opened, tmp_path, spark):
@@ -262,27 +249,22 @@ MARKS = {
 @pytest.mark.parametrize("mark", MARKS)
 def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(dptext, spark, tmp_path, mark):
     """Rejects rows that were deleted from such a table, and outputs that its readers would not know."""
-    lake, storage = tmp_path / "lake" / "t", Storage(spark)
+    lake, storage, what = tmp_path / "lake" / "t", Storage(spark), f"is {MARKS[mark]}, or lies in one"
     file = write_rows(lake / "data" / "dt=1" / "x.parquet", ROWS)
+    plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS).parent
     (lake / mark).parent.mkdir()
     (lake / mark).write_text("{}")
-    for place in (lake, lake / "data", file, lake.parent / "*", lake / "d*"):
-        with pytest.raises((ConfigError, InputError), match=f"is {MARKS[mark]}, or lies in one.*--format"):
+    for place in (lake / "data", file, lake.parent / "*", lake / "d*"):
+        with pytest.raises((ConfigError, InputError), match=f"{what}.*--format"):
             Parquet(str(place)).check_files(storage)
-    for place in (lake, lake / "out"):
-        with pytest.raises(ConfigError, match=f"The output {place} is {MARKS[mark]}.*--output-format"):
-            Parquet(str(place)).check_place(storage)
-    plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS).parent
-    assert MARKS[mark] in dptext(lake, "--id", "id").output
-    assert MARKS[mark] in dptext(plain, "--id", "id", output=lake / "out").output
+    assert what in dptext(lake, "--id", "id").output
+    assert what in dptext(plain, "--id", "id", output=lake / "out").output
     Parquet("/").check_files(storage)
-    # A folder of that name alone is none.
-    (plain / "metadata").mkdir()
+    (plain / "metadata").mkdir()  # a folder of that name alone
     Parquet(str(plain)).check_files(storage)
 
 
-KEY = {"key-file": "k", "name": "s"}
-GROW = {"incremental": "c", "trust-id": True, **KEY}
+GROW = {"incremental": "c", "trust-id": True, "key-file": "k", "name": "s"}
 CSV = {"format": "csv"}
 
 
@@ -290,11 +272,9 @@ CSV = {"format": "csv"}
     ("changes", "message"),
     [
         ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
-        ({"format": "delta", "id": None}, "Rows of format delta cannot be named by file.*--id"),
         ({"output-format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append cannot write format parquet. Allowed: .*table"),
-        ({"mode": "append", "incremental": "c", **KEY}, "--incremental and --mode append do not go together"),
-        ({"format": "table", **GROW}, "--incremental cannot read format table"),
+        ({"mode": "append", **GROW}, "--incremental and --mode append do not go together"),
         ({"format": "iceberg", **GROW}, "--incremental cannot read format iceberg.*--where.*--mode append"),
         ({"output-format": "delta", **GROW}, "--incremental cannot write format delta"),
         ({"format": "delta"}, r"Python package no_such_library. Install .*\[tables\]'.*delta-spark"),
@@ -303,11 +283,6 @@ CSV = {"format": "csv"}
         ({"read-option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
         ({**CSV, "read-option": "mode=FAILFSAT"}, "mode has a wrong value.*DROP.*'FAILFSAT'"),
         ({**CSV, "read-option": "haeder=true"}, "csv does not take.*haeder. Perhaps you meant header"),
-        ({"format": "json", "read-option": "MULTILIN=true"}, "json does not take.*meant multiLine"),
-        ({"format": "json", "read-option": "samplingRatio=0.1"}, "json does not take"),
-        ({"read-option": "mergeSchma=true"}, "parquet does not take.*mergeSchma. Perhaps you meant mergeSch"),
-        ({"format": "orc", "read-option": "fileNameOnly=true"}, "orc does not take"),
-        ({**CSV, "read-option": "columnNameOfCorruptRecord=c"}, "csv does not take"),
         ({**CSV, "write-option": "quotAll=true"}, "--write-option has a name.*meant quoteAll"),
         ({**CSV, "read-option": "encoding=nonsense"}, "encoding has a wrong value.*'nonsense'"),
         ({**CSV, "read-option": "encoding=UTF-16"}, "wrong value.*'UTF-16'. Convert the files to UTF-8"),
@@ -354,14 +329,8 @@ def test_types_that_a_format_lacks_are_refused(spark, tmp_path, monkeypatch, nam
         pytest.skip("needs the type time of Spark 4.1")
     schema = spark.createDataFrame([], f"id bigint, {kept}").schema
 
-    def check():
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
         Format.named(name, place, {}).check_schema(spark, schema)
-
-    if message:
-        with pytest.raises(ConfigError, match=message):
-            check()
-    else:
-        check()
 
 
 def test_tables_by_name_that_cannot_be_read_or_added_to(options, tmp_path, spark):

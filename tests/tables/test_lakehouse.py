@@ -71,10 +71,10 @@ def run(dptext, tmp_path):
 def write(spark):
     """Write six rows to the table ``out`` of a lake, as a run does."""
 
-    def invoke(lake, mode="error"):
+    def invoke(lake, mode="error", count=6):
         out = lake.kind(lake.place("out"), mode=mode)
         out.check_place(Storage(spark), spark)
-        out.write(spark.createDataFrame(rows([*range(6)]).to_pylist(), SCHEMA))
+        out.write(spark.createDataFrame(rows([*range(count)]).to_pylist(), SCHEMA))
 
     return invoke
 
@@ -102,12 +102,10 @@ def test_deleted_and_replaced_rows_are_not_read(lake, spark):
     assert hashes(lake.files("in")) == before
 
 
-@pytest.mark.parametrize("empty", [False, True])
-def test_partitions_keep_their_types_and_values(run, lake, spark, empty):
+def test_partitions_keep_their_types_and_values(run, lake, spark):
     """Rejects partitions that are strings, times of the session's zone, and files that only Spark reads."""
-    table = pa.table(KEPT | {"place": ["a b/c=%d é #?%41", lake.other, None, "x"]})
-    lake.write("in", table.slice(0, 0) if empty else table, lake.partitions)
-    kept = [name for name in table.column_names if name not in {"id", "text"}]
+    lake.write("in", pa.table(KEPT | {"place": ["a b/c=%d é #?%41", lake.other, None, "x"]}), lake.partitions)
+    kept = [name for name in KEPT if name not in {"id", "text"}]
     if isinstance(lake, DeltaLake):
         lake.table("in").alter.add_columns([Field("later", PrimitiveType("double"))])
         kept.append("later")
@@ -117,20 +115,20 @@ def test_partitions_keep_their_types_and_values(run, lake, spark, empty):
     before, after = (
         [{n: row[n] for n in ("id", *kept)} for row in lake.rows(name)] for name in ("in", "out")
     )
-    assert before == after and len(before) == (0 if empty else 4)
+    assert before == after and len(before) == 4
     given, again = (read(spark, lake, lake.place(name)) for name in ("in", "out"))
     assert again.dtypes == given.select("id", "text", *kept).dtypes
-    assert sorted(again.drop("text").collect()) == sorted(given.drop("text").collect())
     for df in (given, again):
-        selected = where(df, "place is null and day is not null").collect()
-        assert [row["id"] for row in selected] == ([] if empty else [3])
+        assert [row["id"] for row in where(df, "place is null and day is not null").collect()] == [3]
 
 
 def test_rows_are_added_and_replaced_in_one_commit_each(write, lake, spark):
+    write(lake, count=0)
+    assert read(spark, lake, lake.place("out")).collect() == lake.rows("out") == []
     for mode, times in (("append", 1), ("append", 2), ("overwrite", 1)):
         write(lake, mode)
         assert [row["id"] for row in lake.rows("out")] == sorted([*range(6)] * times)
-    assert lake.commits("out") == 3
+    assert lake.commits("out") == 4
     assert names(lake.folder) == {"out"}
     lake.write("other", pa.table({"id": ["a"], "text": ["b"], "more": [1]}))
     before = hashes(lake.folder)

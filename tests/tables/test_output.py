@@ -100,25 +100,19 @@ def test_a_spark_that_has_stopped_runs_no_tasks(storage, monkeypatch):
     storage.await_tasks()
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(write, tmp_path, overwrite):
-    """With overwrite the second takes over, and fails here; without it the run that came first goes on."""
+def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(write, tmp_path):
+    """Without overwrite the run that came first goes on; with it the second takes over, and fails here."""
 
-    def second():
-        error, message = (
-            (RuntimeError, "the second") if overwrite else (ConfigError, "Another run is writing")
-        )
+    def second(overwrite, error, message):
         with pytest.raises(error, match=message):
             write("second", overwrite=overwrite, meanwhile=lambda: fail(RuntimeError("the second fails")))
 
-    if overwrite:
-        write("old")
-        with pytest.raises(JobError, match="took over"):
-            write("first", meanwhile=second)
-        assert found(tmp_path) == whole("old")
-    else:
-        write("first", overwrite=False, meanwhile=second)
-        assert found(tmp_path) == whole("first")
+    seen = (False, ConfigError, "Another run is writing")
+    write("first", overwrite=False, meanwhile=lambda: second(*seen))
+    assert found(tmp_path) == whole("first")
+    with pytest.raises(JobError, match="took over"):
+        write("third", meanwhile=lambda: second(True, RuntimeError, "the second"))
+    assert found(tmp_path) == whole("first")
 
 
 def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(write, tmp_path):

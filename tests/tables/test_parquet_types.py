@@ -8,9 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dptext_spark.errors import InputError
-from dptext_spark.spark.failures import plain_errors
-from dptext_spark.tables.columns import TableColumns, check_refused
 from tests.helpers.tables import rows_of, run_table, spark_settings, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -102,40 +99,9 @@ def test_a_pandas_table_with_times_that_nobody_named(options, tmp_path):
     assert [row["id"] for row in rows_of(tmp_path / "out")] == [2]
 
 
-AT = pa.array([1_000, 2_000], NANOS)
-NESTED = pa.StructArray.from_arrays([AT], ["t"])
-
-
-@pytest.mark.parametrize(
-    ("files", "keep", "message"),
-    [
-        ([pa.array([1_000, 1_001], NANOS)], "at", "with digits below a microsecond"),
-        ([AT, AT.cast(pa.timestamp("us"))], "at", r"two types .*Got: timestamp\[ns\] .* and timestamp_ntz"),
-        ([NESTED], "at.t", r"a type that Spark cannot read.*Got: struct<t: timestamp\[ns\]>"),
-        ([pa.array([[(1, "a")], []], pa.map_(NANOS_UTC, pa.string()))], "at", "a type that Spark cannot"),
-    ],
-)
-def test_what_would_be_lost_or_misread_is_refused_where_it_is_named(opened, tmp_path, files, keep, message):
-    """Rejects cut digits, microseconds of one file that pass for another's nanoseconds, nested integers."""
-    for number, at in enumerate(files):
-        write_table(tmp_path / "in" / f"{number}.parquet", {"text": ["w00", "w01"], "at": at})
-    source, columns = opened(tmp_path / "in", "parquet"), TableColumns(text=("text",), keep=(keep,), id=None)
-
-    def ask():
-        check_refused(source, columns)
-        with plain_errors():
-            source.df.select("text", keep).collect()
-
-    with pytest.raises(InputError, match=f"Column at .*{message}"):
-        ask()
-    assert len(source.df.select("text").collect()) == 2 * len(files)  # as long as nobody names it
-
-
-def test_nanoseconds_that_only_a_later_file_has(options, opened, tmp_path):
-    """Rejects integers, where the columns of all files are merged, and where files are added."""
+def test_nanoseconds_that_only_a_later_file_has(options, tmp_path):
+    """Rejects integers, where files are added."""
     write_table(tmp_path / "in" / "a.parquet", {"text": ["w01"], "id": [1]})
     write_table(tmp_path / "in" / "b.parquet", {"text": ["w01"], "id": [2], "at": pa.array([NEW], NANOS)})
-    df = opened(tmp_path / "in", "parquet", mergeSchema="true").df
-    assert {row["id"]: row["at"] for row in df.select("id", "at").collect()} == {1: None, 2: NEW}
     run_table(**options, keep=["at"], incremental=tmp_path / "state", read_option="mergeSchema=true")
     assert {row["at"] for row in rows_of(tmp_path / "out")} == {None, NEW}

@@ -82,7 +82,7 @@ def write_whole(
             publish(table)
             return
         if overwrite and storage.exists(output):
-            storage.keep_at_exit(mine)
+            storage.delete_at_exit(mine, keep=True)
             storage.rename(output, f"{mine}/old")
         storage.rename(table, output)
     finally:

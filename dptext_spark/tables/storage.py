@@ -31,19 +31,11 @@ from dptext_spark.spark.java import has_ended
 from dptext_spark.spark.settings import WANTED
 
 NO_FILE: Final = "no such file"
-# Any of them may say that a path without a scheme lies in HDFS.
-_ELSEWHERE: Final = (
-    "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
-)
-# Seconds: a Python worker that computes is told after two to end, and has two more.
-_TASKS_END: Final = 60.0
-_RELATIVE: Final = "Correct it; one that begins with a name with a colon needs ./ before it"
 _LIBRARIES: Final = (
     "Give Spark the library of this file system by spark.jars.packages (spark-submit --packages): "
     "hadoop-aws of Hadoop's own version for s3a:// (not s3://), hadoop-azure for abfss:// (not wasbs://), "
     "gcs-connector for gs://"
 )
-_CHECKED: Final = "org.apache.hadoop.fs.ChecksumFileSystem"
 _CAUSES: Final = {
     "CANNOT_MERGE_SCHEMAS": "a column that has two types in its files",
     "PATH_NOT_FOUND": NO_FILE,
@@ -83,7 +75,9 @@ def _plan(df: DataFrame) -> tuple[Any, Any]:
 
 def is_plain() -> bool:
     """Say whether Spark is not running, and will be started as this package alone sets it up."""
-    configured = any(name in os.environ for name in _ELSEWHERE.split())
+    # Any of them may say that a path without a scheme lies in HDFS.
+    names = "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
+    configured = any(name in os.environ for name in names.split())
     configured |= Path(pyspark.__file__).with_name("conf").exists()
     # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
     configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get())
@@ -218,14 +212,16 @@ class Storage(LocalFiles):
             place = self._path(path)
             system = place.getFileSystem(self._conf)
             # Checksums beside local files are no part of an output, and fail at names with a colon.
-            if is_instance_of(self._context._gateway, system, _CHECKED):
+            checked = "org.apache.hadoop.fs.ChecksumFileSystem"
+            if is_instance_of(self._context._gateway, system, checked):
                 system = system.getRawFileSystem()
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
             if has_ended():  # it is not the path
                 raise
             unknown = re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error))
-            do = _LIBRARIES if unknown else _RELATIVE
+            do = "Correct it; one that begins with a name with a colon needs ./ before it"
+            do = _LIBRARIES if unknown else do
             raise ConfigError(f"The path {path} cannot be used", got=condition(error), do=do) from None
 
     def exists(self, path: str) -> bool:
@@ -293,20 +289,15 @@ class Storage(LocalFiles):
         system, place = self._at(path)
         system.delete(place, True)
 
-    def delete_at_exit(self, path: str) -> None:
-        """Have the JVM remove what is there when it ends, of itself or by a signal."""
+    def delete_at_exit(self, path: str, *, keep: bool = False) -> None:
+        """Have the JVM remove what is there when it ends, of itself or by a signal; or ``keep`` it, again."""
         system, place = self._at(path)
-        system.deleteOnExit(place)
-
-    def keep_at_exit(self, path: str) -> None:
-        """Take :meth:`delete_at_exit` back."""
-        system, place = self._at(path)
-        system.cancelDeleteOnExit(place)
+        (system.cancelDeleteOnExit if keep else system.deleteOnExit)(place)
 
     def await_tasks(self) -> None:
-        """Wait until Spark runs no task, for some seconds at most: one that was cancelled may write still."""
+        """Wait until Spark runs no task, for a minute at most: one that was cancelled may write still."""
         # The scheduler itself: Spark's status is some hundred milliseconds old.
-        scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + _TASKS_END
+        scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + 60
         while (
             scheduler is not None  # else Spark has stopped, and its tasks with it
             and time.monotonic() < deadline

@@ -23,12 +23,11 @@ from dptext_spark.tables.output import check_unfinished, write_whole
 from dptext_spark.tables.source import Prepare, Source
 from dptext_spark.tables.storage import LocalFiles, Storage, cause, partition_columns
 
-# What all readers and writers of files take; not what would pass over a stream's files, or remove them.
+# What all readers of files take; not what would pass over a stream's files, or remove them.
 _READ: Final = """
     basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
     recursiveFileLookup
 """
-_WRITTEN: Final = "codec compression maxRecordsPerFile partitionOverwriteMode"
 # Spark would take the columns of one file, and read others' values as that file's types without a word.
 MERGED: Final = {"mergeSchema": "true"}
 _ACCOUNTS: Final = (
@@ -63,7 +62,7 @@ class FileFormat(Format):
 
     def check_output(self, *, grows: bool) -> None:
         super().check_output(grows=grows)
-        self._check_names("--write-option", _WRITTEN)
+        self._check_names("--write-option", "codec compression maxRecordsPerFile partitionOverwriteMode")
 
     def _check_names(self, option: str, others: str) -> None:
         """Refuse options that Spark would pass over; those with a point are a library's own."""
@@ -134,8 +133,8 @@ class FileFormat(Format):
             _check_inside(files, [storage.folder(match)[0] for match in around], names, place)
             # Other programs write percent-encoded UTF-8 into such names; Spark takes each byte for a letter.
             if any(re.search("%25[89A-Fa-f]", file) for file in files):
-                partitions = tuple(map(_utf8, names))
-                prepare = partial(_in_utf8, prepare, dict(zip(names, partitions, strict=True)))
+                meant = {name: _utf8(name) for name in names}
+                partitions, prepare = tuple(meant.values()), partial(_in_utf8, prepare, meant)
         folder, is_file = storage.folder(place)
         pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
         root = pattern if all(re.match(pattern, file) for file in files) else None

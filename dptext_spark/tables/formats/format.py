@@ -132,14 +132,10 @@ class Format(ABC):
     def check_schema(self, spark: SparkSession, schema: StructType) -> None:
         """Refuse columns that the output cannot have, before the first task."""
         lacks = re.compile(rf'ype":"({"|".join(self.cannot_hold)})')
-        if wrong := [
-            f"{f.name} ({f.dataType.simpleString()})"
-            for f in schema.fields
-            if self.cannot_hold and lacks.search(f.json())
-        ]:
+        if wrong := [f for f in schema if self.cannot_hold and lacks.search(f.json())]:
             raise ConfigError(
                 f"Columns have types that format {self.name} cannot hold",
-                got=", ".join(wrong),
+                got=", ".join(f"{f.name} ({f.dataType.simpleString()})" for f in wrong),
                 do="Choose another --output-format",
             )
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar, Final
 from urllib.parse import unquote
 
@@ -104,14 +103,12 @@ class RecordFormat(FileFormat):
         if not fields and source.read.schema:
             raise InputError(f"The input {self.place} {what}", do=do)
         marked = StructType([*fields, StructField(_MALFORMED, StringType())])
-        read = self.load(spark.read.schema(marked))
-        return replace(source, read=read, prepare=partial(_sound, InputError(what, do=do)))
 
+        def sound(df: DataFrame) -> DataFrame:
+            fails = failing(InputError(what, do=do), metadata(df)["file_path"]).cast("boolean")
+            return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(_MALFORMED)
 
-def _sound(malformed: InputError, df: DataFrame) -> DataFrame:
-    """Give a frame that fails where a record is malformed."""
-    fails = failing(malformed, metadata(df)["file_path"]).cast("boolean")
-    return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(_MALFORMED)
+        return replace(source, read=self.load(spark.read.schema(marked)), prepare=sound)
 
 
 class Json(RecordFormat):

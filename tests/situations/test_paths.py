@@ -14,14 +14,15 @@ from tests.helpers.tables import names, rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-# apache/spark #41022, and hail-is/hail #15021.
-NAMES = ("a [1]{b,c}?\\%20#", "manual__2024-01-01T00:00:00+00:00")
+RUN_ID = "manual__2024-01-01T00:00:00+00:00"
+FOLDERS = {"a [1]{b,c}?\\%20#": "apache/spark #41022", RUN_ID: "hail-is/hail #15021"}
 
 
-def test_a_run_in_a_folder_of_any_name(ring, key_file, tmp_path):
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_run_in_a_folder_of_any_name(name, ring, key_file, tmp_path):
     """Input, output, bundle, key file, reports, ledger and checkpoint; rows are those of any run."""
-    folder = tmp_path.joinpath(*NAMES)
-    for near in (tmp_path / "a 1b" / NAMES[1], tmp_path / "a:b", folder / "c:d"):
+    folder = tmp_path / name
+    for near in (tmp_path / "a 1b", tmp_path / "a:b", folder / "c:d"):
         write_table(near / "in" / "a.parquet", {"text": texts(1), "dt": ["0"]})
     for dt in ("1", "2%3A00"):
         write_table(folder / "in" / f"dt={dt}" / "a.parquet", {"text": texts(9)})

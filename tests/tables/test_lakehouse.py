@@ -104,7 +104,11 @@ def test_deleted_and_replaced_rows_are_not_read(lake, spark):
 
 def test_partitions_keep_their_types_and_values(run, lake, spark):
     """Rejects partitions that are strings, times of the session's zone, and files that only Spark reads."""
-    lake.write("in", pa.table(KEPT | {"place": ["a b/c=%d é #?%41", lake.other, None, "x"]}), lake.partitions)
+    table = pa.table(KEPT | {"place": ["a b/c=%d é #?%41", lake.other, None, "x"]})
+    lake.write("in", table, lake.partitions)
+    lake.write("empty", table.slice(0, 0), lake.partitions)
+    empty = read(spark, lake, lake.place("empty"))
+    assert empty.collect() == [] and empty.dtypes == read(spark, lake, lake.place("in")).dtypes
     kept = [name for name in KEPT if name not in {"id", "text"}]
     if isinstance(lake, DeltaLake):
         lake.table("in").alter.add_columns([Field("later", PrimitiveType("double"))])

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.lookup import TokenLookup
@@ -29,11 +28,11 @@ CHUNK: Final = 2048
 _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenCounts(Counts[CountT]):
-    """What was done to the tokens of a column."""
+CountT = TypeVar("CountT", NDArray[np.int64], int)
 
-    shown = ("tokens", "dropped")
+
+class TokenCounts(NamedTuple, Generic[CountT]):
+    """What was done to the tokens of a column: int64 (rows,) each, or the sums."""
 
     tokens: CountT  # the sum of the next five, and of all marks
     replaced: CountT  # perturbed into another word
@@ -54,8 +53,7 @@ class TokenCounts(Counts[CountT]):
     mask: CountT  # of the column of spans
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sanitized:
+class Sanitized(NamedTuple):
     """A sanitized column: values of the input's type, and what was done to each row."""
 
     values: pa.Array
@@ -135,7 +133,9 @@ class Sanitizer:
                 do="Cut long rows into several, or sanitize fewer rows at once",
             ) from None
         self.embedding.check_unchanged()
-        return Sanitized(values=released, counts=TokenCounts.concat(part.counts for part in parts))
+        nothing = np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)
+        counts = np.concatenate([nothing, *(part.counts for part in parts)], axis=1)
+        return Sanitized(values=released, counts=TokenCounts(*counts))
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any

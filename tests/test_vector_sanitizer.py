@@ -14,8 +14,7 @@ from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
-from dptext_spark.text.segmentation import PLAIN, Segmentation
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
 

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.segmentation import PLAIN
 from dptext_spark.text.spans import Spans, cut_marked
-from dptext_spark.text.tokens import Tokenizer, by_form
+from dptext_spark.text.tokens import PLAIN, Tokenizer, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 

@@ -15,8 +15,8 @@ import regex
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text.segmentation import PLAIN
 from dptext_spark.text.tokens import (
+    PLAIN,
     Tokenizer,
     all_visible,
     cut_visible,

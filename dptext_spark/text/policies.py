@@ -19,9 +19,8 @@ from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers,
 from dptext_spark.text.joined import unused_letter
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.segmentation import Segmentation
 from dptext_spark.text.spans import Spans, read_spans, with_letter
-from dptext_spark.text.tokens import Tokenizer, tokenize
+from dptext_spark.text.tokens import Segmentation, Tokenizer, tokenize
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
 _POINTS: Final = 64

@@ -16,8 +16,7 @@ from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.text.columns import DROP
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, stop_words
-from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.tokens import tokenize
+from dptext_spark.text.tokens import Segmentation, tokenize
 from tests.helpers import worlds
 
 UNKNOWN = {
@@ -152,7 +151,7 @@ def test_a_new_policy_is_one_class(small, monkeypatch):
     (first, *middle, zyx, w2, end) = done.values.to_pylist()[0].split("-")
     assert first in worlds.words(200) and (zyx, w2, end) == ("zyx", "w2", "")
     assert {*middle} == {"w0", "w1", "w2"} and 130 < len(middle) < 270
-    counts = {name: int(getattr(done.counts, name).sum()) for name in TokenCounts.names()}
+    counts = {name: int(getattr(done.counts, name).sum()) for name in TokenCounts._fields}
     assert (counts["tokens"], counts["out_of_vocabulary"], counts["unprotected"]) == (403, 400, 2)
     assert counts["dropped"] == 400 - len(middle)
     given = {"input": "in", "output": "out", "embedding": small.path, "mechanism": "laplace", "epsilon": 4.0}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dptext_spark import lookup
 from dptext_spark.lookup import TokenLookup, WordReader, joining, look_up
-from dptext_spark.text import columns, identifiers, joined, policies, segmentation, tokens
+from dptext_spark.text import columns, identifiers, joined, policies, tokens
 from dptext_spark.text.columns import KEEP, MARK, Tokens
 from dptext_spark.text.identifiers import find
 from dptext_spark.text.layout import assemble
@@ -270,8 +270,8 @@ WRONG = [
     ("slots:s", [policies], "read_spans", by_the_hidden_words),
     ("slots:s", [policies], "read_spans", partial(by_the_hidden_words, whole=True)),
     # An invisible character ends a token.
-    ("slots:s", [tokens, joined, segmentation, identifiers], "all_visible", lambda text: True),
-    ("all", [tokens, joined, segmentation, identifiers], "all_visible", lambda text: True),
+    ("slots:s", [tokens, joined, identifiers], "all_visible", lambda text: True),
+    ("all", [tokens, joined, identifiers], "all_visible", lambda text: True),
     ("all", [lookup], "vocabulary_forms", as_it_stands),
     ("content", [policies.ContentWords], "protected", hidden_in_stop_words),
 ]

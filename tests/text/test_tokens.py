@@ -15,18 +15,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text import segmentation, tokens
+from dptext_spark.text import tokens
 from dptext_spark.text.columns import Tokens
 from dptext_spark.text.joined import JOINERS, JoinedWords
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.segmentation import PLAIN, IcuWords, Segmentation, WordRuns, unspaced_share
 from dptext_spark.text.tokens import (
+    PLAIN,
+    IcuWords,
+    Segmentation,
+    WordRuns,
     all_visible,
     lookup_form,
     lookup_forms,
     straight,
     token_spans,
     tokenize,
+    unspaced_share,
 )
 
 ICU = Segmentation.of("icu")
@@ -272,7 +276,7 @@ def test_tokenizers_are_policies_with_noise_of_their_own():
 def test_a_worker_without_the_icu_of_the_driver_is_refused(installed, message, monkeypatch):
     """Rejects hosts that cut one text in two ways: a task that is tried again would release other words."""
     worker = pickle.loads(pickle.dumps(ICU))
-    monkeypatch.setattr(segmentation, "_icu_breaker", segmentation._icu_breaker.__wrapped__)
+    monkeypatch.setattr(tokens, "_icu_breaker", tokens._icu_breaker.__wrapped__)
     monkeypatch.setitem(sys.modules, "icu4py", installed)
     assert worker("plain words") == ["plain", "words"]  # it has none of its letters to cut
     with pytest.raises(ConfigError, match=message) as caught:

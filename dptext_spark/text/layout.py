@@ -46,9 +46,6 @@ _SIGNS_IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"
 _LINE_END: Final = re.compile("\r\n|[\n-\r\x85\u2028\u2029]")
 _SPACE: Final = re.compile("[\t \xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
-Marks = Sequence[str | None]
-"""What stands for each distinct token where it is a mark."""
-
 
 @cache
 def passing_signs() -> Callable[[str], str]:
@@ -132,7 +129,11 @@ class AsItStood(Layout):
 
 
 def assemble(
-    tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout, marks: Marks = ()
+    tokens: Tokens,
+    released: NDArray[np.int64],
+    words: pa.StringArray,
+    layout: Layout,
+    marks: Sequence[str | None],
 ) -> pa.Array:
     """Build a sanitized column, of the input's type.
 
@@ -142,11 +143,17 @@ def assemble(
     Args:
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
             or ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
+        marks: What stands for each distinct token where it is a mark.
     """
-    capitals = np.zeros(len(tokens), dtype=np.int64)
+    chosen_words = words.take(pa.array(released, mask=released < 0))
     if layout.capitals and tokens.kind == "text":
-        capitals[released >= 0] = _capitals(tokens.distinct)[tokens.codes[released >= 0]]
-    outputs, kept = _outputs(tokens, released, words, capitals, marks), (released != DROP).tolist()
+        ways = pa.array(_capitals(tokens.distinct)[tokens.codes])
+        chosen_words = pc.choose(ways, *(pattern(chosen_words) for pattern in _PATTERNS))
+    places = pa.array(tokens.codes, mask=tokens.codes < 0)
+    others = pc.if_else(released == MARK, pa.array(marks, pa.string()).take(places), PLACEHOLDER)
+    others = pc.if_else(released == KEEP, tokens.distinct.take(places), others)
+    outputs = pc.if_else(released >= 0, chosen_words, others).to_pylist()
+    kept = (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
     rows: list[str | list[str | None] | None] = []
@@ -170,24 +177,6 @@ def assemble(
                 pieces += gap, output
             rows.append("".join([*pieces, after]))
     return pa.array(rows, tokens.data_type)
-
-
-def _outputs(
-    tokens: Tokens, released: NDArray[np.int64], words: pa.Array, capitals: NDArray[np.int64], marks: Marks
-) -> list[str | None]:
-    """Give what stands in each token's place, if that is not left out."""
-    word, ways = released >= 0, len(_PATTERNS)
-    forms = pa.array(released[word] * ways + capitals[word]).dictionary_encode()
-    used = np.asarray(forms.dictionary)
-    chosen = words.take(pa.array(used // ways))
-    if capitals.any():
-        chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
-    pool = [*chosen.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
-    codes = np.full(len(tokens), len(used))
-    codes[word], raw, mark = forms.indices, released == KEEP, released == MARK
-    codes[mark] = len(used) + 1 + tokens.codes[mark]
-    codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + len(marks) + tokens.codes[raw])
-    return [pool[code] for code in codes.tolist()]
 
 
 def _is_apart(tokenizer: Tokenizer, word: str, clitic: str) -> bool:

@@ -44,7 +44,10 @@ TOKEN_COLUMNS = [
 
 def rebuilt(tokens, released):
     """The column, whose words alone come out; token columns have no layout."""
-    done, kept = (assemble(tokens, released, VOCABULARY, way()) for way in (SingleSpaces, AsItStood))
+    done, kept = (
+        assemble(tokens, released, VOCABULARY, way(), [None] * len(tokens.distinct))
+        for way in (SingleSpaces, AsItStood)
+    )
     done.validate(full=True)
     assert done.type == tokens.data_type
     assert tokens.kind == "text" or kept.equals(done)

@@ -188,7 +188,7 @@ class Sanitizer:
 
     def _sanitize(self, run: _Run, column: str) -> Sanitized:
         lookup, names, epsilons = run
-        tokens, known, unknown = lookup.tokens, lookup.known, lookup.unknown
+        policy, tokens, known, unknown = self.release.policy, lookup.tokens, lookup.known, lookup.unknown
         released = np.full(len(tokens), MASK, dtype=np.int64)
         if unknown.any():
             chosen = np.flatnonzero(unknown)
@@ -198,7 +198,7 @@ class Sanitizer:
                 return (drawn for _, drawn in _draws(noise, tokens, names, chosen))
 
             words = self.release.search.release_words
-            released[chosen] = self.release.policy.oov.release(len(chosen), words, uniforms, column)
+            released[chosen] = policy.oov.release(len(chosen), words, uniforms, column)
         noise = self._noise(tokens, column)
         for chunk, drawn in _draws(noise, tokens, names, np.flatnonzero(known)):
             own = None if epsilons is None else epsilons[tokens.rows[chunk]]
@@ -206,7 +206,10 @@ class Sanitizer:
             released[chunk] = np.maximum(self._perturb(lookup.word_ids[chunk], drawn, own), MASK)
         released[~lookup.protected] = KEEP
         released[lookup.marks >= 0] = MARK
-        stand_ins, layout = lookup.stand_ins(self.surrogates), self.release.policy.layout
+        stand_ins = [
+            None if kind is None else policy.identifiers.stand_in(kind, token, self.surrogates)
+            for kind, token in zip(lookup.kinds, tokens.distinct.to_pylist(), strict=True)
+        ]
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != lookup.word_ids)),
@@ -218,7 +221,7 @@ class Sanitizer:
             **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
         )
         return Sanitized(
-            values=assemble(tokens, released, self.embedding.words, layout, stand_ins), counts=counts
+            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins), counts=counts
         )
 
 

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark import lookup
-from dptext_spark.lookup import TokenLookup, WordReader, joining, look_up
+from dptext_spark.lookup import WordReader, joining, look_up
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
 from dptext_spark.text.columns import KEEP, MARK, Tokens
-from dptext_spark.text.identifiers import find
+from dptext_spark.text.identifiers import Marker, find
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.spans import read_spans
-from dptext_spark.text.tokens import lookup_forms, straight, token_spans
+from dptext_spark.text.tokens import lookup_form, lookup_forms, straight, token_spans
 from tests.helpers import worlds
 
 STOP_WORD = "don't"  # written otherwise it is none
@@ -172,7 +172,8 @@ def differ(world, policy, pair):
             released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
         released[~protected] = KEEP
         released[run.marks >= 0] = MARK
-        first, second = assemble(cut, released, world.words, policy.layout, run.stand_ins(None))
+        marks = [kind and f"[{kind.upper()}]" for kind in run.kinds]
+        first, second = assemble(cut, released, world.words, policy.layout, marks)
         if first != second:
             return True
     return False
@@ -254,17 +255,17 @@ def with_letters(values, spans, letter):
     return pa.array(texts)
 
 
-def words_first(run):
+def words_first(marker, token):
     """What the vocabulary has is a word."""
-    return np.where(look_up(run.tokens, run.embedding) < 0, MARKS_OF(run), -1)
+    return None if lookup_form(token) in WORLD else KIND(marker, token)
 
 
-MARKS_OF = TokenLookup.marks.func
+KIND = Marker.kind
 
 WRONG = [
     ("all", [identifiers], "find", by_the_word_before),
     ("all", [identifiers], "all_visible", lambda text: True),
-    ("all", [TokenLookup], "marks", property(words_first)),
+    ("all", [Marker], "kind", words_first),
     ("mask", [policies], "with_letter", with_letters),
     ("slots:s", [columns], "cut_marked", cut_as_it_stands),
     ("slots:s", [policies], "read_spans", by_the_hidden_words),

@@ -182,7 +182,10 @@ class Sanitizer:
     def _noise(self, tokens: Tokens, column: str, unknown: int = 0) -> ColumnNoise:
         """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
         width = unknown or self.release.mechanism.uniforms_per_token(self.embedding.dimension)
-        units = ", ".join(filter(None, [tokens.units, self.release.policy.marks_identity]))
+        policy = self.release.policy
+        # The vocabulary's joined words are in the noise's context by the bundle's fingerprint.
+        cut = policy.tokenizer.identity if tokens.kind == "text" else ""
+        units = ", ".join(filter(None, [f"{tokens.kind} word", cut, policy.marks_identity]))
         purpose = f"unknown {units}" if unknown else units
         return self.noise.column(column, purpose=purpose, uint64s_per_token=width)
 

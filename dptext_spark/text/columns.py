@@ -165,12 +165,6 @@ class Tokens:
         """See :func:`column_kind`."""
         return column_kind(self.data_type, "")
 
-    @property
-    def units(self) -> str:
-        """What the tokens are, as the noise's context has it: two tokenizers of texts share no noise."""
-        identity = self.tokenizer.identity if self.kind == "text" else ""
-        return ", ".join(filter(None, [f"{self.kind} word", identity]))
-
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """int64 (tokens,), the row of each token."""

@@ -146,11 +146,6 @@ class Marker:
         """Those of ``base``."""
         return getattr(self.base, "words", ())
 
-    @property
-    def identity(self) -> str:
-        """That of ``base``: what is marked is in the noise's context by the policy."""
-        return self.base.identity
-
     def __call__(self, text: str) -> list[str]:
         text = straight(text)
         return self._cut(text) if all_visible(text) else cut_visible(text, self._cut)

@@ -93,11 +93,6 @@ class JoinedWords:
         all_words = frozenset([*joined, *stopped])
         return cls(base=base, words=all_words, longest=longest) if all_words else base
 
-    @property
-    def identity(self) -> str:
-        """That of ``base``: the vocabulary is in the noise's context as the bundle's fingerprint."""
-        return self.base.identity
-
     def __call__(self, text: str) -> list[str]:
         return self._cut(text) if all_visible(text) else cut_visible(straight(text), self._cut)
 

@@ -75,10 +75,6 @@ class Tokenizer(Hashable, Protocol):
     selectors) end no word.
     """
 
-    @property
-    def identity(self) -> str:
-        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
-
     def __call__(self, text: str) -> list[str]: ...
 
 
@@ -175,6 +171,11 @@ class Segmentation(NamedPolicy, Tokenizer):
     option = "--tokenizer"
     policies: ClassVar[dict[str, type[Segmentation]]] = {}
     scope = ""
+
+    @property
+    def identity(self) -> str:
+        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
+        return self.name
 
 
 class WordRuns(Segmentation):

@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.text import tokens
-from dptext_spark.text.columns import Tokens
 from dptext_spark.text.joined import JOINERS, JoinedWords
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import (
     PLAIN,
     IcuWords,
     Segmentation,
-    WordRuns,
     all_visible,
     lookup_form,
     lookup_forms,
@@ -247,23 +245,12 @@ def test_the_share_of_letters_without_spaces():
         assert unspaced_share(pa.array(texts, pa.string())) == share
 
 
-class Other(WordRuns):
-    """Another tokenizer."""
-
-    identity = "other 1"
-
-
-def test_tokenizers_are_policies_with_noise_of_their_own():
-    """Rejects noise that two segmentations of a text would share, or two versions of one."""
+def test_the_tokenizer_of_icu_is_a_value():
     assert IcuWords() == ICU == pickle.loads(pickle.dumps(ICU)) and hash(ICU) == hash(IcuWords())
     assert (str(ICU), ICU.identity) == ("icu", f"icu {icu4py.icu_version}")
     said = TextPolicy(tokenizer="icu").describe()
     assert f"cut into words by ICU {icu4py.icu_version}" in said[-1]
     assert said[:-1] == TextPolicy().describe()
-    texts, joining = pa.array(["a b"]), JoinedWords.of(pa.array(["a_b"]), Other())
-    units = [Tokens.of(texts, tokenizer).units for tokenizer in (PLAIN, Other(), joining)]
-    assert units == ["text word", "text word, other 1", "text word, other 1"]
-    assert Tokens.of(pa.array([["a", "b"]]), joining).units == "tokens word"  # no tokenizer touches them
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from dptext_spark.text.tokens import (
 ICU = Segmentation.of("icu")
 WORDS = [
     "u.s.", "e-mail", "covid-19", "1,000", "harbor_seal", "new_york_times", "new_york",
-    "york_times_reader", "a.-b", "b_a_b", "mr.", "mr", "st._louis", "don't", "u.s.-led", "it", "is", "i", "new",
-    "kans.", "york", "B.B._King", "at&t", "Jr.", "jr", "big apple",
+    "york_times_reader", "a.-b", "b_a_b", "mr.", "mr", "st._louis", "don't", "u.s.-led", "it", "is", "i",
+    "new", "kans.", "york", "B.B._King", "at&t", "Jr.", "jr", "big apple",
 ]  # fmt: skip
 JOINING = JoinedWords.of(pa.array(WORDS))
 

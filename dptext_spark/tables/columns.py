@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
-from dptext_spark.text.spans import check_positions
+from dptext_spark.text.columns import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need no options
     from dptext_spark.sanitizer import Sanitizer, TokenCounts

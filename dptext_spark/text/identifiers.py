@@ -17,8 +17,8 @@ import regex
 
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.noise import NoiseKey
+from dptext_spark.text.joined import cut_marked
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.spans import cut_marked
 from dptext_spark.text.tokens import (
     UNSPACED_LETTERS,
     Tokenizer,

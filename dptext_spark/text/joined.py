@@ -1,11 +1,12 @@
-"""Words of a vocabulary that are several tokens of a text: ``u.s.``, ``e-mail``, ``1,000``, ``new_york``."""
+"""Words of a vocabulary that are several tokens (``u.s.``, ``new_york``), and texts cut at spans."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from dptext_spark.text.tokens import (
     PLAIN,
     Tokenizer,
     all_visible,
+    between,
     cut_visible,
     lookup_form,
     lookup_forms,
@@ -132,6 +134,33 @@ def unused_letter(tokenizer: Tokenizer) -> str:
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
         return unused[0]
     raise ConfigError("Slots need a letter that no joined word of the vocabulary has", got="no such letter")
+
+
+def cut_marked(
+    text: str, spans: Sequence[tuple[int, int]] | None, tokenizer: Tokenizer, *, whole: bool = False
+) -> tuple[list[str], list[bool]]:
+    """Cut a text into tokens so that those outside of its spans do not depend on what the spans hold.
+
+    The text is cut with one letter in place of each span. A token without such a letter is outside, and
+    stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own, or
+    is one token where it stays ``whole``. Gives the tokens in their order, and which of them belong to spans.
+    """
+    if not spans:
+        tokens = tokenizer(text)
+        return tokens, [spans is None] * len(tokens)
+    outside = [text[start:end] for start, end in between(spans, len(text))]
+    covered = straight(unused_letter(tokenizer).join(outside))
+    letters = [end + n for n, end in enumerate(accumulate(map(len, outside[:-1])))]
+    longer = [0, *accumulate(end - start - 1 for start, end in spans)]
+    tokens, marked = [], []
+    for start, end in token_spans(covered, tokenizer(covered)):
+        first, after = bisect_left(letters, start), bisect_left(letters, end)
+        inside = first < after
+        held = text[start + longer[first] : end + longer[after]] if inside else covered[start:end]
+        own = tokenizer(held) if inside and not whole else [held]
+        tokens += own
+        marked += [inside] * len(own)
+    return tokens, marked
 
 
 def unique_forms(words: Sequence[str]) -> pa.StringArray:

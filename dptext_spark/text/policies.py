@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.faults import check_names
-from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
+from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Spans, Tokens, read_spans, with_letter
 from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.spans import Spans, read_spans, with_letter
 from dptext_spark.text.tokens import Segmentation, tokenize
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from dptext_spark import lookup
 from dptext_spark.lookup import WordReader, joining, look_up
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
-from dptext_spark.text.columns import KEEP, MARK, Tokens
+from dptext_spark.text.columns import KEEP, MARK, Tokens, read_spans
 from dptext_spark.text.identifiers import Marker, find
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.spans import read_spans
 from dptext_spark.text.tokens import lookup_form, lookup_forms, straight, token_spans
 from tests.helpers import worlds
 

@@ -4,10 +4,9 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.text.columns import Tokens
+from dptext_spark.text.columns import Tokens, check_positions, read_spans
 from dptext_spark.text.joined import JoinedWords, unused_letter
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.spans import check_positions, read_spans
 from dptext_spark.text.tokens import PLAIN, Segmentation
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))

@@ -145,22 +145,32 @@ def assemble(
             or ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
         marks: What stands for each distinct token where it is a mark.
     """
-    chosen_words = words.take(pa.array(released, mask=released < 0))
+    word, ways = released >= 0, len(_PATTERNS)
+    capitals = np.zeros(np.count_nonzero(word), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":
-        ways = pa.array(_capitals(tokens.distinct)[tokens.codes])
-        chosen_words = pc.choose(ways, *(pattern(chosen_words) for pattern in _PATTERNS))
-    places = pa.array(tokens.codes, mask=tokens.codes < 0)
-    others = pc.if_else(released == MARK, pa.array(marks, pa.string()).take(places), PLACEHOLDER)
-    others = pc.if_else(released == KEEP, tokens.distinct.take(places), others)
-    outputs = pc.if_else(released >= 0, chosen_words, others).to_pylist()
+        capitals = _capitals(tokens.distinct)[tokens.codes[word]]
+    # Each string is made once: of a long row's tokens old Arrow takes more than it holds, and says nothing.
+    forms = pa.array(released[word] * ways + capitals).dictionary_encode()
+    used = np.asarray(forms.dictionary)
+    chosen = words.take(pa.array(used // ways))
+    chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
+    pool = [*chosen.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
+    first, blank = len(used) + 1, tokens.codes < 0
+    codes = np.select(
+        [released == MARK, (released == KEEP) & blank, released == KEEP],
+        [first + tokens.codes, -1, first + len(marks) + tokens.codes],
+        len(used),
+    )
+    codes[word] = forms.indices
+    outputs = [pool[code] for code in codes.tolist()]
     kept = (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
     rows: list[str | list[str | None] | None] = []
     start = 0
     for row, cut in enumerate(tokens.row_tokens()):
-        chosen = kept[start : start + len(cut)]
-        own = [*compress(outputs[start : start + len(cut)], chosen)]
+        own_kept = kept[start : start + len(cut)]
+        own = [*compress(outputs[start : start + len(cut)], own_kept)]
         start += len(cut)
         if tokens.null_rows[row]:
             rows.append(None)
@@ -169,7 +179,7 @@ def assemble(
         else:
             *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, cut)])
             pieces: list[str] = []
-            for gap, output in zip(compress(before, chosen), map(str, own), strict=True):
+            for gap, output in zip(compress(before, own_kept), map(str, own), strict=True):
                 if pieces and output in clitics and gap in ("", " ") and is_apart(pieces[-1], output):
                     gap = ""
                 elif pieces and gap in _JOINING:

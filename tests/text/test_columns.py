@@ -157,10 +157,10 @@ def test_columns_of_every_library_get_the_same_words(private, small):
 def test_what_is_no_column_is_refused_and_not_quoted(private, wrong_ids):
     """Rejects a text taken apart into letters, a table into names, and messages that quote values."""
     for values in (
-        [1.5, 2.5], [b"secret"], "secret", None, ["secret", 7], [7, "secret"],
-        ["secret \ud800"], np.array([["secret", "b"]]), pd.DataFrame({"secret": ["secret"]}),
-        pa.table({"secret": ["secret"]}), {"secret": 1}, {"secret"}, pa.scalar("secret"),
-        pd.Series(pd.date_range("2024-01-01", periods=2)), [[["secret"]]], [2**64], [{"a": "secret"}],
+        [1.5, 2.5], [b"secret"], "ab", None, ["secret", 7], [7, "secret"], ["secret \ud800"],
+        np.array([["secret", "b"]]), pd.DataFrame({"secret": ["secret"]}), pa.table({"a": ["x"], "b": ["x"]}),
+        {"a": 1, "b": 2}, {"a", "b"}, pa.scalar("secret"), pd.Series(pd.date_range("2024-01-01", periods=2)),
+        [[["secret"]]], [2**64], [{"a": "secret"}],
     ):  # fmt: skip
         given = (["w1", "w2"], values) if wrong_ids else (values, [1, 2])
         with pytest.raises(InputError) as caught:

@@ -102,7 +102,7 @@ def visible(text):
         (ICU, "iPhone手机2024年", "iPhone|手机|2024|年"),
         (ICU, "Don't 我\u2019s a\u0301b", "Do|n't|我|'s|a\u0301b"),
         (ICU, "O'Neill我'x e-mail", "O'Neill|我|x|e|mail"),
-        (ICU, "한국어공부", "한국어공부"),
+        (ICU, "한국어공부 苹\u2060果", "한국어공부|苹\u2060果"),
         (ICU, "\U00020bb7野家", "\U00020bb7|野家"),  # beyond 16 bits
         (JoinedWords.of(pa.array(["香蕉苹果"]), ICU), "吃香蕉苹果", "吃|香蕉苹果"),
     ],

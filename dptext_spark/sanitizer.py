@@ -83,7 +83,6 @@ class Sanitizer:
 
     @cached_property
     def embedding(self) -> Embedding:
-        """The open embedding."""
         return self.release.embedding
 
     @property

@@ -231,7 +231,6 @@ class Tokens:
 
     @cached_property
     def kind(self) -> Kind:
-        """See :func:`column_kind`."""
         return column_kind(self.data_type, "")
 
     @cached_property

@@ -143,7 +143,6 @@ class Marker:
 
     @property
     def words(self) -> Collection[str]:
-        """Those of ``base``."""
         return getattr(self.base, "words", ())
 
     def __call__(self, text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.noise import NoiseKey
 from dptext_spark.text.columns import DROP, Tokens, check_unicode, column_kind, slices
 from dptext_spark.text.identifiers import MARKS, Marker
-from dptext_spark.text.joined import JoinedWords, vocabulary_forms
+from dptext_spark.text.joined import JoinedWords, unused_letter, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import Tokenizer, lookup_forms
 
@@ -53,54 +52,24 @@ class Bundle(Hashable, Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TokenLookup:
-    """The tokens of a run of rows of a column, looked up in the vocabulary."""
+    """The tokens of a run of rows of a column, looked up in the vocabulary; arrays are (tokens,)."""
 
     rows: slice
     tokens: Tokens
-    embedding: Embedding
-    policy: TextPolicy
-    marker: Marker
-
-    @cached_property
-    def kinds(self) -> list[str | None]:
-        """Of each distinct token: its type where a mark stands in its place, None for a word."""
-        return [self.marker.kind(token) for token in self.tokens.distinct.to_pylist()]
-
-    @cached_property
-    def marks(self) -> NDArray[np.int64]:
-        """int64 (tokens,): the place in ``MARKS`` of each token's type, -1 for a word."""
-        types = [-1 if kind is None else MARKS.index(kind) for kind in self.kinds]
-        return np.array([*types, -1])[self.tokens.codes]  # code -1, a null, picks the last
-
-    @cached_property
-    def word_ids(self) -> NDArray[np.int64]:
-        """int64 (tokens,): each token's word; -1 for a mark, and for one that the vocabulary lacks."""
-        return np.where(self.marks < 0, look_up(self.tokens, self.embedding), -1)
-
-    @cached_property
-    def blank(self) -> NDArray[np.bool_]:
-        """bool (tokens,): null or empty elements of a token list."""
-        return (self.tokens.codes < 0) | self.tokens.flag(lambda token: not token)
-
-    @cached_property
-    def protected(self) -> NDArray[np.bool_]:
-        """bool (tokens,): those that the policy protects; blank ones and marks are not."""
-        return ~self.blank & (self.marks < 0) & self.policy.protect.protected(self.tokens)
-
-    def stand_ins(self, key: NoiseKey | None) -> list[str | None]:
-        """Give what stands for each distinct token where it is a mark; None for a word."""
-        policy, distinct = self.policy.identifiers, self.tokens.distinct.to_pylist()
-        kinds = zip(self.kinds, distinct, strict=True)
-        return [None if kind is None else policy.stand_in(kind, token, key) for kind, token in kinds]
+    kinds: list[str | None]  # of each distinct token: its type where it becomes a mark, None for a word
+    marks: NDArray[np.int64]  # the place in ``MARKS`` of each token's type, -1 for a word
+    word_ids: NDArray[np.int64]  # -1 for a mark, and for a token that the vocabulary lacks
+    blank: NDArray[np.bool_]  # null or empty elements of a token list
+    protected: NDArray[np.bool_]  # those that the policy protects; blank ones and marks are not
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """bool (tokens,): protected words of the vocabulary, which are perturbed."""
+        """Protected words of the vocabulary, which are perturbed."""
         return self.protected & (self.word_ids >= 0)
 
     @property
     def unknown(self) -> NDArray[np.bool_]:
-        """bool (tokens,): protected tokens that the vocabulary lacks."""
+        """Protected tokens that the vocabulary lacks."""
         return self.protected & (self.word_ids < 0)
 
 
@@ -118,13 +87,24 @@ class WordReader:
         column_kind(values.type, column)
         check_unicode(values, column)
         embedding = self.bundle.shared()
-        marker = self.policy.marker(joining(embedding, self.policy.tokenizer))
+        tokenizer = joining(embedding, self.policy.tokenizer)
+        letter = unused_letter(tokenizer) if self.policy.mask_spans else ""
+        marker = Marker(tokenizer, self.policy.types, letter)
         for rows in slices(values):
-            own = None if slots is None else slots[rows]
-            texts, marked = self.policy.read(values[rows], own, marker.letter)
-            tokens = Tokens.of(texts, marker, marked)
+            texts, spans = self.policy.read(values[rows], None if slots is None else slots[rows], letter)
+            tokens = Tokens.of(texts, marker, spans)
+            kinds = [marker.kind(token) for token in tokens.distinct.to_pylist()]
+            types = [-1 if kind is None else MARKS.index(kind) for kind in kinds]
+            marks = np.array([*types, -1])[tokens.codes]  # code -1, a null, picks the last
+            blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
             yield TokenLookup(
-                rows=rows, tokens=tokens, embedding=embedding, policy=self.policy, marker=marker
+                rows=rows,
+                tokens=tokens,
+                kinds=kinds,
+                marks=marks,
+                word_ids=np.where(marks < 0, look_up(tokens, embedding), -1),
+                blank=blank,
+                protected=~blank & (marks < 0) & self.policy.protect.protected(tokens),
             )
 
     def visible_words(

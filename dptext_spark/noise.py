@@ -105,7 +105,11 @@ class NoiseKey:
 
     def derive(self, *fields: bytes | memoryview) -> NoiseKey:
         """Derive the key of a context; ``fields`` are length-prefixed, so their borders matter."""
-        return NoiseKey(_keyed_hash(self.secret, fields))
+        digest = hashlib.blake2b(key=self.secret, digest_size=KEY_BYTES, person=b"dptext-noise")
+        for field in fields:
+            digest.update(len(field).to_bytes(8, "little"))
+            digest.update(field)
+        return NoiseKey(digest.digest())
 
     def seal(self, text: str) -> str:
         """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
@@ -132,14 +136,6 @@ def check_release_name(key: object, name: str) -> None:
         )
 
 
-def _keyed_hash(secret: bytes, fields: tuple[bytes | memoryview, ...]) -> bytes:
-    digest = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"dptext-noise")
-    for field in fields:
-        digest.update(len(field).to_bytes(8, "little"))
-        digest.update(field)
-    return digest.digest()
-
-
 @dataclass(frozen=True, kw_only=True)
 class ColumnNoise:
     """The noise of one column of one release."""
@@ -149,7 +145,7 @@ class ColumnNoise:
 
     def row_key(self, row_id: bytes, content: tuple[bytes | memoryview, ...]) -> bytes:
         """Derive a row's AES key from its id and its content (each part length-prefixed)."""
-        return _keyed_hash(self.key.secret, (row_id, *content))
+        return self.key.derive(row_id, *content).secret
 
     def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
         """Write a row's random integers, from a token on, to ``out`` (tokens, uint64s_per_token)."""

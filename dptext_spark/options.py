@@ -45,7 +45,7 @@ from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.identifiers import Identifiers, Surrogates
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
-from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.tokens import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
 

@@ -47,17 +47,17 @@ def run(options: TryOptions) -> Report:
             {**mechanism.to_json(), "text": text, "words": words, "replaced": count / max(words, 1)}
             for text, count in zip(made.values.to_pylist(), replaced, strict=True)
         ]
-    unknown, unprotected = int(made.counts.out_of_vocabulary[0]), int(made.counts.unprotected[0])
-    marks = {kind: int(getattr(made.counts, kind)[0]) for kind in MARKS}
+    first = {name: int(count[0]) for name, count in made.counts._asdict().items()}
+    unknown, marks = first["out_of_vocabulary"], {kind: first[kind] for kind in MARKS}
     facts = {
         "embedding": embedding_json(embedding),
         "words": words,
         "out_of_vocabulary": {"policy": str(policy.oov), "tokens": unknown},
-        "unprotected": unprotected,
+        "unprotected": first["unprotected"],
         "marks": marks,
         "draws": draws,
     }
-    counts = {f"outside the vocabulary ({policy.oov})": unknown, "not protected": unprotected}
+    counts = {f"outside the vocabulary ({policy.oov})": unknown, "not protected": first["unprotected"]}
     counts |= {f"marked [{kind.upper()}]": n for kind, n in marks.items()}
     said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
     rows = [("mechanism", "epsilon", "replaced", "becomes")]

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.counts import Counts, CountT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.lookup import TokenLookup
@@ -29,11 +28,11 @@ CHUNK: Final = 2048
 _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenCounts(Counts[CountT]):
-    """What was done to the tokens of a column."""
+CountT = TypeVar("CountT", NDArray[np.int64], int)
 
-    shown = ("tokens", "dropped")
+
+class TokenCounts(NamedTuple, Generic[CountT]):
+    """What was done to the tokens of a column: int64 (rows,) each, or the sums."""
 
     tokens: CountT  # the sum of the next five, and of all marks
     replaced: CountT  # perturbed into another word
@@ -54,8 +53,7 @@ class TokenCounts(Counts[CountT]):
     mask: CountT  # of the column of spans
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sanitized:
+class Sanitized(NamedTuple):
     """A sanitized column: values of the input's type, and what was done to each row."""
 
     values: pa.Array
@@ -85,7 +83,6 @@ class Sanitizer:
 
     @cached_property
     def embedding(self) -> Embedding:
-        """The open embedding."""
         return self.release.embedding
 
     @property
@@ -135,7 +132,9 @@ class Sanitizer:
                 do="Cut long rows into several, or sanitize fewer rows at once",
             ) from None
         self.embedding.check_unchanged()
-        return Sanitized(values=released, counts=TokenCounts.concat(part.counts for part in parts))
+        nothing = np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)
+        counts = np.concatenate([nothing, *(part.counts for part in parts)], axis=1)
+        return Sanitized(values=released, counts=TokenCounts(*counts))
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
@@ -182,13 +181,16 @@ class Sanitizer:
     def _noise(self, tokens: Tokens, column: str, unknown: int = 0) -> ColumnNoise:
         """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
         width = unknown or self.release.mechanism.uniforms_per_token(self.embedding.dimension)
-        units = ", ".join(filter(None, [tokens.units, self.release.policy.marks_identity]))
+        policy = self.release.policy
+        # The vocabulary's joined words are in the noise's context by the bundle's fingerprint.
+        cut = policy.tokenizer.identity if tokens.kind == "text" else ""
+        units = ", ".join(filter(None, [f"{tokens.kind} word", cut, policy.marks_identity]))
         purpose = f"unknown {units}" if unknown else units
         return self.noise.column(column, purpose=purpose, uint64s_per_token=width)
 
     def _sanitize(self, run: _Run, column: str) -> Sanitized:
         lookup, names, epsilons = run
-        tokens, known, unknown = lookup.tokens, lookup.known, lookup.unknown
+        policy, tokens, known, unknown = self.release.policy, lookup.tokens, lookup.known, lookup.unknown
         released = np.full(len(tokens), MASK, dtype=np.int64)
         if unknown.any():
             chosen = np.flatnonzero(unknown)
@@ -198,7 +200,7 @@ class Sanitizer:
                 return (drawn for _, drawn in _draws(noise, tokens, names, chosen))
 
             words = self.release.search.release_words
-            released[chosen] = self.release.policy.oov.release(len(chosen), words, uniforms, column)
+            released[chosen] = policy.oov.release(len(chosen), words, uniforms, column)
         noise = self._noise(tokens, column)
         for chunk, drawn in _draws(noise, tokens, names, np.flatnonzero(known)):
             own = None if epsilons is None else epsilons[tokens.rows[chunk]]
@@ -206,7 +208,10 @@ class Sanitizer:
             released[chunk] = np.maximum(self._perturb(lookup.word_ids[chunk], drawn, own), MASK)
         released[~lookup.protected] = KEEP
         released[lookup.marks >= 0] = MARK
-        stand_ins, layout = lookup.stand_ins(self.surrogates), self.release.policy.layout
+        stand_ins = [
+            None if kind is None else policy.identifiers.stand_in(kind, token, self.surrogates)
+            for kind, token in zip(lookup.kinds, tokens.distinct.to_pylist(), strict=True)
+        ]
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != lookup.word_ids)),
@@ -218,7 +223,7 @@ class Sanitizer:
             **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
         )
         return Sanitized(
-            values=assemble(tokens, released, self.embedding.words, layout, stand_ins), counts=counts
+            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins), counts=counts
         )
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dptext_spark.counts import Counts, CountT
 from dptext_spark.errors import InputError
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform
-from dptext_spark.sanitizer import CHUNK
+from dptext_spark.sanitizer import CHUNK, CountT
 from dptext_spark.text.columns import id_bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class VectorCounts(Counts[CountT]):
-    """What was done to the rows of a column."""
+class VectorCounts(NamedTuple, Generic[CountT]):
+    """What was done to the rows of a column: int64 (rows,) each, or the sums."""
 
     released: CountT  # 1 for a released vector
     null: CountT  # 1 for a row that is null and stays so
@@ -32,16 +29,11 @@ class VectorCounts(Counts[CountT]):
     unknown: CountT  # tokens of a text outside the vocabulary, left out of it
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleasedVectors:
+class ReleasedVectors(NamedTuple):
     """A released column: lists of floats, and what was done to each row."""
 
     values: pa.Array
     counts: VectorCounts[NDArray[np.int64]]
-
-
-_Inputs: TypeAlias = tuple[NDArray[np.float64], Iterable[tuple[bytes, ...]], dict[str, NDArray[np.int64]]]
-"""Of rows that are not null: vectors (t, n), content for the noise, and counters that only texts have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,20 +63,21 @@ class VectorSanitizer:
         parts = [self._sanitize(values[cut], row_ids[cut], column) for cut in cuts]
         released = kind if self.reader is None else pa.list_(pa.float32())
         lists = [part.values.cast(released) for part in parts]
-        return ReleasedVectors(
-            values=pa.concat_arrays(lists or [pa.array([], released)]),
-            counts=VectorCounts.concat(part.counts for part in parts),
-        )
+        counts = np.concatenate([_counts(0), *(part.counts for part in parts)], axis=1)
+        return ReleasedVectors(pa.concat_arrays([pa.array([], released), *lists]), VectorCounts(*counts))
 
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str) -> ReleasedVectors:
         present = values.is_valid().to_numpy(zero_copy_only=False)
-        purpose = "vector"
+        counts, purpose = _counts(len(values)), "vector"
+        counts.null[~present], counts.released[present] = 1, 1
         if self.reader is None:
-            inputs = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
+            vectors = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
+            contents: list[tuple[bytes, ...]] = [(row.astype("<f8").tobytes(),) for row in vectors]
         else:
             purpose = ", ".join(filter(None, [purpose, self.reader.policy.tokenizer.identity]))
-            inputs = _average_texts(values.drop_null(), self.reader, column)
-        vectors, contents, of_texts = inputs
+            vectors, contents, known, unknown = _average_texts(values.drop_null(), self.reader, column)
+            counts.known[present], counts.unknown[present] = known, unknown
+            counts.wordless[present] = known == 0
         longest = self.mechanism.longest
         with np.errstate(under="ignore"):
             lengths = np.sqrt(np.square(np.clip(vectors, -longest, longest)).sum(axis=1))
@@ -105,11 +98,7 @@ class VectorSanitizer:
         lists = pa.LargeListArray.from_arrays(
             pa.array(offsets), pa.array(released.ravel()), mask=pa.array(~present)
         )
-        counts: VectorCounts[NDArray[np.int64]] = VectorCounts.zeros(len(values))
-        counts.null[~present], counts.released[present] = 1, 1
-        for name, count in of_texts.items():
-            getattr(counts, name)[present] = count
-        return ReleasedVectors(values=lists, counts=counts)
+        return ReleasedVectors(lists, counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +117,16 @@ class VectorWorker:
         if values.null_count != len(values):
             what = f"Column {column} has vectors that were not there when the job began"
             raise InputError(what, do="Run the job again and leave the table alone meanwhile")
-        counts: VectorCounts[NDArray[np.int64]] = VectorCounts.zeros(len(values))
+        counts = _counts(len(values))
         counts.null[:] = 1
-        return ReleasedVectors(values=values, counts=counts)
+        return ReleasedVectors(values, counts)
 
 
-def _read_vectors(values: pa.Array, dimension: int, column: str) -> _Inputs:
+def _counts(rows: int) -> VectorCounts[NDArray[np.int64]]:
+    return VectorCounts(*np.zeros((len(VectorCounts._fields), rows), dtype=np.int64))
+
+
+def _read_vectors(values: pa.Array, dimension: int, column: str) -> NDArray[np.float64]:
     """Read lists of floats; equal numbers of either width have equal content."""
     lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False)
     flat = values.flatten().cast(pa.float64())
@@ -150,12 +143,13 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> _Inputs:
             got=f"{', '.join(found)} in one batch of rows",
             do="Repair them before the job",
         )
-    vectors = numbers.reshape(-1, dimension) + 0.0  # one zero, not two
-    return vectors, ((row.astype("<f8").tobytes(),) for row in vectors), {}
+    return np.asarray(numbers.reshape(-1, dimension) + 0.0)  # one zero, not two
 
 
-def _average_texts(values: pa.Array, reader: WordReader, column: str) -> _Inputs:
-    """Average the vectors of each text's known tokens."""
+def _average_texts(
+    values: pa.Array, reader: WordReader, column: str
+) -> tuple[NDArray[np.float64], list[tuple[bytes, ...]], NDArray[np.int64], NDArray[np.int64]]:
+    """Average the vectors of each text's known tokens; give the texts' contents, and count their tokens."""
     embedding = reader.bundle.shared()
     vectors, known = np.zeros((len(values), embedding.dimension)), np.zeros(len(values), dtype=np.int64)
     unknown = known.copy()
@@ -171,4 +165,4 @@ def _average_texts(values: pa.Array, reader: WordReader, column: str) -> _Inputs
         contents += map(run.tokens.row_content, range(len(run.tokens.null_rows)))
     vectors /= np.maximum(known, 1)[:, None]
     embedding.check_unchanged()
-    return vectors, contents, {"known": known, "unknown": unknown, "wordless": (known == 0).astype(np.int64)}
+    return vectors, contents, known, unknown

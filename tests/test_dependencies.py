@@ -61,7 +61,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
 @pytest.mark.parametrize(
     ("extra", "places"),
     [
-        ("segmentation", {"text/segmentation.py"}),
+        ("segmentation", {"text/tokens.py"}),
         ("index", {"embedding/lists.py"}),
         ("tables", {"tables/formats/delta.py", "tables/formats/iceberg.py"}),
     ],

@@ -27,7 +27,7 @@ from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection
-from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.tokens import Segmentation
 from tests.helpers.cluster import QUICK_JAVA
 
 ROOT = Path(__file__).parents[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import functions as F
@@ -25,7 +25,7 @@ from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import WORDS_ALONE
-from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.tokens import Segmentation
 from dptext_spark.vector_sanitizer import VectorCounts, VectorSanitizer, VectorWorker
 
 # A word of a text, and a number of a vector's noise, in operations of a matrix product.
@@ -90,7 +90,7 @@ def run(options: VectorsOptions) -> Report:
     seen = {
         "coverage": coverage(sample.found) if sample else {},
         "rows": sums.get("rows"),
-        "columns": {n: sizes.get(n, {}) | (asdict(counts[n]) if sums else {}) for n in mechanisms},
+        "columns": {n: sizes.get(n, {}) | (counts[n]._asdict() if sums else {}) for n in mechanisms},
     }
     empty = [name for name in mechanisms if name not in found]
     about = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -287,7 +287,7 @@ def coverage(found: Mapping[str, Any]) -> Facts:
 
 def token_counts(counts: Any, oov: str) -> Facts:
     """Give what was done to the words of a column, under a policy for unknown ones."""
-    facts = asdict(counts)
+    facts = counts._asdict()
     marks = {kind: facts.pop(kind) for kind in MARKS}
     unknown = {"policy": oov, "tokens": counts.out_of_vocabulary}
     return {**facts, "out_of_vocabulary": unknown, "marks": marks}

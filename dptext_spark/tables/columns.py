@@ -30,16 +30,15 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
-from dptext_spark.text.spans import check_positions
+from dptext_spark.text.columns import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need no options
-    from dptext_spark.sanitizer import Sanitizer
+    from dptext_spark.sanitizer import Sanitizer, TokenCounts
     from dptext_spark.tables.source import Source
-    from dptext_spark.vector_sanitizer import VectorWorker
+    from dptext_spark.vector_sanitizer import VectorCounts, VectorWorker
 
 MEDIAN: Final = "__dptext_median_words"
 LONGEST: Final = "__dptext_longest_words"
@@ -50,7 +49,7 @@ _ALL: Final = "*"
 # The median is off by one row in so many, at most.
 _ACCURACY: Final = 10_000
 
-KindT = TypeVar("KindT", bound=Counts[int])
+KindT = TypeVar("KindT", "TokenCounts[int]", "VectorCounts[int]")
 WorkerT = TypeVar("WorkerT", bound=Hashable)
 Worker: TypeAlias = "Sanitizer | VectorWorker"
 """What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
@@ -238,8 +237,7 @@ class TableColumns:
 
         The observation receives ``rows`` and the counters of each column once the result is written.
         """
-        kind: type[Counts[Any]] = worker.counts
-        counters = [counter(name, c) for name in self.sanitized for c in kind.names()]
+        counters = [counter(name, c) for name in self.sanitized for c in worker.counts._fields]
         # Spark trusts this schema and matches columns by position.
         row = StructField(ROW, self.released(table), nullable=False)
         outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
@@ -248,9 +246,11 @@ class TableColumns:
             columns = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
             measures = [F.count(F.lit(1)).alias("rows")]
             measures += [F.sum(column).alias(name) for name, column in columns.items()]
-            if kind.shown is not None:
-                shown = (map(partial(counter, name), kind.shown) for name in self.sanitized)
-                row_words = reduce(add, (columns[of_all] - columns[left_out] for of_all, left_out in shown))
+            if not self.vectors:
+                row_words = reduce(
+                    add,
+                    (columns[counter(n, "tokens")] - columns[counter(n, "dropped")] for n in self.sanitized),
+                )
                 measures.append(F.percentile_approx(row_words, 0.5, _ACCURACY).alias(MEDIAN))
                 measures.append(F.max(row_words).alias(LONGEST))
             result = result.observe(observation, *measures)
@@ -275,8 +275,7 @@ def _sanitize_batches(
                 words=None if words is None else words[found.rows],
             )
             batch.put(route, result.values)
-            each = (getattr(result.counts, c) for c in worker.counts.names())
-            counts += [found.sum_by_row(of_values, len(batch)) for of_values in each]
+            counts += [found.sum_by_row(of_values, len(batch)) for of_values in result.counts]
         yield batch.to_arrow(counts)
 
 
@@ -288,7 +287,7 @@ def counter(column: str, counter: str) -> str:
 def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
     """Sort the observed sums by column and counter."""
     # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind.names()}) for name in columns}
+    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind._fields}) for name in columns}
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:

@@ -41,7 +41,7 @@ from dptext_spark.tables.fields import quoted
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
-from dptext_spark.text.segmentation import Segmentation
+from dptext_spark.text.tokens import Segmentation
 
 
 class ReleaseCounts:

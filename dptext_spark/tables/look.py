@@ -28,8 +28,7 @@ from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES, find
-from dptext_spark.text.segmentation import WordRuns, unspaced_share
-from dptext_spark.text.tokens import lookup_form
+from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.text.segmentation import PLAIN
-from dptext_spark.text.spans import Spans, cut_marked
-from dptext_spark.text.tokens import Tokenizer, by_form
+from dptext_spark.text.joined import cut_marked
+from dptext_spark.text.tokens import PLAIN, Tokenizer, between, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
@@ -35,17 +34,29 @@ Kind = Literal["text", "tokens"]
 PythonColumn: TypeAlias = Any
 """An Arrow array, chunked or not, a pandas Series, a NumPy array, or any sequence of Python values."""
 
+Span = tuple[int, int]
+"""Where something starts and ends, the end exclusive: code points of a text, or elements of a token list."""
+
+Spans = Sequence[Sequence[Span] | None]
+"""The spans of each row, in order, none touching the next; None for a row that is marked as a whole."""
+
 _ALLOWED: Final = "an Arrow array, a pandas Series, a NumPy array of one dimension, or a list"
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_list(data_type) or pa.types.is_large_list(data_type))
 
 
 def column_kind(data_type: pa.DataType, column: str) -> Kind:
     """Say whether a column holds texts or token lists."""
-    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
+    if _is_text(data_type):
         return "text"
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        inner = data_type.value_type
-        if pa.types.is_string(inner) or pa.types.is_large_string(inner):
-            return "tokens"
+    if _is_list(data_type) and _is_text(data_type.value_type):
+        return "tokens"
     raise InputError(
         f"Column {column} cannot be sanitized", allowed="string, list<string>", got=str(data_type)
     )
@@ -88,7 +99,7 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
     """Encode row ids for the noise's context: equal numbers of different widths give equal bytes."""
     kind = ids.type
     whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
-    if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not (whole or _is_text(kind)):
         raise InputError("The row ids have the wrong type", allowed="integer, string", got=str(kind))
     if ids.null_count:
         raise InputError("Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows")
@@ -112,6 +123,63 @@ def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
     """int64 (rows + 1,), where each row's elements start in ``lists.flatten()``."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def check_positions(data_type: pa.DataType, column: str) -> None:
+    """Check that a column's type can hold positions."""
+    integers: set[str] = set()
+    if _is_list(data_type) and pa.types.is_struct(kind := data_type.value_type):
+        # The index of a name that occurs twice is -1.
+        integers = {f.name for f in kind if pa.types.is_integer(f.type) and kind.get_field_index(f.name) >= 0}
+    if not {"start", "end"} <= integers:
+        raise InputError(
+            f"Column {column} cannot hold the positions of slots",
+            allowed="array<struct<start: int, end: int>>, the end exclusive",
+            got=f"{column}, {data_type}",
+            do="Give positions, not texts: a text does not say where it stands. Parse JSON before the run",
+        )
+
+
+def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
+    """Read the spans of texts or token lists (rows,) from structs with the integers ``start`` and ``end``.
+
+    A row whose spans are null, malformed, empty or outside its text is marked as a whole.
+    """
+    nulls = slots.is_null().to_pylist()
+    if all(nulls) or (_is_list(slots.type) and not len(slots.flatten())):  # no value shows the type
+        return [None if null else [] for null in nulls]
+    check_positions(slots.type, column)
+    starts, ends = (pc.struct_field(slots.flatten(), name).to_pylist() for name in ("start", "end"))
+    pairs = zip(starts, ends, strict=True)
+    lengths = pc.fill_null(pc.list_value_length(slots), 0).to_pylist()
+    measure = pc.list_value_length if _is_list(values.type) else pc.utf8_length
+    sizes = pc.fill_null(measure(values), 0).to_pylist()
+    spans: list[list[Span] | None] = []
+    for null, length, size in zip(nulls, lengths, sizes, strict=True):
+        own = [*islice(pairs, length)]
+        sound = not null and all(None not in pair and 0 <= pair[0] < pair[1] <= size for pair in own)
+        merged: list[Span] = []
+        for start, end in sorted(own) if sound else ():
+            if merged and start <= merged[-1][1]:
+                first, last = merged.pop()
+                start, end = first, max(last, end)
+            merged.append((start, end))
+        spans.append(merged if sound else None)
+    return spans
+
+
+def with_letter(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
+    """Put one letter in place of each span of texts, or of each element that one covers."""
+    rows: list[str | list[str | None] | None] = []
+    for value, own in zip(values.to_pylist(), spans, strict=True):
+        if isinstance(value, str):
+            pieces = [value[start:end] for start, end in between(own or (), len(value))]
+            value = letter * bool(value) if own is None else letter.join(pieces)
+        elif value is not None:
+            for start, end in [(0, len(value))] if own is None else own:
+                value[start:end] = [letter] * (end - start)
+        rows.append(value)
+    return pa.array(rows, values.type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,14 +231,7 @@ class Tokens:
 
     @cached_property
     def kind(self) -> Kind:
-        """See :func:`column_kind`."""
         return column_kind(self.data_type, "")
-
-    @property
-    def units(self) -> str:
-        """What the tokens are, as the noise's context has it: two tokenizers of texts share no noise."""
-        identity = self.tokenizer.identity if self.kind == "text" else ""
-        return ", ".join(filter(None, [f"{self.kind} word", identity]))
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ import regex
 
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.noise import NoiseKey
+from dptext_spark.text.joined import cut_marked
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.spans import cut_marked
 from dptext_spark.text.tokens import (
     UNSPACED_LETTERS,
     Tokenizer,
@@ -143,13 +143,7 @@ class Marker:
 
     @property
     def words(self) -> Collection[str]:
-        """Those of ``base``."""
         return getattr(self.base, "words", ())
-
-    @property
-    def identity(self) -> str:
-        """That of ``base``: what is marked is in the noise's context by the policy."""
-        return self.base.identity
 
     def __call__(self, text: str) -> list[str]:
         text = straight(text)

@@ -1,12 +1,13 @@
-"""Words of a vocabulary that are several tokens of a text: ``u.s.``, ``e-mail``, ``1,000``, ``new_york``."""
+"""Words of a vocabulary that are several tokens (``u.s.``, ``new_york``), and texts cut at spans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import islice, pairwise
-from typing import Final, TypeVar
+from functools import lru_cache
+from itertools import accumulate, islice, pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,11 @@ import regex
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text.segmentation import PLAIN
 from dptext_spark.text.tokens import (
+    PLAIN,
     Tokenizer,
     all_visible,
+    between,
     cut_visible,
     lookup_form,
     lookup_forms,
@@ -36,19 +38,6 @@ _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 # Runes, and the syllables of Canada: of scripts with spaces, without capitals, and never a part of a letter.
 _RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
 
-# Entries of each worker's two caches, of strings that are no longer than this: some tens of MB at most, and
-# nearly all that occur.
-_CACHED: Final = 1 << 17
-_SHORT: Final = 32
-
-Result = TypeVar("Result")
-
-
-def _cached_if_short(function: Callable[[str], Result]) -> Callable[[str], Result]:
-    """Remember what is made of short strings: a few long ones would fill a worker's memory."""
-    cached = lru_cache(maxsize=_CACHED)(function)
-    return lambda text: cached(text) if len(text) <= _SHORT else function(text)
-
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
     """Give the forms under which a text's token is looked up: with one space for whitespace, then ``_``."""
@@ -56,7 +45,6 @@ def vocabulary_forms(token: str) -> tuple[str, ...]:
     return (*lookup_forms(" ".join(words)), *(lookup_forms("_".join(words)) if len(words) > 1 else ()))
 
 
-@_cached_if_short
 def _fold(token: str) -> str:
     """Fold what lower case makes of a token into one form."""
     return lookup_form(lookup_form(token).casefold())
@@ -80,14 +68,14 @@ class JoinedWords:
 
     base: Tokenizer
     words: frozenset[str]  # the joined words of the vocabulary
-    longest: Mapping[tuple[str, str], int]  # by their first two tokens, folded, how many they have at most
-    stopped: frozenset[str]  # those of one token and a full stop, folded and without it
+    # By their first two tokens, folded, or the one that has a full stop, how many they have at most.
+    longest: Mapping[tuple[str, ...], int]
 
     @classmethod
     def of(cls, words: pa.StringArray, base: Tokenizer = PLAIN) -> Tokenizer:
         """Make the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
         joined: list[str] = []
-        longest: dict[tuple[str, str], int] = {}
+        longest: dict[tuple[str, ...], int] = {}
         stopped: dict[str, str] = {}
         for word in words.filter(pc.match_substring_regex(words, _ODD)).to_pylist():
             parts = base(word)
@@ -95,41 +83,26 @@ class JoinedWords:
                 continue
             if len(parts) == 1:
                 stopped[word] = parts[0]
-                continue
-            joined.append(word)
-            pair = (_fold(parts[0]), _fold(parts[1]))
-            longest[pair] = max(len(parts), longest.get(pair, 0))
+            else:
+                joined.append(word)
+                pair = (_fold(parts[0]), _fold(parts[1]))
+                longest[pair] = max(len(parts), longest.get(pair, 0))
         if stopped:  # most full stops end a sentence
             bare = pa.array([token.lower() for token in stopped.values()], pa.string())
             known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist()
             stopped = {word: token for (word, token), k in zip(stopped.items(), known, strict=True) if not k}
-        if not (joined or stopped):
-            return base
-        singles = frozenset(map(_fold, stopped.values()))
-        return cls(base=base, words=frozenset([*joined, *stopped]), longest=longest, stopped=singles)
-
-    @property
-    def identity(self) -> str:
-        """That of ``base``: the vocabulary is in the noise's context as the bundle's fingerprint."""
-        return self.base.identity
+            longest |= {(_fold(token),): 1 for token in stopped.values()}
+        all_words = frozenset([*joined, *stopped])
+        return cls(base=base, words=all_words, longest=longest) if all_words else base
 
     def __call__(self, text: str) -> list[str]:
         return self._cut(text) if all_visible(text) else cut_visible(straight(text), self._cut)
 
-    @cached_property
-    def _is_word(self) -> Callable[[str], bool]:
-        def is_word(token: str) -> bool:
-            return not self.words.isdisjoint(vocabulary_forms(token))
-
-        return _cached_if_short(is_word)
-
     def _cut(self, text: str) -> list[str]:
         tokens, longest = self.base(text), self.longest
-        folded = [_fold(token) for token in tokens]
         # By the tokens where a word may start, how many tokens it has at most.
-        starts = {i: longest[pair] for i, pair in enumerate(pairwise(folded)) if pair in longest}
-        if self.stopped:
-            starts |= {i: starts.get(i, 1) for i, token in enumerate(folded) if token in self.stopped}
+        pairs = enumerate(pairwise([*map(_fold, tokens), ""]))
+        starts = {i: most for i, pair in pairs if (most := longest.get(pair) or longest.get(pair[:1]))}
         if not starts:
             return tokens
         text = straight(text)
@@ -141,8 +114,9 @@ class JoinedWords:
                 if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
                     break
                 stops = [end + 1] * bool(_STOP.match(text, end)) + [end] * (last > first)
-                words = filter(self._is_word, (text[start:stop] for stop in stops))
-                candidates += [(first - last, first, word) for word in islice(words, 1)]
+                words = (text[start:stop] for stop in stops)
+                known = (word for word in words if not self.words.isdisjoint(vocabulary_forms(word)))
+                candidates += [(first - last, first, word) for word in islice(known, 1)]
         joined: list[str | None] = [*tokens]
         free = [True] * len(tokens)
         for shorter, first, word in sorted(candidates):
@@ -160,6 +134,33 @@ def unused_letter(tokenizer: Tokenizer) -> str:
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
         return unused[0]
     raise ConfigError("Slots need a letter that no joined word of the vocabulary has", got="no such letter")
+
+
+def cut_marked(
+    text: str, spans: Sequence[tuple[int, int]] | None, tokenizer: Tokenizer, *, whole: bool = False
+) -> tuple[list[str], list[bool]]:
+    """Cut a text into tokens so that those outside of its spans do not depend on what the spans hold.
+
+    The text is cut with one letter in place of each span. A token without such a letter is outside, and
+    stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own, or
+    is one token where it stays ``whole``. Gives the tokens in their order, and which of them belong to spans.
+    """
+    if not spans:
+        tokens = tokenizer(text)
+        return tokens, [spans is None] * len(tokens)
+    outside = [text[start:end] for start, end in between(spans, len(text))]
+    covered = straight(unused_letter(tokenizer).join(outside))
+    letters = [end + n for n, end in enumerate(accumulate(map(len, outside[:-1])))]
+    longer = [0, *accumulate(end - start - 1 for start, end in spans)]
+    tokens, marked = [], []
+    for start, end in token_spans(covered, tokenizer(covered)):
+        first, after = bisect_left(letters, start), bisect_left(letters, end)
+        inside = first < after
+        held = text[start + longer[first] : end + longer[after]] if inside else covered[start:end]
+        own = tokenizer(held) if inside and not whole else [held]
+        tokens += own
+        marked += [inside] * len(own)
+    return tokens, marked
 
 
 def unique_forms(words: Sequence[str]) -> pa.StringArray:

@@ -46,9 +46,6 @@ _SIGNS_IDENTITY: Final = f"Unicode {UNICODE}, list {SHA256[:12]}"
 _LINE_END: Final = re.compile("\r\n|[\n-\r\x85\u2028\u2029]")
 _SPACE: Final = re.compile("[\t \xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
-Marks = Sequence[str | None]
-"""What stands for each distinct token where it is a mark."""
-
 
 @cache
 def passing_signs() -> Callable[[str], str]:
@@ -132,7 +129,11 @@ class AsItStood(Layout):
 
 
 def assemble(
-    tokens: Tokens, released: NDArray[np.int64], words: pa.StringArray, layout: Layout, marks: Marks = ()
+    tokens: Tokens,
+    released: NDArray[np.int64],
+    words: pa.StringArray,
+    layout: Layout,
+    marks: Sequence[str | None],
 ) -> pa.Array:
     """Build a sanitized column, of the input's type.
 
@@ -142,18 +143,34 @@ def assemble(
     Args:
         released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
             or ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
+        marks: What stands for each distinct token where it is a mark.
     """
-    capitals = np.zeros(len(tokens), dtype=np.int64)
+    word, ways = released >= 0, len(_PATTERNS)
+    capitals = np.zeros(np.count_nonzero(word), dtype=np.int64)
     if layout.capitals and tokens.kind == "text":
-        capitals[released >= 0] = _capitals(tokens.distinct)[tokens.codes[released >= 0]]
-    outputs, kept = _outputs(tokens, released, words, capitals, marks), (released != DROP).tolist()
+        capitals = _capitals(tokens.distinct)[tokens.codes[word]]
+    # Each string is made once: of a long row's tokens old Arrow takes more than it holds, and says nothing.
+    forms = pa.array(released[word] * ways + capitals).dictionary_encode()
+    used = np.asarray(forms.dictionary)
+    chosen = words.take(pa.array(used // ways))
+    chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
+    pool = [*chosen.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
+    first, blank = len(used) + 1, tokens.codes < 0
+    codes = np.select(
+        [released == MARK, (released == KEEP) & blank, released == KEEP],
+        [first + tokens.codes, -1, first + len(marks) + tokens.codes],
+        len(used),
+    )
+    codes[word] = forms.indices
+    outputs = [pool[code] for code in codes.tolist()]
+    kept = (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
     rows: list[str | list[str | None] | None] = []
     start = 0
     for row, cut in enumerate(tokens.row_tokens()):
-        chosen = kept[start : start + len(cut)]
-        own = [*compress(outputs[start : start + len(cut)], chosen)]
+        own_kept = kept[start : start + len(cut)]
+        own = [*compress(outputs[start : start + len(cut)], own_kept)]
         start += len(cut)
         if tokens.null_rows[row]:
             rows.append(None)
@@ -162,7 +179,7 @@ def assemble(
         else:
             *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, cut)])
             pieces: list[str] = []
-            for gap, output in zip(compress(before, chosen), map(str, own), strict=True):
+            for gap, output in zip(compress(before, own_kept), map(str, own), strict=True):
                 if pieces and output in clitics and gap in ("", " ") and is_apart(pieces[-1], output):
                     gap = ""
                 elif pieces and gap in _JOINING:
@@ -170,24 +187,6 @@ def assemble(
                 pieces += gap, output
             rows.append("".join([*pieces, after]))
     return pa.array(rows, tokens.data_type)
-
-
-def _outputs(
-    tokens: Tokens, released: NDArray[np.int64], words: pa.Array, capitals: NDArray[np.int64], marks: Marks
-) -> list[str | None]:
-    """Give what stands in each token's place, if that is not left out."""
-    word, ways = released >= 0, len(_PATTERNS)
-    forms = pa.array(released[word] * ways + capitals[word]).dictionary_encode()
-    used = np.asarray(forms.dictionary)
-    chosen = words.take(pa.array(used // ways))
-    if capitals.any():
-        chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
-    pool = [*chosen.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
-    codes = np.full(len(tokens), len(used))
-    codes[word], raw, mark = forms.indices, released == KEEP, released == MARK
-    codes[mark] = len(used) + 1 + tokens.codes[mark]
-    codes[raw] = np.where(tokens.codes[raw] < 0, -1, len(used) + 1 + len(marks) + tokens.codes[raw])
-    return [pool[code] for code in codes.tolist()]
 
 
 def _is_apart(tokenizer: Tokenizer, word: str, clitic: str) -> bool:

@@ -34,10 +34,10 @@ class NamedPolicy:
         """Give the policy of this kind that an option's value names."""
         if isinstance(value, cls):
             return value
-        name, *rest = str(value).split(":", 1)
+        name = str(value).partition(":")[0]
         policy = cls.policies.get(name)
         needed = [] if policy is None else [field.default is MISSING for field in policy._given()]
-        arguments = [part for each in rest for part in each.split(":", max(len(needed) - 1, 0))]
+        _, *arguments = str(value).split(":", max(len(needed), 1))
         if policy is None or not sum(needed) <= len(arguments) <= len(needed) or not all(arguments):
             raise ConfigError(
                 f"The {cls.kind} ({cls.option}) is unknown",

@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.faults import check_names
-from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Tokens
-from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers, Marker
-from dptext_spark.text.joined import unused_letter
+from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Spans, Tokens, read_spans, with_letter
+from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.segmentation import Segmentation
-from dptext_spark.text.spans import Spans, read_spans, with_letter
-from dptext_spark.text.tokens import Tokenizer, tokenize
+from dptext_spark.text.tokens import Segmentation, tokenize
 
 # Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
 _POINTS: Final = 64
@@ -257,10 +254,6 @@ class TextPolicy:
         """What decides which parts of texts are marks, as the noise's context has it; empty where none is."""
         patterns = f"identifiers {self.identifiers}, numbers {self.numbers}, patterns {VERSION}"
         return ", ".join([*[patterns] * bool(self.types), *["masked spans"] * bool(self.mask_spans)])
-
-    def marker(self, tokenizer: Tokenizer) -> Marker:
-        """Let a tokenizer take each span that becomes a mark for one token."""
-        return Marker(tokenizer, self.types, unused_letter(tokenizer) if self.mask_spans else "")
 
     def read(self, values: pa.Array, spans: pa.Array | None, letter: str) -> tuple[pa.Array, Spans | None]:
         """Put a letter in place of masked spans of texts or token lists; give the slots, if there are any."""

@@ -1,13 +1,20 @@
-"""Tokens of a text, and the form in which they are looked up."""
+"""Tokens of a text, the policies that find them, and the form in which they are looked up."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from functools import cache
+from typing import ClassVar, Final, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import regex
+
+from dptext_spark.errors import ConfigError
+from dptext_spark.text.named_policy import NamedPolicy
 
 # Scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer and Burmese.
 UNSPACED_SCRIPTS: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -57,6 +64,8 @@ _BY_FORM: Final = regex.compile(
     r"[\u00b7\u0130\u0307\u05f3\u05f4]|\w\.?\"\w|(?<=\p{Hebrew})['\u2019\u02bc\uff07]"
 )
 
+_RUN: Final = regex.compile(rf"((?!\p{{M}})[{UNSPACED_LETTERS}][{UNSPACED_LETTERS}\p{{M}}]*)")
+
 
 class Tokenizer(Hashable, Protocol):
     """Splits texts into tokens: small, picklable, comparable.
@@ -65,10 +74,6 @@ class Tokenizer(Hashable, Protocol):
     every visible letter and digit is in one of them. Invisible characters (soft hyphens, joiners, variation
     selectors) end no word.
     """
-
-    @property
-    def identity(self) -> str:
-        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
 
     def __call__(self, text: str) -> list[str]: ...
 
@@ -148,3 +153,98 @@ def lookup_forms(token: str) -> tuple[str, str]:
     """Give the forms under which a token is looked up, one after the other: as it stands, and lower case."""
     form = lookup_form(token)
     return form, lookup_form(form.lower())
+
+
+def unspaced_share(texts: pa.Array) -> float:
+    """Give the share of the letters of texts that are of scripts without spaces; 0 without letters."""
+    unspaced, all_letters = (
+        pc.sum(pc.count_substring_regex(texts, pattern=pattern)).as_py() or 0
+        for pattern in (rf"[{UNSPACED_SCRIPTS}]", rf"[\p{{L}}{UNSPACED_SCRIPTS}]")
+    )
+    return unspaced / max(all_letters, 1)
+
+
+class Segmentation(NamedPolicy, Tokenizer):
+    """A policy for how texts are cut into tokens."""
+
+    kind = "tokenizer"
+    option = "--tokenizer"
+    policies: ClassVar[dict[str, type[Segmentation]]] = {}
+    scope = ""
+
+    @property
+    def identity(self) -> str:
+        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
+        return self.name
+
+
+class WordRuns(Segmentation):
+    """Runs of letters and digits, as :func:`tokenize` finds them."""
+
+    name = "words"
+    identity = ""
+
+    def __call__(self, text: str) -> list[str]:
+        return tokenize(text)
+
+
+PLAIN: Final = Segmentation.of(WordRuns.name)
+
+
+def icu_version() -> str:
+    """Give the version of ICU, whose dictionaries know the words of scripts without spaces."""
+    try:
+        from icu4py import icu_version as version
+    except ImportError:
+        raise ConfigError(
+            "The tokenizer icu needs the library icu4py, which is not installed here",
+            do="Run: pip install 'dptext-spark[segmentation]', on a cluster for the workers too",
+        ) from None
+    return str(version)
+
+
+@dataclass(frozen=True)
+class IcuWords(Segmentation):
+    """Runs of letters and digits, and in them the words of scripts without spaces."""
+
+    name = "icu"
+    scope = (
+        "Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut into words by ICU {version}: how many words "
+        "each of their texts has is released."
+    )
+
+    version: str = field(init=False, default_factory=icu_version)  # other versions may cut differently
+
+    @property
+    def identity(self) -> str:
+        return f"icu {self.version}"
+
+    def __call__(self, text: str) -> list[str]:
+        cuts = (
+            self._cut(token) if all_visible(token) else cut_visible(token, self._cut)
+            for token in tokenize(text)
+        )
+        return [word for words in cuts for word in words]
+
+    def _cut(self, token: str) -> list[str]:
+        if _RUN.search(token) is None:
+            return [token]
+        words: list[str] = []
+        for number, part in enumerate(_RUN.split(token)):  # every second one is a run
+            words += _icu_breaker(self.version)(part) if number % 2 else tokenize(part)
+        return words
+
+
+@cache
+def _icu_breaker(version: str) -> Callable[[str], Iterable[str]]:
+    if (here := icu_version()) != version:
+        raise ConfigError(
+            "Texts would be cut by another ICU than where the run began",
+            allowed=f"ICU {version}",
+            got=f"ICU {here}",
+            do="Install one version of icu4py everywhere",
+        )
+    from icu4py.breakers import WordBreaker  # only this package's extra brings it
+
+    # For these scripts all languages give the same words.
+    return lambda run: WordBreaker(run, "root")

@@ -46,7 +46,6 @@ from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
-from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from tests.helpers import worlds
@@ -156,18 +155,9 @@ BALL: Final[dict[str, Mechanism]] = {
 }
 
 
-def sanitizer(
-    embedding: Embedding,
-    mechanism: Mechanism = LAPLACE,
-    *,
-    search: Search | None = None,
-    budget: RowBudget | None = None,
-    **policies: Any,
-) -> Sanitizer:
+def sanitizer(embedding: Embedding, mechanism: Mechanism = LAPLACE, **options: Any) -> Sanitizer:
     """Open a release under the fixed key and label, as the jobs do."""
-    return worlds.sanitizer(
-        embedding, mechanism, key=KEY, name=LABEL, search=search, row_budget=budget, **policies
-    )
+    return worlds.sanitizer(embedding, mechanism, key=KEY, name=LABEL, **options)
 
 
 def sanitizers(made: dict[str, Embedding]) -> Iterator[tuple[str, Sanitizer]]:
@@ -181,8 +171,8 @@ def sanitizers(made: dict[str, Embedding]) -> Iterator[tuple[str, Sanitizer]]:
     yield "release words", sanitizer(glove, search=ExactSearch(release_words=900))
     yield "lists", sanitizer(glove, search=IvfSearch.over(glove, lists=64, probes=8))
     for oov in ("mask", "drop"):
-        yield f"row budget {oov}", sanitizer(glove, budget=BUDGET, oov=oov)
-    yield "row budget exponential", sanitizer(glove, Exponential(epsilon=4.0), budget=BUDGET)
+        yield f"row budget {oov}", sanitizer(glove, row_budget=BUDGET, oov=oov)
+    yield "row budget exponential", sanitizer(glove, Exponential(epsilon=4.0), row_budget=BUDGET)
 
 
 def released(made: dict[str, Embedding]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """The facts of a report, and the sentences beside them."""
 
-import dataclasses
 import json
 import sys
 from dataclasses import replace
@@ -66,7 +65,7 @@ def test_the_json_is_complete(line):
     assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
     assert value["embedding"]["fingerprint"] == line.fingerprint and value["embedding"]["release_words"] == 4
     unknown = {"policy": "mask", "tokens": 110}
-    counts = {name: n for name, n in dataclasses.asdict(COUNTS).items() if name not in MARKS}
+    counts = {name: n for name, n in COUNTS._asdict().items() if name not in MARKS}
     marks = dict.fromkeys(MARKS, 0)
     assert value["columns"] == {"naïve text": {**counts, "out_of_vocabulary": unknown, "marks": marks}}
     assert (value["rows"], value["search"]) == (1234, "exact")
@@ -145,7 +144,7 @@ def test_the_words_say_counts_and_shares(line):
         assert part in report.describe()
     before = describe({**report.facts, "rows": None, "columns": {}})
     assert "Rows:" not in before and summary in before
-    empty = TokenCounts(**dict.fromkeys(TokenCounts.names(), 0))
+    empty = TokenCounts(**dict.fromkeys(TokenCounts._fields, 0))
     assert describe_counts(0, {"text": token_counts(empty, "mask")}) == "Rows: 0\ntext: 0 words: none"
     grown = describe_counts(1, {"text": token_counts(COUNTS, "mask")}, added_rows=1)
     assert "1 of them added by this run" in grown

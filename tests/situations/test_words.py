@@ -14,7 +14,7 @@ from dptext_spark import Laplace, build_embedding
 from dptext_spark.lookup import joining, look_up
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
 from dptext_spark.text.joined import matchable, unique_forms
-from dptext_spark.text.segmentation import PLAIN
+from dptext_spark.text.tokens import PLAIN
 from tests.helpers import worlds
 
 APART = "zebra"

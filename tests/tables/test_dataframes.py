@@ -238,7 +238,7 @@ def test_the_counts_are_known_after_the_first_action(spark, ring):
     out = privatize(frame, **options, tokens="words", oov="drop", counts=counts)
     out.collect()
     assert counts.rows == 3
-    none = dict.fromkeys(TokenCounts.names(), 0)
+    none = dict.fromkeys(TokenCounts._fields, 0)
     text = {"tokens": 3, "unchanged": 2, "out_of_vocabulary": 1, "dropped": 1}
     assert counts.columns == {
         "text": TokenCounts(**none | text),

@@ -1,6 +1,7 @@
 """Identifiers: what is marked, where it begins and ends, and what stands in its place."""
 
 import pickle
+import re
 
 import pyarrow as pa
 import pytest
@@ -95,14 +96,6 @@ def test_marks_stand_in_place(options, value, released, small):
     assert sanitized(small, [value], **options) == [released]
 
 
-def test_slots_are_one_letter_outside_and_looked_through_by_themselves(small):
-    """Rejects an inside that makes a number of what stands outside, and one that leaks by its marks."""
-    texts = ["w1 170 5 w2", "w1 170 1234567 w2"]
-    slots = [[{"start": 7, "end": len(text) - 3}] for text in texts]
-    options = {"protect": "slots:s", "oov": "drop"}
-    assert sanitized(small, texts, slots, **options) == ["w1 [NUMBER] w2", "w1 [NUMBER] [NUMBER] w2"]
-
-
 NAMES = [
     ("w1. John Smith called", [(4, 14)], "w1 [MASK]"),
     ("w1 John, w2", [(3, 7)], "w1 [MASK] w2"),
@@ -127,19 +120,6 @@ def test_spans_of_a_column_are_masked(value, spans, released, small):
         sanitized(small, [value], mask_spans="names")
 
 
-SETTINGS = [
-    {"identifiers": "off", "numbers": "words"},
-    {"identifiers": "off"},
-    {},
-    {"numbers": "words"},
-    {"identifiers": "mask:email"},
-    {"identifiers": "surrogate:a"},
-    {"identifiers": "surrogate:b"},
-    {"mask_spans": "s"},
-    {"tokenizer": "icu"},
-]
-
-
 @pytest.mark.parametrize("value", ["w1 w2 w3 w4", ["w1", "w2", "w3", "w4"]], ids=["text", "tokens"])
 def test_no_two_settings_share_a_draw(value, small, monkeypatch):
     """One text, key, id and column. Rejects a setting that is not in the row's key: noise would cancel."""
@@ -151,35 +131,37 @@ def test_no_two_settings_share_a_draw(value, small, monkeypatch):
         ((_, key),) = release.contexts([value], [1], column="t", slots=slots)
         return key
 
-    settings = [each for each in SETTINGS if "tokenizer" not in each or isinstance(value, str)]
+    settings = [
+        {"identifiers": "off", "numbers": "words"}, {"identifiers": "off"}, {}, {"numbers": "words"},
+        {"identifiers": "mask:email"}, {"identifiers": "surrogate:a"}, {"identifiers": "surrogate:b"},
+        {"mask_spans": "s"},
+    ]  # fmt: skip
     keys = [draws(**each) for each in settings]
     monkeypatch.setattr("dptext_spark.text.policies.VERSION", "another")  # of the patterns
     keys.append(draws())
     assert len({*keys}) == len(keys) == len(settings) + 1
-    # Equal settings share their noise, however they are written.
+    # Equal settings share their noise, however they are written; no tokenizer touches lists.
     assert draws(identifiers="mask:phone,email") == draws(identifiers="mask:email,phone")
     assert TextPolicy(identifiers=f"mask:{','.join(TYPES)}") == TextPolicy()
-
-
-def surrogates(bundle, text, *, key=worlds.KEY, **options):
-    made = sanitized(bundle, [text], key=key, **{"identifiers": "surrogate:a", **options})
-    return str(made[0]).split()
+    assert (draws(tokenizer="icu") == draws()) == isinstance(value, list)
 
 
 def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small):
     """Rejects one that follows from the name of the release, a column, or how the identifier is written."""
-    first = surrogates(small, "John@Example.com +49 170 1234567 DE89370400440532013000 2023")
+
+    def surrogates(text, *, key=worlds.KEY, **options):
+        options = {"identifiers": "surrogate:a", **options}
+        return str(sanitized(small, [text], key=key, **options)[0]).split()
+
+    first = surrogates("John@Example.com +49 170 1234567 DE89370400440532013000 2023")
     again = surrogates(
-        small, "john@example.com w1 0049 170 123-4567 DE89 3704 0044 0532 0130 00 2023", name="b", column="u"
+        "john@example.com w1 0049 170 123-4567 DE89 3704 0044 0532 0130 00 2023", name="b", column="u"
     )
     assert first[:3] == [again[0], *again[2:4]] and first[3] == again[4] == "[NUMBER]"
     assert [part.partition("-")[0] for part in first] == ["[EMAIL", "[PHONE", "[IBAN", "[NUMBER]"]
     text = "john@example.com jahn@example.com"
-    others = [
-        surrogates(small, text),
-        surrogates(small, text, identifiers="surrogate:b"),
-        surrogates(small, text, key=NoiseKey(bytes(32))),
-    ]
+    ways = [{}, {"identifiers": "surrogate:b"}, {"key": NoiseKey(bytes(32))}]
+    others = [surrogates(text, **each) for each in ways]
     assert first[0] == others[0][0] and len({part for each in others for part in each}) == 6
 
 
@@ -191,20 +173,4 @@ def test_surrogates_need_a_key_that_is_kept(small):
     made = Sanitizer.open(release, worlds.KEY)
     assert pickle.loads(pickle.dumps(made)).surrogates == made.surrogates and "NoiseKey" not in repr(made)
     assert worlds.KEY.secret not in pickle.dumps(made)
-    said = " ".join(policy.describe())
-    assert "PSEUDONYMS, OUTSIDE OF THE BOUND" in said and "(email, phone)" in said
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"identifiers": "mask:emial"}, "Types of --identifiers are unknown.*Perhaps you meant email"),
-        ({"identifiers": "surrogate"}, "Allowed: mask, surrogate:LABEL, off"),
-        ({"identifiers": "off:email"}, "is unknown"),
-        ({"mask_spans": "names", "protect": "slots:s"}, "--mask-spans and --protect slots:COLUMN do not go"),
-        ({"numbers": "off"}, r"Allowed: mask, words\. Got: 'off'"),
-    ],
-)
-def test_what_is_wrong_is_said(options, message):
-    with pytest.raises(ConfigError, match=message):
-        TextPolicy(**options)
+    assert re.search(r"\(email, phone\).*PSEUDONYMS, OUTSIDE OF THE BOUND", " ".join(policy.describe()))

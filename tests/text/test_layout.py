@@ -46,7 +46,8 @@ def laid_out(layout, texts, *released):
     """Put words, or stand-ins, in the places of the tokens of some texts."""
     numbers = [STAND_INS[word] if word in STAND_INS else WORDS.index(word) for word in released]
     places = np.array(numbers, dtype=np.int64)
-    done = assemble(Tokens.of(pa.array(texts, pa.string())), places, VOCABULARY, Layout.of(layout))
+    tokens = Tokens.of(pa.array(texts, pa.string()))
+    done = assemble(tokens, places, VOCABULARY, Layout.of(layout), [None] * len(tokens.distinct))
     done.validate(full=True)
     return done.to_pylist()
 
@@ -118,7 +119,8 @@ def test_of_all_characters_signs_alone_pass():
     text = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
     parts = ["a ".join(text[i : i + 4096]) for i in range(0, len(text), 4096)]
     tokens = Tokens.of(pa.array(parts))
-    done = assemble(tokens, np.full(len(tokens), WORDS.index("x")), VOCABULARY, AsItStood())
+    x = np.full(len(tokens), WORDS.index("x"))
+    done = assemble(tokens, x, VOCABULARY, AsItStood(), [None] * len(tokens.distinct))
     passed = {*passing_signs()(text)} - {*" \n"}
     assert {*"".join(done.to_pylist())} - {*"xX \n"} == passed
     assert NO_SIGN.findall(unicodedata.normalize("NFKC", "".join(sorted(passed)))) == []

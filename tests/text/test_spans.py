@@ -1,17 +1,13 @@
 """Slots: how their spans are read, and how texts are cut at them."""
 
-import re
-
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.text.columns import Tokens
+from dptext_spark.text.columns import Tokens, check_positions, read_spans
 from dptext_spark.text.joined import JoinedWords, unused_letter
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.segmentation import PLAIN, Segmentation
-from dptext_spark.text.spans import check_positions, read_spans
+from dptext_spark.text.tokens import PLAIN, Segmentation
 
 SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
 
@@ -35,77 +31,84 @@ def cut(values, slots, tokenizer=PLAIN):
 
 
 TEXT = "Fly to New York, \U0001f600 not Nice"
-ALL = "Fly|to|New|York|not|Nice"
-ELEMENTS = ["fly", "to", None, "New York", "", "in"]
-EVERY = "fly|to|None|New York||in"
+ALL = "*Fly|*to|*New|*York|*not|*Nice"
+ELEMENTS = ["fly", None, "New York", "", "in"]
+EVERY = "*fly|*None|*New York|*|*in"
 SMALL, LARGE = (pa.list_(pa.struct({"start": k, "end": k})) for k in (pa.int8(), pa.uint64()))
+WORDS = ["new_york", "new_a", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]
+JOINED, ICU = JoinedWords.of(pa.array(WORDS)), Segmentation.of("icu")
+THAI = "\u0e01\u0e34\u0e19"
 
 
 @pytest.mark.parametrize(
     ("values", "kind", "spans", "expected"),
     [
-        (TEXT, SPANS, [(7, 15)], "New|York"),
-        (TEXT, SPANS, [(13, 14)], "York"),  # a part of a word
-        (TEXT, SPANS, [(10, 11)], "New|York"),  # the space, in whose place a letter may stand
-        (TEXT, SPANS, [(9, 12)], "New|York"),
-        (TEXT, SPANS, [(15, 18)], "York"),  # a comma and an emoji, at the end of a word
-        (TEXT, SPANS, [(17, 18)], ""),  # an emoji by itself
-        (TEXT, SPANS, [(23, 27)], "Nice"),  # behind an emoji, which is one code point
-        (TEXT, SPANS, [(23, 27), (7, 10), (0, 3)], "Fly|New|Nice"),  # in any order
+        (TEXT, SPANS, [(10, 11)], "Fly|to|*New|*York|not|Nice"),  # the space, where a letter may stand
+        (TEXT, SPANS, [(15, 18)], "Fly|to|New|*York|not|Nice"),  # a comma and an emoji, at the end of a word
+        (TEXT, SPANS, [(17, 18)], ALL.replace("*", "")),  # an emoji by itself
+        (TEXT, SPANS, [(23, 27), (7, 10), (0, 3)], "*Fly|to|*New|York|not|*Nice"),  # in any order
         (TEXT, SPANS, [(0, 27)], ALL),
-        (TEXT, SPANS, [], ""),
+        (TEXT, SPANS, [], ALL.replace("*", "")),
         # In doubt all is protected: one too far, what UTF-16 counts, empty, backward, malformed.
         *((TEXT, SPANS, [pair], ALL) for pair in ((23, 28), (25, 29), (-1, 3), (3, 3), (5, 3))),
         *((TEXT, SPANS, [pair], ALL) for pair in ((0, None), (None, 3))),
         (TEXT, SPANS, [(0, 3), (99, 100)], ALL),
         (TEXT, SPANS, [(0, 3), None], ALL),
         (TEXT, SPANS, None, ALL),
-        (TEXT, LARGE, [(0, 3)], "Fly"),
+        (TEXT, LARGE, [(0, 3)], "*Fly|to|New|York|not|Nice"),
         (TEXT, LARGE, [(0, 2**63 + 3)], ALL),
         (TEXT, LARGE, [(2**64 - 1, 3)], ALL),
         # Positions of a token list are elements.
-        (ELEMENTS, SMALL, [(3, 4)], "New York"),
-        (ELEMENTS, SMALL, [(2, 6)], "None|New York||in"),
-        (ELEMENTS, SMALL, [(0, 1), (5, 6)], "fly|in"),
-        (ELEMENTS, SMALL, [(6, 7)], EVERY),
+        (ELEMENTS, SMALL, [(2, 3), (0, 1)], "*fly|None|*New York||in"),
+        (ELEMENTS, SMALL, [(1, 5)], "fly|*None|*New York|*|*in"),
+        (ELEMENTS, SMALL, [(5, 6)], EVERY),
         (ELEMENTS, SMALL, None, EVERY),
-        (ELEMENTS, SPANS, [], ""),
+        # Outside of slots a text is cut without what they hold.
+        ("in New York now", JOINED, [(3, 11)], "in|*New York|now"),
+        ("in New York now", JOINED, [(7, 11)], "in|New|*York|now"),
+        ("in New York", JOINED, [(3, 6), (7, 11)], "in|*New|*York"),
+        ("in New York", JOINED, [(3, 6), (6, 11)], "in|*New York"),  # they touch
+        ("in New York", JOINED, [(3, 8), (5, 11)], "in|*New York"),  # they overlap
+        ("in New York", JOINED, None, "*in|*New York"),
+        ("to New York", JOINED, [(7, 11)], "to New|*York"),
+        ("a U.S.-led x", JOINED, [(2, 6)], "a|*U.S.|led|x"),
+        ("x y z", JOINED, [(2, 3)], "x|*y|z"),
+        ("kans.boston", JOINED, [(4, 11)], "*kans.|*boston"),
+        ("the u.s.'s economy", JOINED, [(4, 8)], "the|*u.s.|'s|economy"),
+        ("Boston\u2019s rain", JOINED, [(6, 8)], "*Boston|*'s|rain"),
+        ("see zeb\u200b\u0301ra now", JOINED, [(4, 7)], "see|*zeb\u200b\u0301ra|now"),
+        ("don\u2060\u2019t", JOINED, [(0, 2)], "*do|n\u2060't"),
+        ("cafe\u0301 noir", JOINED, [(4, 5)], "*cafe\u0301|noir"),  # the combining accent alone
+        ("\U0001f469\u200d\U0001f692 Ann met Bo", JOINED, [(4, 7), (12, 14)], "*Ann|met|*Bo"),
+        ("a\u16a0 \u16a0b c", JOINED, [(4, 5)], "a\u16a0|*\u16a0b|c"),  # the letter in their place
+        ("\u6211\u559c\u6b22\u5403", PLAIN, [(1, 3)], "*\u6211\u559c\u6b22\u5403"),  # a run is one word
+        ("\u6211\u559c\u6b22\u5403", ICU, [(1, 3)], "\u6211|*\u559c\u6b22|\u5403"),
+        ("\u6211\u559c\u6b22\u5403\u82f9", ICU, [(2, 4)], "\u6211|\u559c|*\u6b22|*\u5403|\u82f9"),
+        (f"{THAI}\u0e02\u0e49\u0e32\u0e27", ICU, [(0, 1)], f"*{THAI[:2]}|{THAI[2:]}\u0e02\u0e49\u0e32\u0e27"),
     ],
 )
 def test_words_that_a_span_touches_are_protected(values, kind, spans, expected):
     """Rejects bytes, UTF-16, inclusive ends, numbers that wrap around, and doubt that lets words pass."""
-    found = [token[1:] for token in cut(values, column_of(spans, kind)) if token.startswith("*")]
-    assert found == expected.split("|") * bool(expected)
+    # And "new york" for one token with a slot on "york": with another city "new" would pass.
+    column, tokenizer = (column_of(spans, kind), PLAIN) if isinstance(kind, pa.DataType) else (spans, kind)
+    assert "|".join(cut(values, column, tokenizer)) == expected
 
 
 def test_rows_keep_their_own_slots():
     """Rejects spans that count on into the next row: nulls, empty rows and rows in doubt lie between."""
-    rng = np.random.default_rng(5)
-    texts = [None if n == 7 else " ".join(f"a{i}" for i in range(n)) for n in rng.integers(0, 8, 300)]
-    slots = [
-        None if n == 0 else [{"start": int(a), "end": int(a + 2)} for a in rng.integers(0, 20, n - 1)]
-        for n in rng.integers(0, 4, 300)
-    ]
-    values, column = pa.array(texts), pa.array(slots, SPANS)
-    expected = [f for t, s in zip(texts, slots, strict=True) for f in flags(t or "", s)]
-    whole = Tokens.of(values, PLAIN, read_spans(column, values, "s"))
-    sliced = Tokens.of(values[100:200], PLAIN, read_spans(column[100:200], values[100:200], "s"))
-    assert whole.marked.tolist() == expected and 0.2 < np.mean(expected) < 0.8
-    assert sliced.marked.tolist() == expected[whole.offsets[100] : whole.offsets[200]]
-    lists = pa.array([["a", "b"], ["c"], [], ["d", "e"]])
-    column = pa.array([[{"start": 1, "end": 2}], None, [], [{"start": 0, "end": 1}]], SPANS)
-    assert Tokens.of(lists, PLAIN, read_spans(column, lists, "s")).marked.tolist() == [0, 1, 1, 1, 0]
+    first, second, far = ({"start": n, "end": n + 1} for n in (0, 2, 9))
+    texts, lists = pa.array(["a b", None, "a b", "", "a b", "a b"]), pa.array([["a", "b", "c"]] * 6)
+    slots = pa.array([[second], [far, first], None, [], [first, second, far], [first]], SPANS)
+    for values, expected in (
+        (texts, [[0, 1], [], [1, 1], [], [1, 1], [1, 0]]),
+        (lists, [[0, 0, 1], [1] * 3, [1] * 3, [0] * 3, [1] * 3, [1, 0, 0]]),
+    ):
+        for start in range(6):
+            marked = Tokens.of(values[start:], PLAIN, read_spans(slots[start:], values[start:], "s")).marked
+            assert marked.tolist() == [flag for row in expected[start:] for flag in row]
     # Slots that are forgotten on the way let nothing pass.
     protection = TextPolicy(protect="slots:s").protect
     assert protection.protected(Tokens.of(pa.array(["a b"]))).tolist() == [True, True]
-
-
-def flags(text, slots):
-    """By the definition, character by character: a word that a span touches or stands next to is in it."""
-    sound = slots is not None and all(s["end"] <= len(text) for s in slots)
-    inside = {place for s in slots or () for place in range(s["start"], s["end"])}
-    words = re.finditer(r"\w+", text)
-    return [not sound or bool(inside & {*range(word.start() - 1, word.end() + 1)}) for word in words]
 
 
 def test_what_has_no_positions_is_refused():
@@ -122,40 +125,6 @@ def test_what_has_no_positions_is_refused():
     for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):  # without any, none is needed
         spans = read_spans(slots, pa.array(["a b", "c"]), "s")
         assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
-
-
-WORDS = ["new_york", "new_a", "to_new", "york", "u.s.", "u.s.-led", "x_y", "x_y_z", "kans."]
-JOINED = JoinedWords.of(pa.array(WORDS))
-
-
-@pytest.mark.parametrize(
-    ("text", "spans", "expected"),
-    [
-        ("in New York now", [(3, 11)], "in|*New York|now"),
-        ("in New York now", [(7, 11)], "in|New|*York|now"),
-        ("in New York", [(3, 6), (7, 11)], "in|*New|*York"),
-        ("in New York", [(3, 6), (6, 11)], "in|*New York"),  # they touch
-        ("in New York", [(3, 8), (5, 11)], "in|*New York"),  # they overlap
-        ("in New York", None, "*in|*New York"),
-        ("to New York", [(7, 11)], "to New|*York"),
-        ("a U.S.-led x", [(2, 6)], "a|*U.S.|led|x"),
-        ("x y z", [(2, 3)], "x|*y|z"),
-        ("kans.boston", [(4, 11)], "*kans.|*boston"),
-        ("the u.s.'s economy", [(4, 8)], "the|*u.s.|'s|economy"),
-        ("Boston\u2019s rain", [(6, 8)], "*Boston|*'s|rain"),
-        ("don\u2019t", [(0, 2)], "*do|n't"),
-        ("see zeb\u00adra now", [(4, 7)], "see|*zeb\u00adra|now"),
-        ("see zeb\u200b\u0301ra now", [(4, 7)], "see|*zeb\u200b\u0301ra|now"),
-        ("don\u2060\u2019t", [(0, 2)], "*do|n\u2060't"),
-        ("cafe\u0301 noir", [(4, 5)], "*cafe\u0301|noir"),  # the combining accent alone
-        ("\u200f\u0645\u0635\u0631 abc", [(1, 4)], "*\u0645\u0635\u0631|abc"),
-        ("\U0001f469\u200d\U0001f692 Ann met Bo", [(4, 7), (12, 14)], "*Ann|met|*Bo"),
-        ("a\u16a0 \u16a0b c", [(4, 5)], "a\u16a0|*\u16a0b|c"),  # the letter in their place
-    ],
-)
-def test_what_stands_outside_of_slots_is_cut_without_them(text, spans, expected):
-    """Rejects "new york" for one token with a slot on "york": with another city "new" would pass."""
-    assert cut(text, spans, JOINED) == expected.split("|")
 
 
 def test_the_letter_in_place_of_slots_is_in_no_joined_word():
@@ -201,15 +170,3 @@ def test_texts_that_were_cut_otherwise_have_noise_of_their_own():
         )  # fmt: skip
     lists = Tokens.of(pa.array([["o'clock", None, "caf\u00e9"], ["a", "o\u2019clock"], ["\u2764\ufe0f"]]))
     assert [b"form" in lists.row_content(row)[0] for row in range(3)] == [False, True, True]
-
-
-def test_a_script_without_spaces_is_cut_at_the_borders_of_slots():
-    """Rejects a cut that the hidden letters have a say in; to the plain tokenizer a run is one word."""
-    icu, text = Segmentation.of("icu"), "我喜欢吃香蕉苹果iPhone"
-    assert cut(text, [(1, 3)], icu)[:3] == ["我", "*喜欢", "吃"]
-    assert cut(text, [(1, 3)]) == [f"*{text}"] and cut(text, [(9, 10)], icu)[-1] == "*iPhone"
-    thai = "\u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27"
-    assert cut(thai, [(0, 1)], icu) == ["*\u0e01\u0e34", "\u0e19\u0e02\u0e49\u0e32\u0e27"]  # with its mark
-    for word in ("北京", "欢吃", "香蕉", "上海", "rio"):
-        tokens = cut(f"我喜{word}苹果", [(2, 2 + len(word))], icu)
-        assert [token for token in tokens if token[0] != "*"] == ["我", "喜", "苹果"]

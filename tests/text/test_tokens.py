@@ -1,10 +1,8 @@
 """Tokens of a text: plain ones, the joined words of a vocabulary, words of scripts without spaces."""
 
 import pickle
-import re
 import sys
 import unicodedata
-from itertools import combinations
 from types import SimpleNamespace
 
 import icu4py
@@ -15,25 +13,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text import segmentation, tokens
-from dptext_spark.text.columns import Tokens
-from dptext_spark.text.joined import JOINERS, JoinedWords
+from dptext_spark.text import tokens
+from dptext_spark.text.joined import JoinedWords
 from dptext_spark.text.policies import TextPolicy
-from dptext_spark.text.segmentation import PLAIN, IcuWords, Segmentation, WordRuns, unspaced_share
 from dptext_spark.text.tokens import (
+    PLAIN,
+    IcuWords,
+    Segmentation,
     all_visible,
     lookup_form,
     lookup_forms,
     straight,
     token_spans,
     tokenize,
+    unspaced_share,
 )
 
 ICU = Segmentation.of("icu")
 WORDS = [
-    "u.s.", "e-mail", "covid-19", "1,000", "harbor_seal", "new_york", "new_york_times",
-    "york_times_reader", "kans.", "mr.", "mr", "st._louis", "don't", "u.s.-led", "it", "is", "i", "new",
-    "york", "B.B._King", "at&t", "Jr.", "jr", "big apple",
+    "u.s.", "e-mail", "covid-19", "1,000", "harbor_seal", "new_york_times", "new_york",
+    "york_times_reader", "a.-b", "b_a_b", "mr.", "mr", "st._louis", "don't", "u.s.-led", "it", "is", "i",
+    "new", "kans.", "york", "B.B._King", "at&t", "Jr.", "jr", "big apple",
 ]  # fmt: skip
 JOINING = JoinedWords.of(pa.array(WORDS))
 
@@ -86,6 +86,8 @@ def visible(text):
         (JOINING, "COVID-19, 1,000 cases 1,000,000", "COVID-19|1,000|cases|1,000|000"),
         (JOINING, "New\nYork new_york", "New\nYork|new_york"),
         (JOINING, "new york times reader", "new york times|reader"),  # of the longest, the leftmost
+        (JOINING, "new york new york\u2013times", "new york|new york|times"),  # no dash of typographers
+        (JOINING, "a.-b a b a b -b", "a|b a b|a|b|b"),  # the longest first, the leftmost of two
         (JOINING, "From St. Louis, Kans. by u.s.-led", "From|St. Louis|Kans.|by|u.s.-led"),
         (JOINING, "Mr. Jr. said mr.", "Mr|Jr|said|mr"),  # known without the stop, which may end a sentence
         (JOINING, "b.b. king B.B. King", "b|b|king|B.B. King"),  # lower case is not in the vocabulary
@@ -100,7 +102,7 @@ def visible(text):
         (ICU, "iPhone手机2024年", "iPhone|手机|2024|年"),
         (ICU, "Don't 我\u2019s a\u0301b", "Do|n't|我|'s|a\u0301b"),
         (ICU, "O'Neill我'x e-mail", "O'Neill|我|x|e|mail"),
-        (ICU, "한국어공부", "한국어공부"),
+        (ICU, "한국어공부 苹\u2060果", "한국어공부|苹\u2060果"),
         (ICU, "\U00020bb7野家", "\U00020bb7|野家"),  # beyond 16 bits
         (JoinedWords.of(pa.array(["香蕉苹果"]), ICU), "吃香蕉苹果", "吃|香蕉苹果"),
     ],
@@ -187,51 +189,6 @@ def test_a_vocabulary_without_joined_words_is_split_as_before():
     assert JoinedWords.of(pa.array(words)) is PLAIN
 
 
-def oracle(text, words):
-    """The rule, slowly: all runs of tokens, the longest words first, then the leftmost."""
-    text, tokens = straight(text), tokenize(text)
-    spans = list(token_spans(text, tokens))
-    gap = regex.compile(rf"\.?([{regex.escape(JOINERS)}]|\s+)?")
-    others = {word.lower() for word in words}
-    usable = {w for w in words if len(tokenize(w)) > 1 or (w[-1] == "." and w[:-1].lower() not in others)}
-
-    def known(form):
-        forms = (form, re.sub(r"\s+", " ", form), re.sub(r"\s+", "_", form))
-        return any(each in usable for form in forms for each in lookup_forms(form))
-
-    joined = {}
-    runs = combinations(range(len(tokens) + 1), 2)
-    for first, after in sorted(runs, key=lambda run: (run[0] - run[1], run[0])):
-        start, end = spans[first][0], spans[after - 1][1]
-        between = zip(spans[first : after - 1], spans[first + 1 : after], strict=True)
-        forms = [text[start : end + 1]] if text[end : end + 1] == "." else []
-        forms += [text[start:end]] if after - first > 1 else []
-        is_free = not any(first < b and a < after for a, (b, _) in joined.items())
-        if is_free and all(gap.fullmatch(text[a[1] : b[0]]) for a, b in between) and any(map(known, forms)):
-            joined[first] = (after, next(filter(known, forms)))
-    out, i = [], 0
-    while i < len(tokens):
-        i, token = joined.get(i, (i + 1, tokens[i]))
-        out.append(token)
-    return out
-
-
-VOCABULARY = [
-    "b_a_b", "a_b-a", "a.b", "a.b.", "a-b", "b-a", "a_b", "b.", "it's", "s_a", "a.-b", "B_B", "é_a", "σσ-a",
-    "a",
-]  # fmt: skip
-HOSTILE = st.text(st.sampled_from("aabB._- -\n'sités\u0301Σς,"), max_size=14) | st.text(max_size=20)
-
-
-@given(HOSTILE)
-@example("Σς-a")
-@example("a.b.")
-@example("a b a b a. b.")
-def test_the_rule_is_what_is_written_down(text):
-    if all_visible(text):
-        assert JoinedWords.of(pa.array(VOCABULARY))(text) == oracle(text, VOCABULARY)
-
-
 def test_the_share_of_letters_without_spaces():
     """Rejects bytes for letters, and Cyrillic or Korean, whose words have spaces, for such scripts."""
     vowel_signs = ["我喜欢吃苹果\u3002", "東京へ", "カタカナ", "ฉันรัก", "ພາສາ", "ភាសា", "မြန်"]
@@ -243,23 +200,12 @@ def test_the_share_of_letters_without_spaces():
         assert unspaced_share(pa.array(texts, pa.string())) == share
 
 
-class Other(WordRuns):
-    """Another tokenizer."""
-
-    identity = "other 1"
-
-
-def test_tokenizers_are_policies_with_noise_of_their_own():
-    """Rejects noise that two segmentations of a text would share, or two versions of one."""
+def test_the_tokenizer_of_icu_is_a_value():
     assert IcuWords() == ICU == pickle.loads(pickle.dumps(ICU)) and hash(ICU) == hash(IcuWords())
     assert (str(ICU), ICU.identity) == ("icu", f"icu {icu4py.icu_version}")
     said = TextPolicy(tokenizer="icu").describe()
     assert f"cut into words by ICU {icu4py.icu_version}" in said[-1]
     assert said[:-1] == TextPolicy().describe()
-    texts, joining = pa.array(["a b"]), JoinedWords.of(pa.array(["a_b"]), Other())
-    units = [Tokens.of(texts, tokenizer).units for tokenizer in (PLAIN, Other(), joining)]
-    assert units == ["text word", "text word, other 1", "text word, other 1"]
-    assert Tokens.of(pa.array([["a", "b"]]), joining).units == "tokens word"  # no tokenizer touches them
 
 
 @pytest.mark.parametrize(
@@ -272,7 +218,7 @@ def test_tokenizers_are_policies_with_noise_of_their_own():
 def test_a_worker_without_the_icu_of_the_driver_is_refused(installed, message, monkeypatch):
     """Rejects hosts that cut one text in two ways: a task that is tried again would release other words."""
     worker = pickle.loads(pickle.dumps(ICU))
-    monkeypatch.setattr(segmentation, "_icu_breaker", segmentation._icu_breaker.__wrapped__)
+    monkeypatch.setattr(tokens, "_icu_breaker", tokens._icu_breaker.__wrapped__)
     monkeypatch.setitem(sys.modules, "icu4py", installed)
     assert worker("plain words") == ["plain", "words"]  # it has none of its letters to cut
     with pytest.raises(ConfigError, match=message) as caught:

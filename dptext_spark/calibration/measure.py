@@ -13,16 +13,16 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid, estimator
+from dptext_spark.calibration.facts import KEYS, OF_WORDS, Key, Rows, Target, bounding_rank
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
-from dptext_spark.calibration.summary import KEYS, OF_OUTPUTS, OF_WORDS, Key, Rows, Target, bounding_rank
 from dptext_spark.spark.bundle_files import BundleFiles
 
-CELLS: Final = ("outputs", "counts", "judged")
+CELLS: Final = ("output", "count", "judged")
 
 SCHEMA: Final = "mechanism string, epsilon double, rank int, word int, " + ", ".join(
     f"{name} double" for name in OF_WORD
 )
-CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judged array<double>"
+CELL_SCHEMA: Final = f"{SCHEMA}, output array<int>, count array<double>, judged array<double>"
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
@@ -49,11 +49,10 @@ def _measure(
             "rank": np.tile(grid.ranks_of(block), len(grid.epsilons)).astype(np.int32),
             **{column: table[column].combine_chunks() for column in ("word", *OF_WORD)},
         }
-        if cells:
-            offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
-            counts = (transitions.count.astype(np.float64), transitions.judged.astype(np.float64))
-            for name, values in zip(CELLS, (transitions.output, *counts), strict=True):
-                columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+        offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
+        for name in CELLS if cells else ():
+            kind = np.int32 if name == "output" else np.float64
+            columns[name] = pa.ListArray.from_arrays(offsets, getattr(transitions, name).astype(kind))
         yield from pa.table(columns).to_batches(max_chunksize=_ROWS)
 
 
@@ -65,16 +64,15 @@ def _estimator(bundle: BundleFiles, grid: Grid) -> Estimator:
 
 def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:
     """Put words in the place of their rows in the bundle."""
+
+    def name(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        words = bundle.shared().words
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield pa.RecordBatch.from_pydict(columns | {"word": words.take(columns["word"])})
+
     kinds = {field.name: field.dataType.simpleString() for field in df.schema} | {"word": "string"}
-    schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-    return df.mapInArrow(partial(_name, bundle), schema)
-
-
-def _name(bundle: BundleFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    words = bundle.shared().words
-    for batch in batches:
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        yield pa.RecordBatch.from_pydict(columns | {"word": words.take(columns["word"])})
+    return df.mapInArrow(name, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
 
 
 def tables(
@@ -93,13 +91,6 @@ def tables(
         for of in (with_posterior, output_statistics)
     )
     return kept(words, "words"), kept(outputs, "outputs")
-
-
-def _exploded(parts: DataFrame) -> DataFrame:
-    """One row for each cell."""
-    cells = parts.select(*KEYS, "word", "rank", F.explode(F.arrays_zip(*CELLS)).alias("cell"))
-    names = zip(CELLS, ("output", "count", "judged"), strict=True)
-    return cells.select(*KEYS, "word", "rank", *(F.col(f"cell.{of}").alias(name) for of, name in names))
 
 
 def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
@@ -129,7 +120,8 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
         never = F.greatest(F.log1p(-share) * float(grid.runs), F.lit(-40.0))
         seen, any_ = _exact_sum(-F.expm1(never)), -F.expm1(_exact_sum(never).cast("double"))
         inputs = F.greatest(seen.cast("double") / any_, F.lit(1.0))
-    return _exploded(parts).groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
+    cells = parts.select(*KEYS, "rank", F.inline(F.arrays_zip(*CELLS)))
+    return cells.groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
 
 
 def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
@@ -148,7 +140,8 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
     all_ = own + (F.col("total") - count) / float(grid.runs)
     given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grid.words)
     mean = _exact_sum(count * given).cast("double") / float(grid.runs)
-    cells = _exploded(parts).select(*KEYS, "word", "count", total.cast("double").alias("total"))
+    cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS)))
+    cells = cells.select(*KEYS, "word", "count", total.cast("double").alias("total"))
     words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
@@ -157,14 +150,11 @@ def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
     """Describe each statistic over words or outputs; its variance by values that are cut to nine digits."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
-    of_words, of_outputs = (
-        df.unpivot(list(KEYS), list(names), "statistic", "value")
-        for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
-    )
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
-    numbers |= {"squares": F.sum(short * short)}
-    numbers |= {name: _quantile("value", level) for name, level in LEVELS.items()}
-    groups = of_words.unionByName(of_outputs).groupBy(*KEYS, "statistic")
+    numbers |= {"squares": F.sum(short * short)} | {n: _quantile("value", at) for n, at in LEVELS.items()}
+    values = words.unpivot([*KEYS], [*OF_WORDS], "statistic", "value")
+    values = values.unionByName(outputs.unpivot([*KEYS], ["k_w"], "statistic", "value"))
+    groups = values.groupBy(*KEYS, "statistic")
     return _by_key(groups.agg(*(number.alias(name) for name, number in numbers.items())))
 
 
@@ -177,9 +167,11 @@ def guesses(outputs: DataFrame) -> dict[Key, dict[str, Any]]:
 
 def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
     """Give a target's statistic of the words of one mechanism and epsilon, and its bound."""
-    rank, column = bounding_rank(target, grid), target.arguments[0]
+    (column,) = target.arguments
+    limit = "n_w_high" if target.upper else column  # each word's own, which n_w alone has
     quantile = words.agg(_quantile(column, LEVELS[target.measure])).collect()[0][0]
-    bound = words.select(target.bounding).orderBy(target.bounding).offset(rank - 1).limit(1).collect()[0][0]
+    place = bounding_rank(target, grid) - 1
+    bound = words.select(limit).orderBy(limit).offset(place).limit(1).collect()[0][0]
     return float(quantile), float(bound)
 
 

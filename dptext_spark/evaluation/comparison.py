@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration.estimators import estimator
-from dptext_spark.calibration.summary import Limit, Meaning
+from dptext_spark.calibration.facts import Limit, Meaning
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, TOP, Knowledge

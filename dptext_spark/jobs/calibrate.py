@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from dptext_spark.bars import stage
 from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
-from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
+from dptext_spark.calibration.facts import KEYS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
@@ -91,17 +91,12 @@ def _measured(
             tables.append(measure.tables(spark, bundle, added, place=f"{folder}-found"))
     with progress(spark, "Adding up"):
         words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
-        moments, won = measure.moments(words, outputs), measure.guesses(outputs)
-        rows = summary(whole, moments, won)
+        rows = summary(whole, measure.moments(words, outputs), measure.guesses(outputs))
         least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
-    named = {
-        "words": measure.with_words(words.drop("rank").orderBy(*KEYS, "word"), bundle),
-        "outputs": measure.with_words(outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), bundle),
-        "summary": from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1),
-    }
     with progress(spark, "Writing tables"):
-        for name, df in named.items():
-            df.write.parquet(f"{folder}/{name}")
+        for name, own in ("words", words.drop("rank")), ("outputs", outputs.select(*KEYS, "word", "k_w")):
+            measure.with_words(own.orderBy(*KEYS, "word"), bundle).write.parquet(f"{folder}/{name}")
+        from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1).write.parquet(f"{folder}/summary")
     with stage("Measuring distances between words"):
         return facts.facts_of(
             whole,

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import word_statistics
+from dptext_spark.calibration.facts import Target, bounding_rank
 from dptext_spark.calibration.measure import CELL_SCHEMA, bounded, guesses, least_protected, output_statistics
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
-from dptext_spark.calibration.summary import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark
@@ -65,9 +65,10 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(parts, transitions, text
     """Rejects the bound of n_w by n_w itself, and ranks that count from the other end or from 0."""
     target, table = Target.parse(text), word_statistics(transitions).slice(0, SIZE)
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
-    values = table[target.arguments[0]].to_numpy()
+    column = target.arguments[0]
+    values, limits = (table[name].to_numpy() for name in (column, "n_w_high" if target.upper else column))
     assert measured == np.quantile(values, LEVELS[target.measure], method="inverted_cdf")
-    assert bound == np.sort(table[target.bounding].to_numpy())[bounding_rank(target, GRID) - 1]
+    assert bound == np.sort(limits)[bounding_rank(target, GRID) - 1]
 
 
 def test_the_least_protected_words_are_named_and_counted(parts, transitions):

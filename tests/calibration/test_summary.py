@@ -9,12 +9,10 @@ import pytest
 from scipy import stats
 
 from dptext_spark.calibration.estimators import PRIORS
-from dptext_spark.calibration.statistics import mean_limits
-from dptext_spark.calibration.summary import (
+from dptext_spark.calibration.facts import (
     NUMBERS,
-    OF_OUTPUTS,
     OF_WORDS,
-    SINGLE,
+    STATISTICS,
     Target,
     bounding_rank,
     largest_epsilon,
@@ -22,6 +20,7 @@ from dptext_spark.calibration.summary import (
     summary,
     tuned,
 )
+from dptext_spark.calibration.statistics import mean_limits
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from tests.helpers import calibration_oracle as oracle
@@ -33,7 +32,7 @@ LEVELS = {"min": 1.0, "p5": 1.0, "p50": 2.0, "p95": 4.0, "max": 4.0}
 def rows_of(*grids, guesses=None, **values):
     """Rows of a summary; each statistic has ``values``, by default one 0.5."""
     moments = []
-    for name in (*OF_OUTPUTS, *OF_WORDS[::-1]):
+    for name in ("k_w", *OF_WORDS[::-1]):
         own = list(map(Decimal, values.get(name, ["0.5"])))
         row = {"statistic": name, "n": len(own), "sum": sum(own), "short_sum": sum(own)}
         moments.append(row | {"squares": sum(number * number for number in own), **LEVELS})
@@ -53,7 +52,7 @@ def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics():
         (name, epsilon, statistic)
         for name in ("mahalanobis:lambda=0.9", "laplace")
         for epsilon in (2.0, 40.0)
-        for statistic in (*OF_WORDS, *OF_OUTPUTS, *SINGLE)
+        for statistic in STATISTICS
     ]
     assert list(rows[0]) == ["mechanism", "epsilon", "statistic", *NUMBERS]
     for name in ("n_w", "bayes_risk_uniform"):
@@ -112,22 +111,22 @@ def test_the_true_risk_lies_between_the_limits(world, prior):
 
 
 @pytest.mark.parametrize(
-    ("text", "written", "bounding", "met", "missed"),
+    ("text", "written", "met", "missed"),
     [
-        (" p95( n_w )<=0.50", "p95(n_w) <= 0.5", "n_w_high", 0.5, 0.51),
-        ("min(s_w) >= 20", "min(s_w) >= 20", "s_w", 20.0, 19.0),
-        *((text, None, None, None, None) for text in ("mean(n_w) <= 0.5", "p95(k_w) >= 5", "p95() <= 0.5")),
-        *((text, None, None, None, None) for text in ("p95(n_w) >= 0.5", "p5(s_w) <= 20", "p95(n_w) <= 1")),
+        (" p95( n_w )<=0.50", "p95(n_w) <= 0.5", 0.5, 0.51),
+        ("min(s_w) >= 20", "min(s_w) >= 20", 20.0, 19.0),
+        *((text, None, None, None) for text in ("mean(n_w) <= 0.5", "p95(k_w) >= 5", "p95() <= 0.5")),
+        *((text, None, None, None) for text in ("p95(n_w) >= 0.5", "p5(s_w) <= 20", "p95(n_w) <= 1")),
     ],
 )
-def test_a_target_is_read_and_written_or_refused(text, written, bounding, met, missed):
-    """Rejects a limit on the wrong side, and n_w as counted in place of its limit."""
+def test_a_target_is_read_and_written_or_refused(text, written, met, missed):
+    """Rejects a limit on the wrong side."""
     if written is None:
         with pytest.raises(ConfigError, match=r"--target has a wrong value.*STATISTIC"):
             Target.parse(text)
         return
     target = Target.parse(text)
-    assert str(target) == written and Target.parse(written) == target and target.bounding == bounding
+    assert str(target) == written and Target.parse(written) == target
     assert target.met(met) and not target.met(missed) and not target.met(math.nan)
 
 

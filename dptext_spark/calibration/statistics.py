@@ -128,17 +128,19 @@ def word_statistics(
     return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
 
 
-def lower_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
-    """Bound a probability from below, by hits of any shape in so many trials; it may fail with ``tail``.
+def lower_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float64]:
+    """Bound a probability from below, by hits in so many trials, of any shape; it may fail with ``tail``.
 
     Source: Clopper and Pearson 1934.
     """
-    return np.where(hits > 0, scipy.special.betaincinv(np.maximum(hits, 1), runs - hits + 1, tail), 0.0)
+    some = np.asarray(hits) > 0
+    return np.where(some, scipy.special.betaincinv(np.where(some, hits, 1), runs - hits + 1, tail), 0.0)
 
 
-def upper_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
+def upper_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float64]:
     """Bound a probability from above; see :func:`lower_limit`."""
-    return np.where(hits < runs, scipy.special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
+    some = np.asarray(hits) < runs
+    return np.where(some, scipy.special.betainccinv(hits + 1, np.where(some, runs - hits, 1), tail), 1.0)
 
 
 def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[float, float]:

@@ -124,13 +124,9 @@ def emissions_of(
     """Estimate or compute emissions of words (k,) on workers, from the public seed, block by block."""
     made = _estimator(simulation, mechanism, runs)
     blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
-    work, schema = partial(_measure, simulation, mechanism, runs, words), "word int, output int, count double"
-    table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
-    table = table.sort_by([("word", "ascending"), ("output", "ascending")])
-    word, output, count = (table[name].to_numpy() for name in table.column_names)
-    count = count if made.name == "exact" else count.astype(np.int32)
-    vocabulary, among = len(simulation.embedding.words), made.release_words
-    return Emissions.of_counts(word, output, count, runs=runs, vocabulary=vocabulary, among=among)
+    work = partial(_measure, simulation, mechanism, runs, words)
+    cells = spark.range(0, blocks, 1, blocks).mapInArrow(work, "word bigint, output bigint, count double")
+    return Emissions.of_cells(to_arrow(cells), made, vocabulary=len(simulation.embedding.words))
 
 
 def classify(
@@ -270,5 +266,4 @@ def _measure(
     made = _estimator(simulation, mechanism, runs)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-        word, output, count = likeliest(made, words, block)
-        yield from pa.table({"word": word, "output": output, "count": count.astype(np.float64)}).to_batches()
+        yield from likeliest(made, words, block).to_batches()

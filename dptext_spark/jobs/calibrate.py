@@ -18,7 +18,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
@@ -101,12 +101,10 @@ def _measured(
         return facts.facts_of(
             whole,
             embedding,
-            options=options.to_json(),
             embedding=embedding_json(embedding),
             summary=rows,
             words=least_protected,
             target=found,
-            versions=versions(),
         )
 
 

@@ -17,7 +17,7 @@ from dptext_spark.bars import stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation import facts
+from dptext_spark.evaluation import comparison
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
 from dptext_spark.evaluation.emissions import Emissions
@@ -39,7 +39,7 @@ from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -71,7 +71,7 @@ def run(options: EvaluateOptions) -> Report:
         """Refuse folders that lie inside one another, and an output that is not free."""
         paths = [("Input", "--input", options.input)] if read.has_path else []
         check_places(places, [*paths, ("Output", "--output", place)])
-        check_free(places, place, facts.FILE, overwrite=options.overwrite)
+        check_free(places, place, comparison.FILE, overwrite=options.overwrite)
 
     def check_here() -> None:
         check_input(read)
@@ -95,7 +95,7 @@ def run(options: EvaluateOptions) -> Report:
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
-        return write_results(spark, storage, options, facts, make, remark=", which is private")
+        return write_results(spark, storage, options, comparison, make, remark=", which is private")
 
 
 def _evaluated(
@@ -159,13 +159,12 @@ def _evaluated(
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="accuracy")
-    return facts.facts_of(
+    return comparison.facts_of(
         compared,
         search,
         target=target,
         confidence=options.confidence,
         command=options.release_command,
-        options=options.to_json(),
         embedding=embedding_json(embedding),
         sample={
             "rows": sum(third.rows for third in thirds),
@@ -180,7 +179,6 @@ def _evaluated(
             "pairs": len(language.count),
         },
         guarantee=guarantees(options.mechanism, embedding, search),
-        versions=versions(),
     )
 
 

@@ -13,7 +13,7 @@ from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import CalibrateOptions, EvaluateOptions
 from dptext_spark.report import drawing
-from dptext_spark.report.facts import Facts, Report
+from dptext_spark.report.facts import Facts, Report, versions
 from dptext_spark.report.text import rendered
 from dptext_spark.tables.local import LocalFiles
 from dptext_spark.tables.output import write_whole
@@ -58,7 +58,7 @@ def write_results(
     reports, drawn = list[Report](), not drawing.missing_library()
 
     def write(folder: str) -> None:
-        facts = make(folder)
+        facts = {**make(folder), "options": options.to_json(), "versions": versions()}
         end = f"Page{remark}: {place}/{drawing.HTML}" if drawn else f"Output{remark}: {place}"
         reports.append(Report(facts=facts, text=rendered([*kind.said(facts), end])))
         with stage("Writing the report"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.evaluation.comparison import Target, evaluate
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import MEASURES, Risk, uses
+from dptext_spark.evaluation.measures import MEASURES, Risk
 from dptext_spark.mechanisms import Exponential, Laplace
 from tests.helpers.made_texts import sentences
 
@@ -180,7 +180,7 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     similar, common = (
-        [uses(o.sums, 0.95)[n][0] for o in three.outcomes] for n in ("similarity", "word_overlap")
+        [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes] for n in ("similarity", "word_overlap")
     )
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert shares[0] < alone < among_three

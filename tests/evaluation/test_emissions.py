@@ -1,6 +1,9 @@
 """Emissions against the mechanism's own probabilities, and what is made of counts."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dptext_spark.calibration import estimator
@@ -75,9 +78,9 @@ def test_the_stated_error_is_about_the_true_one(small):
 
 def test_counts_by_hand():
     """Word 0 gave output 0 eight times, 1 and 2 once; word 1 gave all four outputs, so nothing is left."""
-    words, outputs = np.array([0, 0, 0, 1, 1, 1, 1], np.int32), np.array([0, 1, 2, 0, 1, 2, 3], np.int32)
-    counts = np.array([8, 1, 1, 4, 3, 2, 1], np.int32)
-    found = Emissions.of_counts(words, outputs, counts, runs=10, vocabulary=3, among=4)
+    cells = {"word": [0, 0, 0, 1, 1, 1, 1], "output": [0, 1, 2, 0, 1, 2, 3], "count": [8.0, 1, 1, 4, 3, 2, 1]}
+    made = SimpleNamespace(name="plain", runs=10, release_words=4)
+    found = Emissions.of_cells(pa.table(cells), made, vocabulary=3)
     d = (3 + 0.5) / (3 + 2 * 1 + 1)
     first = [(8 - d) / 10, (1 - d) / 10, (1 - d) / 10, 3 * d / 10]
     np.testing.assert_allclose(table(found)[:2], [first, [0.4, 0.3, 0.2, 0.1]], rtol=1e-12)

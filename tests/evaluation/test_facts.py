@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.facts import page, said
+from dptext_spark.evaluation.comparison import page, said
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.text import rendered

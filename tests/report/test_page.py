@@ -12,7 +12,7 @@ import pytest
 from dptext_spark.calibration.facts import page as calibration_page
 from dptext_spark.errors import printable
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.facts import page as evaluation_page
+from dptext_spark.evaluation.comparison import page as evaluation_page
 from dptext_spark.report import drawing
 from dptext_spark.report.page import _drawn, _look
 from tests.helpers import calibrations, evaluations

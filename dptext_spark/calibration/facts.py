@@ -26,6 +26,7 @@ FILE: Final = "calibration.json"
 
 Facts = Mapping[str, Any]
 Key: TypeAlias = tuple[str, float]
+Moments: TypeAlias = Mapping[Key, Mapping[str, Facts]]
 Rows: TypeAlias = list[dict[str, Any]]
 
 
@@ -241,22 +242,21 @@ class Limit(ABC):
         return value <= self.limit if self.upper else value >= self.limit
 
 
-def summary(
-    grids: Iterable[Grid], moments: Mapping[Key, Rows], guesses: Mapping[Key, Mapping[str, Any]]
-) -> Rows:
+def summary(grids: Iterable[Grid], words: Moments, outputs: Moments) -> Rows:
     """Give the rows of the summary, in the order of mechanisms, epsilons and statistics.
 
-    All limits are of the measured words' mean, at the grid's confidence. Moments and guesses are those of
-    :mod:`~dptext_spark.calibration.measure`.
+    All limits are of the measured words' mean, at the grid's confidence. Moments are those of
+    :mod:`~dptext_spark.calibration.measure`, of words, and of outputs with what guessers win at them.
     """
     rows = []
     for grid, epsilon in ((own, epsilon) for own in grids for epsilon in own.epsilons):
         found: dict[str, dict[str, float]] = {}
-        for row in moments[grid.name, epsilon]:
+        of_outputs = outputs[grid.name, epsilon]
+        for name, row in {**words[grid.name, epsilon], "k_w": of_outputs["k_w"]}.items():
             n = int(row["n"])
             variance = Fraction(row["squares"]) / n - (Fraction(row["short_sum"]) / n) ** 2
             mean, sd = float(Fraction(row["sum"]) / n), float(max(variance, Fraction(0))) ** 0.5
-            found[row["statistic"]] = {"mean": mean, "sd": sd} | {n: float(row[n]) for n in LEVELS}
+            found[name] = {"mean": mean, "sd": sd} | {n: float(row[n]) for n in LEVELS}
         tail, mean = (1.0 - grid.confidence) / 2.0, found["n_w"]["mean"]
         limits = mean_limits(min(mean, 1.0), grid.runs, float(grid.units("uniform").max()), tail)
         found["n_w"] |= dict(zip(("low", "high"), (mean, mean) if grid.exact else limits, strict=True))
@@ -264,14 +264,13 @@ def summary(
         found["posterior"]["floor"] = least = 1.0 / grid.words
         mean = max(found["posterior"]["mean"], least)
         found["deniability"] = {"mean": 1.0 / mean, "floor": float(grid.words)}
-        won = guesses[grid.name, epsilon]
-        found |= {f"bayes_risk_{prior}": _risk(grid, won, prior) for prior in PRIORS}
+        found |= {f"bayes_risk_{prior}": _risk(grid, of_outputs, prior) for prior in PRIORS}
         empty = {"mechanism": grid.name, "epsilon": epsilon, "statistic": "", **dict.fromkeys(NUMBERS)}
         rows += [empty | {"statistic": name} | found[name] for name in STATISTICS]
     return rows
 
 
-def _risk(grid: Grid, sums: Mapping[str, Any], prior: Prior) -> dict[str, float]:
+def _risk(grid: Grid, won: Mapping[str, Facts], prior: Prior) -> dict[str, float]:
     """How often the best guesser names the input, of the measured words by their prior.
 
     The mean is what a guesser wins in one half of the runs that learns from the other, so that no guesser
@@ -281,14 +280,14 @@ def _risk(grid: Grid, sums: Mapping[str, Any], prior: Prior) -> dict[str, float]
     """
     units, tail = grid.units(prior), (1.0 - grid.confidence) / 2.0
     floor = float(grid.weights(prior)[0])  # a word of rank 1 has weight 1 in the sums
-    learned = float(sums[prior]) * floor / grid.runs
+    learned = float(won[prior]["sum"]) * floor / grid.runs
     if grid.exact:
         return dict.fromkeys(("mean", "low", "high"), min(learned, 1.0)) | {"floor": floor}
     runs = grid.runs // 2
-    won = min(float(sums[f"{prior}_judged"]) * floor / runs, 1.0) if runs else 0.0
-    low, _ = mean_limits(won, runs, float(units.max()), tail)
+    share = min(float(won[f"{prior}_judged"]["sum"]) * floor / runs, 1.0) if runs else 0.0
+    low, _ = mean_limits(share, runs, float(units.max()), tail)
     high = learned + most_below(grid.runs, float(np.square(units).sum()), tail)
-    return {"mean": max(won, floor), "low": max(low, floor), "high": min(high, 1.0), "floor": floor}
+    return {"mean": max(share, floor), "low": max(low, floor), "high": min(high, 1.0), "floor": floor}
 
 
 # The sign of a meaningful target: n_w grows with epsilon, the others fall.

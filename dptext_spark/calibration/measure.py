@@ -9,34 +9,37 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid, estimator
-from dptext_spark.calibration.facts import KEYS, OF_WORDS, Key, Rows, Target, bounding_rank
+from dptext_spark.calibration.facts import KEYS, Key, Rows, Target, bounding_rank
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CELLS: Final = ("output", "count", "judged")
 
-SCHEMA: Final = "mechanism string, epsilon double, rank int, word int, " + ", ".join(
-    f"{name} double" for name in OF_WORD
+SCHEMA: Final = (
+    f"mechanism string, epsilon double, rank int, word int, {' double, '.join(OF_WORD)} double, "
+    "output array<int>, count array<double>, judged array<double>"
 )
-CELL_SCHEMA: Final = f"{SCHEMA}, output array<int>, count array<double>, judged array<double>"
+
+GUESSES: Final = tuple(f"{prior}{kind}" for prior in PRIORS for kind in ("", "_judged"))
+"""What guessers win at an output, see :func:`output_statistics`."""
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
 
 
-def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, cells: bool) -> DataFrame:
-    """Measure the words of grids, one task for each block of each; ``cells`` keeps the transitions."""
+def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid]) -> DataFrame:
+    """Measure the words of grids with their transitions, one task for each block of each."""
     tasks = [(grid, block) for grid in grids for block in range(grid.blocks)]
-    frame = spark.range(0, len(tasks), 1, len(tasks))
-    return frame.mapInArrow(partial(_measure, bundle, tasks, cells), CELL_SCHEMA if cells else SCHEMA)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_measure, bundle, tasks), SCHEMA)
 
 
 def _measure(
-    bundle: BundleFiles, tasks: Sequence[tuple[Grid, int]], cells: bool, batches: Iterable[pa.RecordBatch]
+    bundle: BundleFiles, tasks: Sequence[tuple[Grid, int]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks by the numbers of their tasks: a row for each epsilon and word."""
     for grid, block in (tasks[task] for batch in batches for task in batch.column(0).to_pylist()):
@@ -50,7 +53,7 @@ def _measure(
             **{column: table[column].combine_chunks() for column in ("word", *OF_WORD)},
         }
         offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
-        for name in CELLS if cells else ():
+        for name in CELLS:
             kind = np.int32 if name == "output" else np.float64
             columns[name] = pa.ListArray.from_arrays(offsets, getattr(transitions, name).astype(kind))
         yield from pa.table(columns).to_batches(max_chunksize=_ROWS)
@@ -76,21 +79,18 @@ def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:
 
 
 def tables(
-    spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, place: str
-) -> tuple[DataFrame, DataFrame]:
-    """Measure what grids say of words and outputs: each once, kept under ``place``."""
-
-    def kept(df: DataFrame, name: str) -> DataFrame:
-        df.write.parquet(f"{place}-{name}")
-        return spark.read.schema(df.schema).parquet(f"{place}-{name}")
-
-    cells = kept(measured(spark, bundle, grids, cells=True), "cells")
+    spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid]
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Measure what grids say of words and of outputs, each once, and the transitions; all are persisted."""
+    cells = measured(spark, bundle, grids).persist(StorageLevel.DISK_ONLY)
     own = [(cells.where(F.col("mechanism") == grid.name), grid) for grid in grids]
     words, outputs = (
-        reduce(DataFrame.unionByName, (of(part, grid) for part, grid in own))
+        reduce(DataFrame.unionByName, (of(*each) for each in own)).persist(StorageLevel.DISK_ONLY)
         for of in (with_posterior, output_statistics)
     )
-    return kept(words, "words"), kept(outputs, "outputs")
+    for frame in (words, outputs):
+        frame.count()
+    return words, outputs, cells
 
 
 def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
@@ -146,23 +146,17 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
 
-def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
-    """Describe each statistic over words or outputs; its variance by values that are cut to nine digits."""
+def moments(df: DataFrame, columns: Sequence[str]) -> dict[Key, dict[str, dict[str, Any]]]:
+    """Describe columns, by mechanism and epsilon; their variance by values that are cut to nine digits."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
     numbers |= {"squares": F.sum(short * short)} | {n: _quantile("value", at) for n, at in LEVELS.items()}
-    values = words.unpivot([*KEYS], [*OF_WORDS], "statistic", "value")
-    values = values.unionByName(outputs.unpivot([*KEYS], ["k_w"], "statistic", "value"))
-    groups = values.groupBy(*KEYS, "statistic")
-    return _by_key(groups.agg(*(number.alias(name) for name, number in numbers.items())))
-
-
-def guesses(outputs: DataFrame) -> dict[Key, dict[str, Any]]:
-    """Add up what guessers win at each output, under each prior."""
-    names = [f"{prior}{kind}" for prior in PRIORS for kind in ("", "_judged")]
-    sums = outputs.groupBy(*KEYS).agg(*(_exact_sum(F.col(name)).alias(name) for name in names))
-    return {key: row for key, (row,) in _by_key(sums).items()}
+    values = df.unpivot([*KEYS], [*columns], "statistic", "value").groupBy(*KEYS, "statistic")
+    found: dict[Key, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in values.agg(*(number.alias(name) for name, number in numbers.items())).collect():
+        found[row["mechanism"], row["epsilon"]][row["statistic"]] = row.asDict()
+    return found
 
 
 def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
@@ -181,23 +175,12 @@ def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
     staying = F.sum((F.col("n_w") >= 0.95).cast("int")).over(own).alias("staying")
     place = F.row_number().over(own.orderBy(F.col("n_w").desc(), "word")).alias("place")
     ranked = words.select("*", staying, place).where(F.col("place") <= top).orderBy("place")
-    limits = ("n_w", "n_w_low", "n_w_high")
-    return [
-        {
-            **dict(zip(KEYS, key, strict=True)),
-            "staying": rows[0]["staying"],
-            "top": [{"word": names[row["word"]].as_py()} | {n: row[n] for n in limits} for row in rows],
-        }
-        for key, rows in _by_key(ranked).items()
-    ]
-
-
-def _by_key(df: DataFrame) -> dict[Key, Rows]:
-    """Collect aggregates, of each mechanism and epsilon together."""
-    found: dict[Key, Rows] = defaultdict(list)
-    for row in df.collect():
-        found[row["mechanism"], row["epsilon"]].append(row.asDict())
-    return found
+    limits, found = ("n_w", "n_w_low", "n_w_high"), dict[Key, dict[str, Any]]()
+    for row in ranked.collect():
+        key = {name: row[name] for name in (*KEYS, "staying")}
+        of = found.setdefault((row["mechanism"], row["epsilon"]), {**key, "top": []})
+        of["top"].append({"word": names[row["word"]].as_py()} | {name: row[name] for name in limits})
+    return [*found.values()]
 
 
 def _exact_sum(value: Column) -> Column:

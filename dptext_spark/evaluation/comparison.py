@@ -184,8 +184,8 @@ def evaluate(
             allowed=f"1 version and run or more, {max(TOP)} candidates or more, a seed from 0 to 2^63 - 1",
             got=f"{versions} versions, {runs} runs, {candidates} candidates, seed {seed}",
         )
-    for mechanism in map(Mechanism.of, mechanisms):
-        mechanism.prepare(embedding)
+    for setting in map(Mechanism.of, mechanisms):
+        setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
     simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
@@ -199,18 +199,18 @@ def evaluate(
     read = rows if corpus is None else simulation.public.read(as_arrow(corpus, "The corpus"))
     known = simulation.pairs(read)
 
-    def sums(mechanism: Mechanism | None, emissions: Emissions) -> Sums:
+    vocabulary, floor, outcomes = len(embedding.words), Sums(), []
+    for mechanism in (None, *mechanisms):
+        emissions = Emissions.uniform(vocabulary, search.release_words)
+        if mechanism is not None:
+            estimated = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
+            emissions = Emissions.measured(estimated, known.distinct, vocabulary=vocabulary)
         knowledge = Knowledge.learn(known, emissions, candidates=candidates)
-        number = 1 if mechanism is None else versions
-        return measured(simulation, rows, names, mechanism, knowledge, versions=number)
-
-    vocabulary = len(embedding.words)
-    floor, outcomes = sums(None, Emissions.uniform(vocabulary, search.release_words)), []
-    for mechanism in mechanisms:
-        estimated = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
-        emissions = Emissions.measured(estimated, known.distinct, vocabulary=vocabulary)
-        own, error = sums(mechanism, emissions), emissions.mean_error(known)
-        outcomes.append(Outcome(mechanism=mechanism, sums=own, error=error))
+        sums = measured(simulation, rows, names, mechanism, knowledge, versions=versions)
+        if mechanism is None:
+            floor = sums
+        else:
+            outcomes.append(Outcome(mechanism=mechanism, sums=sums, error=emissions.mean_error(known)))
     return Comparison(outcomes=tuple(outcomes), floor=floor)
 
 
@@ -375,9 +375,6 @@ def _plain(row: Facts) -> dict[str, Any]:
     return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
 
 
-# In words
-
-
 def said(facts: Facts) -> Iterator[Any]:
     """Say what each setting gives away and keeps, and which one to take: blocks of lines and a table."""
     sample, settings = facts["sample"], facts["settings"]
@@ -414,7 +411,20 @@ def advice(facts: Facts) -> Iterator[str]:
     """Say which setting to take for the target, and how it held on the last third."""
     target, settings = facts["target"], facts["settings"]
     if not target:
-        yield _usual(settings)
+        kept = [row for row in settings if row["recovered_high"] <= _USUAL]
+        best = (
+            max(kept, key=itemgetter("similarity"))
+            if kept
+            else min(settings, key=itemgetter("recovered_high"))
+        )
+        limit = f"{best['options']} (upper limit {best['recovered_high']:.3g}"
+        if kept:
+            yield (
+                f"These attackers recover no more than {_USUAL:.0%} of words with {limit}; similarity "
+                f"{best['similarity']:.3g}). Choose it by --target on other rows."
+            )
+        else:
+            yield f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit})."
         return
     sure = f"{100 * facts['confidence']:g}% confidence"
     limit = "upper limit" if "<=" in target["target"] else "lower limit"
@@ -440,23 +450,6 @@ def advice(facts: Facts) -> Iterator[str]:
     if (row["similarity_low"] or 0.0) <= row["similarity_floor"]:
         yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
 
-
-def _usual(settings: Sequence[Facts]) -> str:
-    """Name the setting that keeps most similarity of those that keep recovery low."""
-    kept = [row for row in settings if row["recovered_high"] <= _USUAL]
-    if not kept:
-        least = min(settings, key=itemgetter("recovered_high"))
-        limit = f"{least['options']} (upper limit {least['recovered_high']:.3g})"
-        return f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit}."
-    best = max(kept, key=itemgetter("similarity"))
-    limit = f"upper limit {best['recovered_high']:.3g}; similarity {best['similarity']:.3g}"
-    return (
-        f"These attackers recover no more than {_USUAL:.0%} of words with {best['options']} ({limit}). "
-        "Choose it by --target on other rows."
-    )
-
-
-# The page
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),

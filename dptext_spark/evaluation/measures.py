@@ -31,8 +31,8 @@ Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN of nothing."""
 
 Sums: TypeAlias = dict[str, Any]
-"""What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts by
-``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
+"""What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
+by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
 ``recovered/VERSIONS/considered``, and else by the measure's name."""
 
 
@@ -192,7 +192,8 @@ def measured(
     versions: int,
 ) -> Sums:
     """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
-    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions), Sums()
+    number = 1 if mechanism is None else versions
+    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=number), Sums()
     for measure in MEASURES.values():
         sums |= measure.add(released, simulation.embedding, knowledge)
     return sums

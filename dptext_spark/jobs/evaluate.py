@@ -20,7 +20,6 @@ from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation import comparison
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
-from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
@@ -38,8 +37,8 @@ from dptext_spark.evaluation.simulate import (
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -86,7 +85,7 @@ def run(options: EvaluateOptions) -> Report:
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
         search = options.search_over(embedding, options.release_words)
-    drawing.announce("report.html and plots")
+    announce_missing("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
@@ -200,18 +199,13 @@ def _compared(
     for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
-            if mechanism is None:
-                outputs = simulation.search.release_words
-                emissions = Emissions.uniform(len(simulation.embedding.words), outputs)
-            else:
-                runs, words = options.runs, language.distinct
-                emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
+            runs, words = options.runs, language.distinct
+            emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
             knowledge = {
                 third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
-            versions = 1 if mechanism is None else options.versions
-            found, learnt = simulate(rows, mechanism, knowledge, versions), right(mechanism)
+            found, learnt = simulate(rows, mechanism, knowledge, options.versions), right(mechanism)
             found = {third: sums | learnt[third] for third, sums in found.items()}
         if mechanism is None:
             floors = found

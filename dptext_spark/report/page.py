@@ -21,7 +21,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from dptext_spark.errors import printable
-from dptext_spark.report.drawing import HTML, PLOTS
 
 # Narrow, so that letters stay readable where a phone shows a figure 330 pixels wide.
 _WIDTH: Final = 4.8
@@ -46,10 +45,10 @@ def write_page(folder: Path, page: Spec) -> None:
 
     A page names its ``template`` in this folder, its ``plots``, and what else the template reads.
     """
-    (folder / PLOTS).mkdir(exist_ok=True)
+    (folder / "plots").mkdir(exist_ok=True)
     drawn = [_drawn(spec) for spec in page["plots"]]
     for plot in drawn:
-        (folder / PLOTS / f"{plot['name']}.png").write_bytes(plot["png"])
+        (folder / "plots" / f"{plot['name']}.png").write_bytes(plot["png"])
     environment = Environment(
         loader=PackageLoader("dptext_spark.report", "."),
         autoescape=True,
@@ -60,7 +59,7 @@ def write_page(folder: Path, page: Spec) -> None:
     )
     environment.filters |= {"number": number, "form": _form, "marked": _marked, "command": _command}
     html = environment.get_template(page["template"]).render({**page, "plots": drawn})
-    (folder / HTML).write_text(html, encoding="utf-8")
+    (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def number(value: float | None) -> str:

@@ -9,7 +9,14 @@ from pyspark.sql import functions as F
 
 from dptext_spark.calibration import word_statistics
 from dptext_spark.calibration.facts import Target, bounding_rank
-from dptext_spark.calibration.measure import CELL_SCHEMA, bounded, guesses, least_protected, output_statistics
+from dptext_spark.calibration.measure import (
+    GUESSES,
+    SCHEMA,
+    bounded,
+    least_protected,
+    moments,
+    output_statistics,
+)
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
 from tests.helpers import calibration_oracle as oracle
 
@@ -28,7 +35,7 @@ def parts_of(spark, transitions):
     for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True):
         row, epsilon = word["word"], EPSILONS[word["epsilon_index"]]
         rows.append(("laplace", epsilon, row + 1, row, *(word[n] for n in OF_WORD), *own))
-    return spark.createDataFrame(rows, CELL_SCHEMA).repartition(3)
+    return spark.createDataFrame(rows, SCHEMA).repartition(3)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +60,12 @@ def test_risks_are_those_of_brute_force(spark, runs):
     draws[:, :, :-1] %= SIZE - 1
     draws[:, 1:] %= SIZE - 1
     transitions, sample = oracle.counted(draws, np.arange(SIZE), SIZE), replace(GRID, runs=runs)
-    found = guesses(output_statistics(parts_of(spark, transitions), sample))
+    found = moments(output_statistics(parts_of(spark, transitions), sample), GUESSES)
     for prior in ("uniform", "zipf"):
         for epsilon, own, judged in zip(EPSILONS, *oracle.guessed(transitions, sample, prior), strict=True):
             row = found["laplace", epsilon]
-            assert [float(row[name]) for name in (prior, f"{prior}_judged")] == pytest.approx([own, judged])
+            won = [float(row[name]["sum"]) for name in (prior, f"{prior}_judged")]
+            assert won == pytest.approx([own, judged])
 
 
 @pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])

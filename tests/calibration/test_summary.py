@@ -31,14 +31,15 @@ LEVELS = {"min": 1.0, "p5": 1.0, "p50": 2.0, "p95": 4.0, "max": 4.0}
 
 def rows_of(*grids, guesses=None, **values):
     """Rows of a summary; each statistic has ``values``, by default one 0.5."""
-    moments = []
+    moments = {}
     for name in ("k_w", *OF_WORDS[::-1]):
         own = list(map(Decimal, values.get(name, ["0.5"])))
-        row = {"statistic": name, "n": len(own), "sum": sum(own), "short_sum": sum(own)}
-        moments.append(row | {"squares": sum(number * number for number in own), **LEVELS})
-    keys = [(one.name, epsilon) for one in grids for epsilon in one.epsilons]
+        row = {"n": len(own), "sum": sum(own), "short_sum": sum(own), **LEVELS}
+        moments[name] = row | {"squares": sum(number * number for number in own)}
     won = guesses or dict.fromkeys(("uniform", "uniform_judged", "zipf", "zipf_judged"), Decimal(60))
-    return summary(grids, *(dict.fromkeys(keys, own) for own in (moments, won)))
+    outputs = {"k_w": moments.pop("k_w"), **{name: {"sum": sums} for name, sums in won.items()}}
+    keys = [(one.name, epsilon) for one in grids for epsilon in one.epsilons]
+    return summary(grids, *(dict.fromkeys(keys, own) for own in (moments, outputs)))
 
 
 def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics():

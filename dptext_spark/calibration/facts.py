@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from dptext_spark.calibration.estimators import PRIORS, Grid, Prior
-from dptext_spark.calibration.statistics import LEVELS, mean_limits, most_below
+from dptext_spark.calibration.statistics import LEVELS, mean_limits
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import TypicalDistances
@@ -286,7 +286,8 @@ def _risk(grid: Grid, won: Mapping[str, Facts], prior: Prior) -> dict[str, float
     runs = grid.runs // 2
     share = min(float(won[f"{prior}_judged"]["sum"]) * floor / runs, 1.0) if runs else 0.0
     low, _ = mean_limits(share, runs, float(units.max()), tail)
-    high = learned + most_below(grid.runs, float(np.square(units).sum()), tail)
+    # How far the gain falls below its expectation: McDiarmid 1989, "On the method of bounded differences".
+    high = learned + math.sqrt(math.log(1.0 / tail) * float(np.square(units).sum()) / (2.0 * grid.runs))
     return {"mean": max(share, floor), "low": max(low, floor), "high": min(high, 1.0), "floor": floor}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -83,17 +83,14 @@ def tables(
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Measure what grids say of words and of outputs, each once, and the transitions; all are persisted."""
     cells = measured(spark, bundle, grids).persist(StorageLevel.DISK_ONLY)
-    own = [(cells.where(F.col("mechanism") == grid.name), grid) for grid in grids]
-    words, outputs = (
-        reduce(DataFrame.unionByName, (of(*each) for each in own)).persist(StorageLevel.DISK_ONLY)
-        for of in (with_posterior, output_statistics)
-    )
+    words = with_posterior(cells, grids).persist(StorageLevel.DISK_ONLY)
+    outputs = output_statistics(cells, grids).persist(StorageLevel.DISK_ONLY)
     for frame in (words, outputs):
         frame.count()
     return words, outputs, cells
 
 
-def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
+def output_statistics(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
     """K_w of each output, and what guessers win at it under each prior, as sums of weights times counts.
 
     K_w counts the words that gave an output; where probabilities are computed, on average if any does.
@@ -103,7 +100,7 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
     Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
         protocols", section 3: the sums of the former over outputs give its complement.
     """
-    count, judged = F.col("count"), F.col("judged")
+    count, judged, runs = F.col("count"), F.col("judged"), float(grids[0].runs)
     # The first word is the likeliest of all, or as likely as any.
     first = F.sum(F.when(F.col("rank") == 1, judged).otherwise(0.0))
     guessers: list[Column] = []
@@ -114,17 +111,14 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
         guess = F.max(F.struct(score, -F.col("rank"), won))
         judge = F.when(guess["score"] > 0.0, guess["won"]).otherwise(first)
         guessers += [F.max(weight * count).alias(prior), judge.alias(f"{prior}_judged")]
-    inputs = F.count(F.lit(1)).cast("double")
-    if grid.exact:
-        share = F.least(count / float(grid.runs), F.lit(1.0 - 2.0**-53))
-        never = F.greatest(F.log1p(-share) * float(grid.runs), F.lit(-40.0))
-        seen, any_ = _exact_sum(-F.expm1(never)), -F.expm1(_exact_sum(never).cast("double"))
-        inputs = F.greatest(seen.cast("double") / any_, F.lit(1.0))
+    never = F.greatest(F.log1p(-F.least(count / runs, F.lit(1.0 - 2.0**-53))) * runs, F.lit(-40.0))
+    expected = _exact_sum(-F.expm1(never)).cast("double") / -F.expm1(_exact_sum(never).cast("double"))
+    inputs = F.when(_exact(grids), F.greatest(expected, F.lit(1.0))).otherwise(F.count(F.lit(1)))
     cells = parts.select(*KEYS, "rank", F.inline(F.arrays_zip(*CELLS)))
     return cells.groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
 
 
-def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
+def with_posterior(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
     """Add to each word what its outputs make of it: its probability given the output, on average.
 
     Of all measured words alike beforehand. Each run is judged by all the others: of the runs with the same
@@ -133,15 +127,13 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
 
     Source: leave-one-out estimation, as unbiased for the sums of squares of probabilities, Simpson 1949.
     """
-    one, count = 0.0 if grid.exact else 1.0, F.col("count")
-    # Sums of counts are exact by themselves, in any order.
-    total = (_exact_sum(count) if grid.exact else F.sum(count)).over(Window.partitionBy(*KEYS, "output"))
-    own = (count - one) / max(grid.runs - one, 1.0)
-    all_ = own + (F.col("total") - count) / float(grid.runs)
-    given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grid.words)
-    mean = _exact_sum(count * given).cast("double") / float(grid.runs)
-    cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS)))
-    cells = cells.select(*KEYS, "word", "count", total.cast("double").alias("total"))
+    count, runs, one = F.col("count"), float(grids[0].runs), F.when(_exact(grids), 0.0).otherwise(1.0)
+    total = _exact_sum(count).over(Window.partitionBy(*KEYS, "output")).cast("double").alias("total")
+    own = (count - one) / F.greatest(runs - one, F.lit(1.0))
+    all_ = own + (F.col("total") - count) / runs
+    given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grids[0].words)
+    mean = _exact_sum(count * given).cast("double") / runs
+    cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS))).select(*KEYS, "word", "count", total)
     words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
@@ -181,6 +173,11 @@ def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
         of = found.setdefault((row["mechanism"], row["epsilon"]), {**key, "top": []})
         of["top"].append({"word": names[row["word"]].as_py()} | {name: row[name] for name in limits})
     return [*found.values()]
+
+
+def _exact(grids: Sequence[Grid]) -> Column:
+    """Whether a row's probabilities were computed."""
+    return F.col("mechanism").isin([grid.name for grid in grids if grid.exact])
 
 
 def _exact_sum(value: Column) -> Column:

@@ -165,13 +165,3 @@ def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[
             near, far = (p, far) if divergence <= most else (near, p)
         limits.append(far)
     return limits[0], limits[1]
-
-
-def most_below(runs: int, squares: float, tail: float) -> float:
-    """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
-
-    ``squares`` sums the squared weights of the words of a unit, over the units of one run.
-
-    Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
-    """
-    return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))

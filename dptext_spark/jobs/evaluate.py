@@ -72,14 +72,10 @@ def run(options: EvaluateOptions) -> Report:
         check_places(places, [*paths, ("Output", "--output", place)])
         check_free(places, place, comparison.FILE, overwrite=options.overwrite)
 
-    def check_here() -> None:
-        check_input(read)
-        if is_plain():
-            check_folders(LocalFiles())
-
     policy, *_ = all_of(
         lambda: options.policy,
-        check_here,
+        lambda: check_input(read),
+        lambda: check_folders(LocalFiles()) if is_plain() else None,
         lambda: check_names(options, _columns(options)),
     )
     with stage("Opening the embedding"):

@@ -60,7 +60,7 @@ def test_risks_are_those_of_brute_force(spark, runs):
     draws[:, :, :-1] %= SIZE - 1
     draws[:, 1:] %= SIZE - 1
     transitions, sample = oracle.counted(draws, np.arange(SIZE), SIZE), replace(GRID, runs=runs)
-    found = moments(output_statistics(parts_of(spark, transitions), sample), GUESSES)
+    found = moments(output_statistics(parts_of(spark, transitions), [sample]), GUESSES)
     for prior in ("uniform", "zipf"):
         for epsilon, own, judged in zip(EPSILONS, *oracle.guessed(transitions, sample, prior), strict=True):
             row = found["laplace", epsilon]

@@ -48,15 +48,13 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
 
 def guarantees(mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search) -> list[dict[str, Any]]:
     """Give what is proven of each mechanism; distances are measured once for each metric."""
-    measured: dict[str, TypicalDistances] = {}
-    proven = []
-    for mechanism in mechanisms:
-        metric = mechanism.metric(bundle)
-        if metric.description not in measured:
-            measured[metric.description] = TypicalDistances.measure(metric)
-        guarantee = mechanism.guarantee(bundle, measured[metric.description], search)
-        proven.append({"options": mechanism.options, **guarantee.to_json()})
-    return proven
+    by_mechanism = [(mechanism, mechanism.metric(bundle)) for mechanism in mechanisms]
+    metrics = {metric.description: metric for _, metric in by_mechanism}
+    measured = {name: TypicalDistances.measure(metric) for name, metric in metrics.items()}
+    return [
+        {"options": own.options, **own.guarantee(bundle, measured[metric.description], search).to_json()}
+        for own, metric in by_mechanism
+    ]
 
 
 def _rows(facts: Facts, mechanism: str, statistic: str) -> list[Facts]:

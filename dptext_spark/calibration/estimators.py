@@ -23,7 +23,7 @@ from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import EuclideanNearest
 from dptext_spark.search.nearest import Search
 
-EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
+EstimatorName: TypeAlias = Literal["plain", "shared-ray", "exact"]
 
 BLOCK_WORDS: Final = {"plain": 64, "shared-ray": 512, "exact": 16}
 """Words that one call does best to take, by the estimator's name."""
@@ -113,23 +113,19 @@ def estimator(
     search: Search,
     runs: int,
     seed: int = 0,
-    name: EstimatorName = "auto",
 ) -> Estimator:
-    """Make an estimator by a public seed; ``auto`` computes, or else shares rays, where the mechanism can."""
+    """Make an estimator by a public seed, which computes, or else shares rays, where the mechanism can."""
     first = mechanisms[0]
     if any(other.at(first.epsilon) != first for other in mechanisms):
         specs = ", ".join(dict.fromkeys(other.spec for other in mechanisms))
         raise ConfigError("The mechanisms of one estimation differ in more than epsilon", got=specs)
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
-    best: EstimatorName = "exact" if hasattr(bound[0], "probabilities") else "plain"
+    name: EstimatorName = "exact" if hasattr(bound[0], "probabilities") else "plain"
     if isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest):
-        best = "shared-ray"  # an approximate search is part of what is measured
-    if name not in ("auto", "plain", best):
-        serving = ", ".join(dict.fromkeys(("auto", "plain", best)))
-        raise ConfigError(f"The estimator does not serve mechanism {first.name}", allowed=serving, got=name)
+        name = "shared-ray"  # an approximate search is part of what is measured
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
     return Estimator(
-        name=best if name == "auto" else name,
+        name=name,
         bound=bound,
         noise=first.at(1.0).release_noise(key, salt="calibration", embedding=embedding, search=search),
         width=first.uniforms_per_token(embedding.dimension),

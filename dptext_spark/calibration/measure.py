@@ -61,8 +61,7 @@ def _measure(
 
 @lru_cache(maxsize=2)
 def _estimator(bundle: BundleFiles, grid: Grid) -> Estimator:
-    search, runs, seed, name = grid.search, grid.runs, grid.seed, grid.estimator
-    return estimator(grid.mechanisms, bundle.shared(), search=search, runs=runs, seed=seed, name=name)
+    return estimator(grid.mechanisms, bundle.shared(), search=grid.search, runs=grid.runs, seed=grid.seed)
 
 
 def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:

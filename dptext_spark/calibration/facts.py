@@ -79,7 +79,7 @@ STATISTICS: Final = {
 """What each statistic is, and which direction hides a word better: of words, of outputs from k_w on, and of
 all words together from deniability on, which has a mean with limits and no other numbers."""
 
-OF_WORDS: Final = (*STATISTICS,)[:8]
+OF_WORDS: Final = (*STATISTICS,)[: [*STATISTICS].index("k_w")]
 KEYS: Final = ("mechanism", "epsilon")
 NUMBERS: Final = ("mean", "low", "high", "floor", "sd", *LEVELS)
 """The mean with its limits, what comes without any look at an output, and the distribution over words."""

@@ -170,10 +170,8 @@ def plain_draws(bundle: Path, grid: list[float], seconds: float) -> float:
     """Draws in a second of processor time of plain runs, as many of each epsilon."""
     embedding, each = Embedding.open(bundle, verify=False), [Laplace(epsilon=e) for e in grid]
     draw = estimator(each, embedding, search=ExactSearch.over(embedding), runs=PLAIN_RUNS)
-    draw = replace(draw, name="plain")
-    words = np.arange(2) * (len(embedding.words) // 3)
-    work = len(words) * PLAIN_RUNS * len(grid)
-    return rate(lambda: draw(words, block=0), work, seconds, time.process_time)
+    words, work = np.arange(2) * (len(embedding.words) // 3), 2 * PLAIN_RUNS * len(grid)
+    return rate(lambda: replace(draw, name="plain")(words, block=0), work, seconds, time.process_time)
 
 
 if __name__ == "__main__":

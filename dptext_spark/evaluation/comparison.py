@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.facts import Limit, Meaning
+from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, STRONGER, TOP, Knowledge
@@ -38,7 +39,6 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PythonColumn, as_arrow
 from dptext_spark.text.policies import TextPolicy
 
-CONFIDENCE: Final = 0.95
 FILE: Final = "evaluation.json"
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
 PRIVATE: Final = "Facts about private rows, for those who may read them."

@@ -265,6 +265,8 @@ def test_the_page_has_its_sections_and_figures(small, found, tmp_path):
     several = page(tmp_path / "several", found)
     sections = ["percentiles", "least-protected", "risks", "guarantee", "numbers"]
     assert [a["id"] for a in several.attributes("h2")] == sections
+    line = {"x": [*EPSILONS], "low": [n / 2 for n in N_W], "y": [*N_W], "high": [*N_W]}
+    assert page_of(found)["plots"][0]["lines"]["laplace"] == line
     alts = [a["alt"] for a in several.attributes("img")]
     assert [alt.partition(" over epsilon")[0] for alt in alts] == ["N_w", "S_w"]
     for text in (

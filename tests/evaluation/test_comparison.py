@@ -58,6 +58,8 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
             assert inside["recovered"] < risk(compared, number, "in-context", **more)["recovered"]
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
+    floor = compared.numbers(compared.outcomes[0], Risk(versions=3), 0.95)["floor"]
+    assert floor == risk(compared, 0, "in-context", 3)["floor"]  # of one version, as no output is seen
     for attacker in ("context-free", "in-context"):
         row = risk(compared, 2, attacker)
         assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)

@@ -200,18 +200,8 @@ def test_a_target_is_met_by_the_closed_form(tmp_path):
     """Of two words 1 apart on a line each stays with probability 1 - exp(-epsilon / 2) / 2."""
     # The command that is printed makes a release once the table and its column are filled in.
     pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
-    arguments = [
-        "--embedding",
-        pair.path,
-        "--mechanism",
-        "laplace",
-        "--epsilon",
-        2.84,
-        2.87,
-        "--words",
-        "all",
-    ]
-    arguments += ["--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
+    arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2.84, 2.87]
+    arguments += ["--words", "all", "--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
     with without_drawing():
         result = CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
     assert result.exit_code == 0, result.output

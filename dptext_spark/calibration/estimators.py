@@ -17,16 +17,13 @@ from dptext_spark.calibration.statistics import Transitions
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.geometry.ball import translated
-from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.mechanisms.hyperbolic import HyperbolicNoise
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.search.exact import EuclideanNearest
 from dptext_spark.search.nearest import Search
 
-EstimatorName: TypeAlias = Literal["auto", "plain", "shared-ray", "exact"]
+EstimatorName: TypeAlias = Literal["plain", "shared-ray", "exact"]
 
 BLOCK_WORDS: Final = {"plain": 64, "shared-ray": 512, "exact": 16}
 """Words that one call does best to take, by the estimator's name."""
@@ -84,22 +81,13 @@ class Estimator:
         """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
         if self.name == "plain":
-            self._run(words, outputs)
-        elif isinstance(self.bound[0], AdditiveNoise):
-            self._share_rays(words, block, outputs)
-        else:
-            self._share_rays_of_the_ball(words, block, outputs)
-        return outputs
-
-    def _run(self, words: Ints, outputs: NDArray[np.int32]) -> None:
-        for row, word in enumerate(words):
-            for runs in _slices(self.runs, _DRAWS):
-                uniforms = self._uniforms(str(word), runs)
-                for epsilon, perturb in enumerate(self.bound):
-                    inputs = np.full(len(uniforms), word)
-                    outputs[epsilon, row, runs] = perturb(inputs, uniforms.copy())  # overwritten
-
-    def _share_rays(self, words: Ints, block: int, outputs: NDArray[np.int32]) -> None:
+            for row, word in enumerate(words):
+                for runs in _slices(self.runs, _DRAWS):
+                    uniforms = self._uniforms(str(word), runs)
+                    for epsilon, perturb in enumerate(self.bound):
+                        inputs = np.full(len(uniforms), word)
+                        outputs[epsilon, row, runs] = perturb(inputs, uniforms.copy())  # overwritten
+            return outputs
         first, cells = self.bound[0], rays.cells(self.release_words, len(self.bound))
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // cells))):
             uniforms = self._uniforms(str(block), runs)
@@ -108,17 +96,7 @@ class Estimator:
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
                 chosen = search.chosen(first.centres(words[part]), first.vickrey, uniforms[:, -1])
                 outputs[:, part, runs] = chosen.swapaxes(0, 1)
-
-    def _share_rays_of_the_ball(self, words: Ints, block: int, outputs: NDArray[np.int32]) -> None:
-        """Draw noise once around the origin, and move it to every word."""
-        for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // self.width))):
-            uniforms = self._uniforms(str(block), runs)
-            directions = uniform_directions(uniforms[:, 1:-1].copy())
-            for epsilon, bound in enumerate(self.bound):
-                radii = bound.quantile(uniforms[:, 0].copy())
-                for row, word in enumerate(words):
-                    points = translated(bound.vectors[word][None], radii, directions)
-                    outputs[epsilon, row, runs] = bound.choose(points, uniforms[:, -1])
+        return outputs
 
     def _uniforms(self, row_id: str, runs: slice) -> Floats:
         """Uniforms (runs, width) of whatever the row id names."""
@@ -135,26 +113,19 @@ def estimator(
     search: Search,
     runs: int,
     seed: int = 0,
-    name: EstimatorName = "auto",
 ) -> Estimator:
-    """Make an estimator by a public seed; ``auto`` computes, or else shares rays, where the mechanism can."""
+    """Make an estimator by a public seed, which computes, or else shares rays, where the mechanism can."""
     first = mechanisms[0]
     if any(other.at(first.epsilon) != first for other in mechanisms):
         specs = ", ".join(dict.fromkeys(other.spec for other in mechanisms))
         raise ConfigError("The mechanisms of one estimation differ in more than epsilon", got=specs)
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
-    best: EstimatorName = "plain"
-    on_rays = isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest)
-    if on_rays or isinstance(bound[0], HyperbolicNoise):
-        best = "shared-ray"  # an approximate search is part of what is measured
-    elif hasattr(bound[0], "probabilities"):
-        best = "exact"
-    if name not in ("auto", "plain", best):
-        serving = ", ".join(dict.fromkeys(("auto", "plain", best)))
-        raise ConfigError(f"The estimator does not serve mechanism {first.name}", allowed=serving, got=name)
+    name: EstimatorName = "exact" if hasattr(bound[0], "probabilities") else "plain"
+    if isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest):
+        name = "shared-ray"  # an approximate search is part of what is measured
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
     return Estimator(
-        name=best if name == "auto" else name,
+        name=name,
         bound=bound,
         noise=first.at(1.0).release_noise(key, salt="calibration", embedding=embedding, search=search),
         width=first.uniforms_per_token(embedding.dimension),

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration.estimators import PRIORS, Estimator, Grid, estimator
+from dptext_spark.calibration.facts import KEYS, Key, Rows, Target, bounding_rank
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD, word_statistics
-from dptext_spark.calibration.summary import KEYS, OF_OUTPUTS, OF_WORDS, Key, Rows, Target, bounding_rank
 from dptext_spark.spark.bundle_files import BundleFiles
 
-CELLS: Final = ("outputs", "counts", "judged")
+CELLS: Final = ("output", "count", "judged")
 
-SCHEMA: Final = "mechanism string, epsilon double, rank int, word int, " + ", ".join(
-    f"{name} double" for name in OF_WORD
+SCHEMA: Final = (
+    f"mechanism string, epsilon double, rank int, word int, {' double, '.join(OF_WORD)} double, "
+    "output array<int>, count array<double>, judged array<double>"
 )
-CELL_SCHEMA: Final = f"{SCHEMA}, outputs array<int>, counts array<double>, judged array<double>"
+
+GUESSES: Final = tuple(f"{prior}{kind}" for prior in PRIORS for kind in ("", "_judged"))
+"""What guessers win at an output, see :func:`output_statistics`."""
 
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
 
 
-def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, cells: bool) -> DataFrame:
-    """Measure the words of grids, one task for each block of each; ``cells`` keeps the transitions."""
+def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid]) -> DataFrame:
+    """Measure the words of grids with their transitions, one task for each block of each."""
     tasks = [(grid, block) for grid in grids for block in range(grid.blocks)]
-    frame = spark.range(0, len(tasks), 1, len(tasks))
-    return frame.mapInArrow(partial(_measure, bundle, tasks, cells), CELL_SCHEMA if cells else SCHEMA)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_measure, bundle, tasks), SCHEMA)
 
 
 def _measure(
-    bundle: BundleFiles, tasks: Sequence[tuple[Grid, int]], cells: bool, batches: Iterable[pa.RecordBatch]
+    bundle: BundleFiles, tasks: Sequence[tuple[Grid, int]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Measure blocks by the numbers of their tasks: a row for each epsilon and word."""
     for grid, block in (tasks[task] for batch in batches for task in batch.column(0).to_pylist()):
@@ -49,60 +52,44 @@ def _measure(
             "rank": np.tile(grid.ranks_of(block), len(grid.epsilons)).astype(np.int32),
             **{column: table[column].combine_chunks() for column in ("word", *OF_WORD)},
         }
-        if cells:
-            offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
-            counts = (transitions.count.astype(np.float64), transitions.judged.astype(np.float64))
-            for name, values in zip(CELLS, (transitions.output, *counts), strict=True):
-                columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+        offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
+        for name in CELLS:
+            kind = np.int32 if name == "output" else np.float64
+            columns[name] = pa.ListArray.from_arrays(offsets, getattr(transitions, name).astype(kind))
         yield from pa.table(columns).to_batches(max_chunksize=_ROWS)
 
 
 @lru_cache(maxsize=2)
 def _estimator(bundle: BundleFiles, grid: Grid) -> Estimator:
-    search, runs, seed, name = grid.search, grid.runs, grid.seed, grid.estimator
-    return estimator(grid.mechanisms, bundle.shared(), search=search, runs=runs, seed=seed, name=name)
+    return estimator(grid.mechanisms, bundle.shared(), search=grid.search, runs=grid.runs, seed=grid.seed)
 
 
 def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:
     """Put words in the place of their rows in the bundle."""
+
+    def name(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        words = bundle.shared().words
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield pa.RecordBatch.from_pydict(columns | {"word": words.take(columns["word"])})
+
     kinds = {field.name: field.dataType.simpleString() for field in df.schema} | {"word": "string"}
-    schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-    return df.mapInArrow(partial(_name, bundle), schema)
-
-
-def _name(bundle: BundleFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    words = bundle.shared().words
-    for batch in batches:
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        yield pa.RecordBatch.from_pydict(columns | {"word": words.take(columns["word"])})
+    return df.mapInArrow(name, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
 
 
 def tables(
-    spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid], *, place: str
-) -> tuple[DataFrame, DataFrame]:
-    """Measure what grids say of words and outputs: each once, kept under ``place``."""
-
-    def kept(df: DataFrame, name: str) -> DataFrame:
-        df.write.parquet(f"{place}-{name}")
-        return spark.read.schema(df.schema).parquet(f"{place}-{name}")
-
-    cells = kept(measured(spark, bundle, grids, cells=True), "cells")
-    own = [(cells.where(F.col("mechanism") == grid.name), grid) for grid in grids]
-    words, outputs = (
-        reduce(DataFrame.unionByName, (of(part, grid) for part, grid in own))
-        for of in (with_posterior, output_statistics)
-    )
-    return kept(words, "words"), kept(outputs, "outputs")
+    spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid]
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Measure what grids say of words and of outputs, each once, and the transitions; all are persisted."""
+    cells = measured(spark, bundle, grids).persist(StorageLevel.DISK_ONLY)
+    words = with_posterior(cells, grids).persist(StorageLevel.DISK_ONLY)
+    outputs = output_statistics(cells, grids).persist(StorageLevel.DISK_ONLY)
+    for frame in (words, outputs):
+        frame.count()
+    return words, outputs, cells
 
 
-def _exploded(parts: DataFrame) -> DataFrame:
-    """One row for each cell."""
-    cells = parts.select(*KEYS, "word", "rank", F.explode(F.arrays_zip(*CELLS)).alias("cell"))
-    names = zip(CELLS, ("output", "count", "judged"), strict=True)
-    return cells.select(*KEYS, "word", "rank", *(F.col(f"cell.{of}").alias(name) for of, name in names))
-
-
-def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
+def output_statistics(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
     """K_w of each output, and what guessers win at it under each prior, as sums of weights times counts.
 
     K_w counts the words that gave an output; where probabilities are computed, on average if any does.
@@ -112,7 +99,7 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
     Source: Chatzikokolakis, Palamidessi and Panangaden 2008, "On the Bayes risk in information-hiding
         protocols", section 3: the sums of the former over outputs give its complement.
     """
-    count, judged = F.col("count"), F.col("judged")
+    count, judged, runs = F.col("count"), F.col("judged"), float(grids[0].runs)
     # The first word is the likeliest of all, or as likely as any.
     first = F.sum(F.when(F.col("rank") == 1, judged).otherwise(0.0))
     guessers: list[Column] = []
@@ -123,16 +110,14 @@ def output_statistics(parts: DataFrame, grid: Grid) -> DataFrame:
         guess = F.max(F.struct(score, -F.col("rank"), won))
         judge = F.when(guess["score"] > 0.0, guess["won"]).otherwise(first)
         guessers += [F.max(weight * count).alias(prior), judge.alias(f"{prior}_judged")]
-    inputs = F.count(F.lit(1)).cast("double")
-    if grid.exact:
-        share = F.least(count / float(grid.runs), F.lit(1.0 - 2.0**-53))
-        never = F.greatest(F.log1p(-share) * float(grid.runs), F.lit(-40.0))
-        seen, any_ = _exact_sum(-F.expm1(never)), -F.expm1(_exact_sum(never).cast("double"))
-        inputs = F.greatest(seen.cast("double") / any_, F.lit(1.0))
-    return _exploded(parts).groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
+    never = F.greatest(F.log1p(-F.least(count / runs, F.lit(1.0 - 2.0**-53))) * runs, F.lit(-40.0))
+    expected = _exact_sum(-F.expm1(never)).cast("double") / -F.expm1(_exact_sum(never).cast("double"))
+    inputs = F.when(_exact(grids), F.greatest(expected, F.lit(1.0))).otherwise(F.count(F.lit(1)))
+    cells = parts.select(*KEYS, "rank", F.inline(F.arrays_zip(*CELLS)))
+    return cells.groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
 
 
-def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
+def with_posterior(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
     """Add to each word what its outputs make of it: its probability given the output, on average.
 
     Of all measured words alike beforehand. Each run is judged by all the others: of the runs with the same
@@ -141,45 +126,37 @@ def with_posterior(parts: DataFrame, grid: Grid) -> DataFrame:
 
     Source: leave-one-out estimation, as unbiased for the sums of squares of probabilities, Simpson 1949.
     """
-    one, count = 0.0 if grid.exact else 1.0, F.col("count")
-    # Sums of counts are exact by themselves, in any order.
-    total = (_exact_sum(count) if grid.exact else F.sum(count)).over(Window.partitionBy(*KEYS, "output"))
-    own = (count - one) / max(grid.runs - one, 1.0)
-    all_ = own + (F.col("total") - count) / float(grid.runs)
-    given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grid.words)
-    mean = _exact_sum(count * given).cast("double") / float(grid.runs)
-    cells = _exploded(parts).select(*KEYS, "word", "count", total.cast("double").alias("total"))
+    count, runs, one = F.col("count"), float(grids[0].runs), F.when(_exact(grids), 0.0).otherwise(1.0)
+    total = _exact_sum(count).over(Window.partitionBy(*KEYS, "output")).cast("double").alias("total")
+    own = (count - one) / F.greatest(runs - one, F.lit(1.0))
+    all_ = own + (F.col("total") - count) / runs
+    given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grids[0].words)
+    mean = _exact_sum(count * given).cast("double") / runs
+    cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS))).select(*KEYS, "word", "count", total)
     words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
 
-def moments(words: DataFrame, outputs: DataFrame) -> dict[Key, Rows]:
-    """Describe each statistic over words or outputs; its variance by values that are cut to nine digits."""
+def moments(df: DataFrame, columns: Sequence[str]) -> dict[Key, dict[str, dict[str, Any]]]:
+    """Describe columns, by mechanism and epsilon; their variance by values that are cut to nine digits."""
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
-    of_words, of_outputs = (
-        df.unpivot(list(KEYS), list(names), "statistic", "value")
-        for df, names in ((words, OF_WORDS), (outputs, OF_OUTPUTS))
-    )
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
-    numbers |= {"squares": F.sum(short * short)}
-    numbers |= {name: _quantile("value", level) for name, level in LEVELS.items()}
-    groups = of_words.unionByName(of_outputs).groupBy(*KEYS, "statistic")
-    return _by_key(groups.agg(*(number.alias(name) for name, number in numbers.items())))
-
-
-def guesses(outputs: DataFrame) -> dict[Key, dict[str, Any]]:
-    """Add up what guessers win at each output, under each prior."""
-    names = [f"{prior}{kind}" for prior in PRIORS for kind in ("", "_judged")]
-    sums = outputs.groupBy(*KEYS).agg(*(_exact_sum(F.col(name)).alias(name) for name in names))
-    return {key: row for key, (row,) in _by_key(sums).items()}
+    numbers |= {"squares": F.sum(short * short)} | {n: _quantile("value", at) for n, at in LEVELS.items()}
+    values = df.unpivot([*KEYS], [*columns], "statistic", "value").groupBy(*KEYS, "statistic")
+    found: dict[Key, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in values.agg(*(number.alias(name) for name, number in numbers.items())).collect():
+        found[row["mechanism"], row["epsilon"]][row["statistic"]] = row.asDict()
+    return found
 
 
 def bounded(words: DataFrame, target: Target, grid: Grid) -> tuple[float, float]:
     """Give a target's statistic of the words of one mechanism and epsilon, and its bound."""
-    rank, column = bounding_rank(target, grid), target.arguments[0]
+    (column,) = target.arguments
+    limit = "n_w_high" if target.upper else column  # each word's own, which n_w alone has
     quantile = words.agg(_quantile(column, LEVELS[target.measure])).collect()[0][0]
-    bound = words.select(target.bounding).orderBy(target.bounding).offset(rank - 1).limit(1).collect()[0][0]
+    place = bounding_rank(target, grid) - 1
+    bound = words.select(limit).orderBy(limit).offset(place).limit(1).collect()[0][0]
     return float(quantile), float(bound)
 
 
@@ -189,23 +166,17 @@ def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
     staying = F.sum((F.col("n_w") >= 0.95).cast("int")).over(own).alias("staying")
     place = F.row_number().over(own.orderBy(F.col("n_w").desc(), "word")).alias("place")
     ranked = words.select("*", staying, place).where(F.col("place") <= top).orderBy("place")
-    limits = ("n_w", "n_w_low", "n_w_high")
-    return [
-        {
-            **dict(zip(KEYS, key, strict=True)),
-            "staying": rows[0]["staying"],
-            "top": [{"word": names[row["word"]].as_py()} | {n: row[n] for n in limits} for row in rows],
-        }
-        for key, rows in _by_key(ranked).items()
-    ]
+    limits, found = ("n_w", "n_w_low", "n_w_high"), dict[Key, dict[str, Any]]()
+    for row in ranked.collect():
+        key = {name: row[name] for name in (*KEYS, "staying")}
+        of = found.setdefault((row["mechanism"], row["epsilon"]), {**key, "top": []})
+        of["top"].append({"word": names[row["word"]].as_py()} | {name: row[name] for name in limits})
+    return [*found.values()]
 
 
-def _by_key(df: DataFrame) -> dict[Key, Rows]:
-    """Collect aggregates, of each mechanism and epsilon together."""
-    found: dict[Key, Rows] = defaultdict(list)
-    for row in df.collect():
-        found[row["mechanism"], row["epsilon"]].append(row.asDict())
-    return found
+def _exact(grids: Sequence[Grid]) -> Column:
+    """Whether a row's probabilities were computed."""
+    return F.col("mechanism").isin([grid.name for grid in grids if grid.exact])
 
 
 def _exact_sum(value: Column) -> Column:

@@ -128,17 +128,19 @@ def word_statistics(
     return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
 
 
-def lower_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
-    """Bound a probability from below, by hits of any shape in so many trials; it may fail with ``tail``.
+def lower_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float64]:
+    """Bound a probability from below, by hits in so many trials, of any shape; it may fail with ``tail``.
 
     Source: Clopper and Pearson 1934.
     """
-    return np.where(hits > 0, scipy.special.betaincinv(np.maximum(hits, 1), runs - hits + 1, tail), 0.0)
+    some = np.asarray(hits) > 0
+    return np.where(some, scipy.special.betaincinv(np.where(some, hits, 1), runs - hits + 1, tail), 0.0)
 
 
-def upper_limit(hits: Hits, runs: int, tail: float) -> NDArray[np.float64]:
+def upper_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float64]:
     """Bound a probability from above; see :func:`lower_limit`."""
-    return np.where(hits < runs, scipy.special.betainccinv(hits + 1, np.maximum(runs - hits, 1), tail), 1.0)
+    some = np.asarray(hits) < runs
+    return np.where(some, scipy.special.betainccinv(hits + 1, np.where(some, runs - hits, 1), tail), 1.0)
 
 
 def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[float, float]:
@@ -163,13 +165,3 @@ def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[
             near, far = (p, far) if divergence <= most else (near, p)
         limits.append(far)
     return limits[0], limits[1]
-
-
-def most_below(runs: int, squares: float, tail: float) -> float:
-    """Bound how far a function of units falls below its expectation, or rises above it, but for ``tail``.
-
-    ``squares`` sums the squared weights of the words of a unit, over the units of one run.
-
-    Source: McDiarmid 1989, "On the method of bounded differences", lemma 1.2.
-    """
-    return math.sqrt(math.log(1.0 / tail) * squares / (2.0 * runs))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dptext_spark.calibration.estimators import BLOCK_WORDS, Estimator
@@ -15,8 +16,6 @@ from dptext_spark.geometry import Floats, Ints
 
 MOST_OUTPUTS: Final = 1024
 """Outputs of a word whose probabilities are kept one by one; the rest of the law is shared equally."""
-
-Cells: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32] | Floats]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,34 +52,22 @@ class Emissions:
     ) -> Emissions:
         """Estimate or compute them for words (k,) at the estimator's only epsilon, ``most`` cells of each."""
         blocks = range(-(-len(words) // BLOCK_WORDS[estimator.name]))
-        counted = [likeliest(estimator, words, block, most) for block in blocks]
-        cells = (np.concatenate(columns) for columns in zip(*counted, strict=True))
-        return cls.of_counts(
-            *cells, runs=estimator.runs, vocabulary=vocabulary, among=estimator.release_words
-        )
+        cells = pa.concat_tables(likeliest(estimator, words, block, most) for block in blocks)
+        return cls.of_cells(cells, estimator, vocabulary=vocabulary)
 
     @classmethod
-    def of_counts(
-        cls,
-        words: NDArray[np.int32],
-        outputs: NDArray[np.int32],
-        counts: NDArray[np.int32] | Floats,
-        *,
-        runs: int,
-        vocabulary: int,
-        among: int,
-    ) -> Emissions:
-        """Turn counts of cells (c,) into probabilities; those that were computed, float64, stay as they are.
+    def of_cells(cls, table: pa.Table, estimator: Estimator, *, vocabulary: int) -> Emissions:
+        """Turn what :func:`likeliest` gives of all words, in any order, into probabilities.
 
         What was drawn is discounted as in :func:`~dptext_spark.evaluation.language.smoothed`, for each word
         by itself with one discount for all, so that an output that did not come up keeps a chance.
         """
-        words = words.astype(np.int64)
-        keys = outputs.astype(np.int64) * vocabulary + words
-        exact = counts.dtype == np.float64
+        table = table.sort_by([("output", "ascending"), ("word", "ascending")])
+        words, outputs, counts = (table[name].to_numpy() for name in ("word", "output", "count"))
+        exact, runs, among = estimator.name == "exact", estimator.runs, estimator.release_words
         cells = np.bincount(words, minlength=vocabulary)
         full = cells == among  # nothing is left to come up
-        probability = counts / np.float64(runs)
+        probability = counts / runs
         if not exact:
             probability -= np.where(full[words], 0.0, discount_of(counts[counts > 0]) / runs)
         listed = np.bincount(words, weights=probability, minlength=vocabulary)
@@ -88,10 +75,9 @@ class Emissions:
         probability /= np.where(full, listed, 1.0)[words]
         variance = np.zeros(len(words)) if exact else probability * (1.0 - probability) / runs
         spread = np.bincount(words, weights=np.sqrt(variance), minlength=vocabulary).astype(np.float64)
-        order = np.argsort(keys)
         return cls(
-            keys=keys[order],
-            probability=probability[order],
+            keys=outputs * vocabulary + words,
+            probability=probability,
             elsewhere=rest / np.maximum(among - cells, 1),
             error=np.minimum(0.5 * spread + rest, 1.0),
             outputs=among,
@@ -125,15 +111,15 @@ class Emissions:
         return places, self.keys[cells] % self.vocabulary, self.probability[cells]
 
 
-def likeliest(estimator: Estimator, words: Ints, number: int, most: int = MOST_OUTPUTS) -> Cells:
-    """Give words, outputs and counts (c,) of a block: so many cells of each word, of the highest counts."""
+def likeliest(estimator: Estimator, words: Ints, number: int, most: int = MOST_OUTPUTS) -> pa.Table:
+    """Give word, output and count of the cells of a block: ``most`` of each word, of the highest counts."""
     size = BLOCK_WORDS[estimator.name]
     block = estimator(words[number * size : (number + 1) * size], block=number)
-    starts = block.starts
-    sizes = np.diff(starts, append=len(block.word))
     order = np.lexsort((block.output, -block.count, block.word))
-    chosen = np.sort(order[np.arange(len(order)) - np.repeat(starts, sizes) < most])
-    return block.word[chosen], block.output[chosen], block.count[chosen]
+    rank = np.arange(len(order)) - np.repeat(block.starts, np.diff(block.starts, append=len(order)))
+    chosen = order[rank < most]
+    word, output = (of[chosen].astype(np.int64) for of in (block.word, block.output))
+    return pa.table({"word": word, "output": output, "count": block.count[chosen].astype(np.float64)})
 
 
 NO_WORD: Final = -1

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import scipy
 
+from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.geometry import Floats, Ints
 
 # Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to 2^40.
@@ -98,12 +99,9 @@ class ClusterSums:
         # A spread estimated from few rows is uncertain itself.
         effective *= np.square(scipy.special.stdtrit(words - 1, tail) / scipy.special.stdtrit(rows - 1, tail))
         effective = np.where(effective > 0.0, np.minimum(effective, self.size), self.rows)  # not for NaN
-        hits, misses = ratio * effective, (1.0 - ratio) * effective
-        some, all_but_some = (self.rows > 1.0) & (hits > 0.0), (self.rows > 1.0) & (misses > 0.0)
-        low, high = np.zeros(len(ratio)), np.ones(len(ratio))
-        low[some] = scipy.special.betaincinv(hits[some], misses[some] + 1.0, tail)
-        high[all_but_some] = scipy.special.betainccinv(hits[all_but_some] + 1.0, misses[all_but_some], tail)
-        return low, high
+        hits = ratio * effective
+        low, high = lower_limit(hits, effective, tail), upper_limit(hits, effective, tail)
+        return np.where(self.rows > 1.0, low, 0.0), np.where(self.rows > 1.0, high, 1.0)
 
     def share(self, confidence: float) -> tuple[float, float, float]:
         """Give the share of the first class with its interval."""

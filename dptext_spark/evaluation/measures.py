@@ -30,15 +30,10 @@ _PAIRS: Final = ("pairs/before", "pairs/after")
 Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN of nothing."""
 
-Sums: TypeAlias = dict[str, ClusterSums | PairCounts]
-"""What attackers recover of some rows, and what is kept of them: what :meth:`Measure.add` gives, by
-``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, ``pairs/before`` and
-``pairs/after``, and else by the measure's name."""
-
-
-def clusters(sums: Sums) -> dict[str, ClusterSums]:
-    """Give all but the pairs of words."""
-    return {name: own for name, own in sums.items() if isinstance(own, ClusterSums)}
+Sums: TypeAlias = dict[str, Any]
+"""What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
+by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
+``recovered/VERSIONS/considered``, and else by the measure's name."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +52,15 @@ class Measure:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
+    def is_in(self, sums: Sums) -> bool:
+        """Say whether it was measured."""
+        return not self.needs or self.name in sums
+
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if (found := clusters(sums).get(self.name)) is None:
+        if self.name not in sums:
             raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
+        found: ClusterSums = sums[self.name]
         return found
 
     def value(self, sums: Sums, confidence: float) -> Interval:
@@ -88,7 +88,7 @@ class Risk(Measure):
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give the words that were recovered, in all and by how frequent they are; see above."""
-        found = clusters(sums).get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
+        found: ClusterSums | None = sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
         if found is None:
             attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums)))
             raise ConfigError(
@@ -142,8 +142,8 @@ class WordOverlap(Measure):
     def value(self, sums: Sums, confidence: float) -> Interval:
         import pandas as pd  # slow to load
 
-        pairs = (own for own in map(sums.get, _PAIRS) if isinstance(own, PairCounts))
-        before, after = pd.Series.align(*(pd.Series(*self.counts(own)) for own in pairs), fill_value=0)
+        counts = (pd.Series(*self.counts(sums[name])) for name in _PAIRS)
+        before, after = pd.Series.align(*counts, fill_value=0)
         common = np.minimum(before / before.sum(), after / after.sum())
         return float(common.sum(skipna=False, min_count=1)), np.nan, np.nan
 
@@ -192,7 +192,8 @@ def measured(
     versions: int,
 ) -> Sums:
     """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
-    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions), Sums()
+    number = 1 if mechanism is None else versions
+    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=number), Sums()
     for measure in MEASURES.values():
         sums |= measure.add(released, simulation.embedding, knowledge)
     return sums
@@ -206,15 +207,6 @@ def added(sums: Sums, other: Mapping[str, Any]) -> Sums:
 def versions_of(sums: Sums) -> list[int]:
     """In how many versions attackers had each row, ascending."""
     return sorted(int(name.split("/")[1]) for name in sums if name.endswith("/considered"))
-
-
-def uses(sums: Sums, confidence: float) -> dict[str, Interval]:
-    """Give each use that was measured, with its interval."""
-    return {
-        name: measure.value(sums, confidence)
-        for name, measure in MEASURES.items()
-        if measure.kind == "use" and (not measure.needs or name in sums)
-    }
 
 
 def to_table(sums: Sums) -> pa.Table:

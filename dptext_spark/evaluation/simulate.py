@@ -37,7 +37,6 @@ the last, which neither the models nor the choice saw."""
 ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 """Thirds that are attacked and judged."""
 
-_SAMPLE: Final = "sample"
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
 _THIRD: Final = "third"
 
@@ -50,19 +49,14 @@ _ROUNDS: Final = 50
 _PENALTY: Final = 0.01
 
 
-def named(row_id: Column, purpose: str) -> Column:
-    """Draw a number of 64 bits for a row from its id alone: equal ids give equal numbers, in every run."""
-    return F.xxhash64(F.lit(purpose), row_id)
-
-
 def third_of(row_id: Column) -> Column:
-    """Assign a row to one of the thirds, by its id alone."""
-    return F.pmod(named(row_id, _THIRD), F.lit(3)).cast("int")
+    """Assign a row to one of the thirds, by its id alone: the same in every run."""
+    return F.pmod(F.xxhash64(F.lit(_THIRD), row_id), F.lit(3)).cast("int")
 
 
 def sampled(selected: DataFrame, row_id: Column, *, rows: int, sample: int | None) -> DataFrame:
     """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third."""
-    number, chosen = named(row_id, _SAMPLE), selected.withColumn(_THIRD, third_of(row_id))
+    number, chosen = F.xxhash64(F.lit("sample"), row_id), selected.withColumn(_THIRD, third_of(row_id))
     if sample is None or sample >= rows:
         return chosen
     ordered = chosen.select(number.alias("number")).orderBy("number")
@@ -119,18 +113,17 @@ def simulate(
 
 
 def emissions_of(
-    spark: SparkSession, simulation: Simulation, mechanism: Mechanism, *, runs: int, words: Ints
+    spark: SparkSession, simulation: Simulation, mechanism: Mechanism | None, *, runs: int, words: Ints
 ) -> Emissions:
-    """Estimate or compute emissions of words (k,) on workers, from the public seed, block by block."""
+    """Estimate or compute emissions of words (k,) on workers, from the public seed; None for the floors."""
+    vocabulary = len(simulation.embedding.words)
+    if mechanism is None:
+        return Emissions.uniform(vocabulary, simulation.search.release_words)
     made = _estimator(simulation, mechanism, runs)
     blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
-    work, schema = partial(_measure, simulation, mechanism, runs, words), "word int, output int, count double"
-    table = to_arrow(spark.range(0, blocks, 1, blocks).mapInArrow(work, schema))
-    table = table.sort_by([("word", "ascending"), ("output", "ascending")])
-    word, output, count = (table[name].to_numpy() for name in table.column_names)
-    count = count if made.name == "exact" else count.astype(np.int32)
-    vocabulary, among = len(simulation.embedding.words), made.release_words
-    return Emissions.of_counts(word, output, count, runs=runs, vocabulary=vocabulary, among=among)
+    work = partial(_measure, simulation, mechanism, runs, words)
+    cells = spark.range(0, blocks, 1, blocks).mapInArrow(work, "word bigint, output bigint, count double")
+    return Emissions.of_cells(to_arrow(cells), made, vocabulary=vocabulary)
 
 
 def classify(
@@ -270,5 +263,4 @@ def _measure(
     made = _estimator(simulation, mechanism, runs)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-        word, output, count = likeliest(made, words, block)
-        yield from pa.table({"word": word, "output": output, "count": count.astype(np.float64)}).to_batches()
+        yield from likeliest(made, words, block).to_batches()

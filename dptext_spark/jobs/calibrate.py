@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from dptext_spark.bars import stage
 from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
-from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
+from dptext_spark.calibration.facts import KEYS, OF_WORDS, Target, bounding_rank, searched, summary, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
-from dptext_spark.report import drawing
-from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.text import announce_missing
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
@@ -50,7 +49,7 @@ def run(options: CalibrateOptions) -> Report:
     place = options.output.rstrip("/")
     if is_plain():
         check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
-    drawing.announce("report.html and plots")
+    announce_missing("report.html and plots")
     spark = session("dptext calibrate")
     storage = Storage(spark)
 
@@ -70,68 +69,46 @@ def _measured(
     target: Target | None,
     folder: str,
 ) -> dict[str, Any]:
-    """Measure grids, search for the target, and write the tables; give the facts."""
-    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in grids for e in grid.epsilons}))
-    with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {epsilons}"):
-        tables = [measure.tables(spark, bundle, grids, place=f"{folder}-grid")]
-    found, added, whole = [], [], list(grids)
+    """Search for the target, measure grids, and write the tables; give the facts."""
+    found, whole = [], list(grids)
     for number, grid in enumerate(grids):
         if target is None:
             break
         with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
-            look = partial(_look, spark, embedding, bundle, target, tables[0][0], grid)
+            look = partial(_look, spark, embedding, bundle, target, grid)
             found.append(tuned(target, grid, look, release_words=options.release_words))
-        if (epsilon := found[-1]["epsilon"]) not in (None, *grid.epsilons):
-            added.append(grid.at(epsilon))
-            whole[number] = grid.at(*grid.epsilons, epsilon)
-    if added:
         # A release takes the epsilon that was found: the tables have it too.
-        with progress(spark, "Measuring words at the epsilons that were found"):
-            tables.append(measure.tables(spark, bundle, added, place=f"{folder}-found"))
-    with progress(spark, "Adding up"):
-        words, outputs = (reduce(DataFrame.unionByName, parts) for parts in zip(*tables, strict=True))
-        moments, won = measure.moments(words, outputs), measure.guesses(outputs)
-        rows = summary(whole, moments, won)
-        least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
-    named = {
-        "words": measure.with_words(words.drop("rank").orderBy(*KEYS, "word"), bundle),
-        "outputs": measure.with_words(outputs.select(*KEYS, "word", "k_w").orderBy(*KEYS, "word"), bundle),
-        "summary": from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1),
-    }
-    with progress(spark, "Writing tables"):
-        for name, df in named.items():
-            df.write.parquet(f"{folder}/{name}")
+        whole[number] = grid.at(*filter(None, {*grid.epsilons, found[-1]["epsilon"]}))
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in whole for e in grid.epsilons}))
+    with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {epsilons}"):
+        words, outputs, cells = measure.tables(spark, bundle, whole)
+    try:
+        with progress(spark, "Adding up"):
+            moments = measure.moments(words, OF_WORDS), measure.moments(outputs, ("k_w", *measure.GUESSES))
+            rows = summary(whole, *moments)
+            least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
+        with progress(spark, "Writing tables"):
+            for name, own in ("words", words.drop("rank")), ("outputs", outputs.select(*KEYS, "word", "k_w")):
+                measure.with_words(own.orderBy(*KEYS, "word"), bundle).write.parquet(f"{folder}/{name}")
+            from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1).write.parquet(f"{folder}/summary")
+    finally:
+        for frame in (words, outputs, cells):
+            frame.unpersist()
     with stage("Measuring distances between words"):
+        of = embedding_json(embedding)
         return facts.facts_of(
-            whole,
-            embedding,
-            options=options.to_json(),
-            embedding=embedding_json(embedding),
-            summary=rows,
-            words=least_protected,
-            target=found,
-            versions=versions(),
+            whole, embedding, embedding=of, summary=rows, words=least_protected, target=found
         )
 
 
 def _look(
-    spark: SparkSession,
-    embedding: Embedding,
-    bundle: BundleFiles,
-    target: Target,
-    words: DataFrame,
-    grid: Grid,
-    epsilon: float,
+    spark: SparkSession, embedding: Embedding, bundle: BundleFiles, target: Target, grid: Grid, epsilon: float
 ) -> tuple[float, float]:
-    """Give the target's statistic at an epsilon, and its bound; of the ``words`` measured where it can."""
-    sharp = searched(target, grid)
-    if sharp == grid and epsilon in grid.epsilons:
-        own = (F.col("mechanism") == grid.name) & (F.col("epsilon") == epsilon)
-        return measure.bounded(words.where(own), target, grid)
-    alone = sharp.at(epsilon)
+    """Give the target's statistic at an epsilon, and its bound."""
+    alone = searched(target, grid).at(epsilon)
     alone.mechanisms[0].check(embedding)
-    found = measure.measured(spark, bundle, (alone,), cells=False).persist()
+    words = measure.measured(spark, bundle, (alone,)).drop(*measure.CELLS).persist()
     try:
-        return measure.bounded(found, target, alone)
+        return measure.bounded(words, target, alone)
     finally:
-        found.unpersist()
+        words.unpersist()

@@ -17,10 +17,9 @@ from dptext_spark.bars import stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation import facts
+from dptext_spark.evaluation import comparison
 from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
-from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
@@ -38,8 +37,8 @@ from dptext_spark.evaluation.simulate import (
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report import drawing
-from dptext_spark.report.facts import Report, embedding_json, versions
+from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
@@ -71,22 +70,18 @@ def run(options: EvaluateOptions) -> Report:
         """Refuse folders that lie inside one another, and an output that is not free."""
         paths = [("Input", "--input", options.input)] if read.has_path else []
         check_places(places, [*paths, ("Output", "--output", place)])
-        check_free(places, place, facts.FILE, overwrite=options.overwrite)
-
-    def check_here() -> None:
-        check_input(read)
-        if is_plain():
-            check_folders(LocalFiles())
+        check_free(places, place, comparison.FILE, overwrite=options.overwrite)
 
     policy, *_ = all_of(
         lambda: options.policy,
-        check_here,
+        lambda: check_input(read),
+        lambda: check_folders(LocalFiles()) if is_plain() else None,
         lambda: check_names(options, _columns(options)),
     )
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
         search = options.search_over(embedding, options.release_words)
-    drawing.announce("report.html and plots")
+    announce_missing("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
@@ -95,7 +90,7 @@ def run(options: EvaluateOptions) -> Report:
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
-        return write_results(spark, storage, options, facts, make, remark=", which is private")
+        return write_results(spark, storage, options, comparison, make, remark=", which is private")
 
 
 def _evaluated(
@@ -159,13 +154,12 @@ def _evaluated(
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="accuracy")
-    return facts.facts_of(
+    return comparison.facts_of(
         compared,
         search,
         target=target,
         confidence=options.confidence,
         command=options.release_command,
-        options=options.to_json(),
         embedding=embedding_json(embedding),
         sample={
             "rows": sum(third.rows for third in thirds),
@@ -180,7 +174,6 @@ def _evaluated(
             "pairs": len(language.count),
         },
         guarantee=guarantees(options.mechanism, embedding, search),
-        versions=versions(),
     )
 
 
@@ -202,18 +195,13 @@ def _compared(
     for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
-            if mechanism is None:
-                outputs = simulation.search.release_words
-                emissions = Emissions.uniform(len(simulation.embedding.words), outputs)
-            else:
-                runs, words = options.runs, language.distinct
-                emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
+            runs, words = options.runs, language.distinct
+            emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
             knowledge = {
                 third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
                 for third, pairs in known.items()
             }
-            versions = 1 if mechanism is None else options.versions
-            found, learnt = simulate(rows, mechanism, knowledge, versions), right(mechanism)
+            found, learnt = simulate(rows, mechanism, knowledge, options.versions), right(mechanism)
             found = {third: sums | learnt[third] for third, sums in found.items()}
         if mechanism is None:
             floors = found

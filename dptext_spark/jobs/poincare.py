@@ -18,8 +18,8 @@ from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, measure, train
 from dptext_spark.poincare.pairs import filter_pairs, read_pairs, unreadable_pairs
-from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report
+from dptext_spark.report.text import announce_missing, missing_library
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
@@ -37,7 +37,7 @@ def run(options: PoincareOptions) -> Report:
     )
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
-    drawing.announce("the picture")
+    announce_missing("the picture")
     relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
     in_texts = matchable(unique_forms(relations.words))
     matches += choose(relations.words, in_texts, None, denied)[1].values()
@@ -133,7 +133,7 @@ def _write(
             overwrite=options.overwrite,
         )
         source.replace(text)
-        if drawing.missing_library():
+        if missing_library():
             picture.unlink(missing_ok=True)  # the one of the bundle that was here before
             return bundle.manifest, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere

@@ -26,12 +26,10 @@ _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cr
 
 Facts = dict[str, Any]
 
-_PUBLIC: Final = frozenset(
-    {
-        *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
-        *("embedding", "search", "recall", "rows"),
-    }
-)
+_PUBLIC: Final = {
+    *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
+    *("embedding", "search", "recall", "rows"),
+}
 """Facts that may be shared with the table: no count but that of its rows."""
 
 COUNTS: Final = "Counts are exact facts about the private table: only for those who run the job."
@@ -296,33 +294,30 @@ def token_counts(counts: Any, oov: str) -> Facts:
 def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | None = None) -> str:
     """Say how many rows there were and what was done to each column."""
     added = "" if added_rows is None else f", {added_rows:,} of them added by this run"
-    lines = (
-        f"{name}: {_vectors_line(c) if 'released' in c else _words_line(c)}" for name, c in columns.items()
-    )
-    return "\n".join([f"Rows: {rows:,}{added}", *map(printable, lines)])
-
-
-def _words_line(counts: Facts) -> str:
-    unknown, total = counts["out_of_vocabulary"], max(counts["tokens"], 1)
-    named = {
-        "replaced": counts["replaced"],
-        "unchanged by the noise": counts["unchanged"],
-        f"out of vocabulary ({unknown['policy']})": unknown["tokens"],
-        "unprotected": counts["unprotected"],
-        "blank": counts["blank"],
-        **{f"marked [{kind.upper()}]": count for kind, count in counts["marks"].items()},
-    }
-    shares = ", ".join(f"{n:,} {name} ({n / total:.1%})" for name, n in named.items() if n)
-    return f"{counts['tokens']:,} words: {shares or 'none'}"
-
-
-def _vectors_line(counts: Facts) -> str:
-    parts = [f"{counts['released']:,} vectors released"]
-    if tokens := counts["known"] + counts["unknown"]:
-        unknown = counts["unknown"]
-        parts.append(f"{unknown:,} of {tokens:,} words unknown ({unknown / tokens:.1%})")
-    named = {"texts without a known word": counts["wordless"], "null rows": counts["null"]}
-    return ", ".join([*parts, *(f"{n:,} {name}" for name, n in named.items() if n)])
+    lines = [f"Rows: {rows:,}{added}"]
+    for name, counts in columns.items():
+        if "released" in counts:
+            parts, words = [f"{counts['released']:,} vectors released"], counts["known"] + counts["unknown"]
+            if words:
+                unknown = counts["unknown"]
+                parts.append(f"{unknown:,} of {words:,} words unknown ({unknown / words:.1%})")
+            named = {"texts without a known word": counts["wordless"], "null rows": counts["null"]}
+            lines.append(
+                f"{name}: {', '.join([*parts, *(f'{n:,} {what}' for what, n in named.items() if n)])}"
+            )
+            continue
+        unknown, total = counts["out_of_vocabulary"], max(counts["tokens"], 1)
+        named = {
+            "replaced": counts["replaced"],
+            "unchanged by the noise": counts["unchanged"],
+            f"out of vocabulary ({unknown['policy']})": unknown["tokens"],
+            "unprotected": counts["unprotected"],
+            "blank": counts["blank"],
+            **{f"marked [{kind.upper()}]": count for kind, count in counts["marks"].items()},
+        }
+        shares = ", ".join(f"{n:,} {what} ({n / total:.1%})" for what, n in named.items() if n)
+        lines.append(f"{name}: {counts['tokens']:,} words: {shares or 'none'}")
+    return "\n".join(map(printable, lines))
 
 
 def describe(facts: Facts) -> str:

@@ -16,12 +16,10 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib import style
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from dptext_spark.errors import printable
-from dptext_spark.report.drawing import HTML, PLOTS
 
 # Narrow, so that letters stay readable where a phone shows a figure 330 pixels wide.
 _WIDTH: Final = 4.8
@@ -46,10 +44,10 @@ def write_page(folder: Path, page: Spec) -> None:
 
     A page names its ``template`` in this folder, its ``plots``, and what else the template reads.
     """
-    (folder / PLOTS).mkdir(exist_ok=True)
+    (folder / "plots").mkdir(exist_ok=True)
     drawn = [_drawn(spec) for spec in page["plots"]]
     for plot in drawn:
-        (folder / PLOTS / f"{plot['name']}.png").write_bytes(plot["png"])
+        (folder / "plots" / f"{plot['name']}.png").write_bytes(plot["png"])
     environment = Environment(
         loader=PackageLoader("dptext_spark.report", "."),
         autoescape=True,
@@ -58,9 +56,10 @@ def write_page(folder: Path, page: Spec) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "form": _form, "marked": _marked, "command": _command}
+    environment.filters |= {"number": number, "marked": _marked, "command": _command}
+    environment.filters["form"] = lambda value, form: "–" if value is None else form.format(value)
     html = environment.get_template(page["template"]).render({**page, "plots": drawn})
-    (folder / HTML).write_text(html, encoding="utf-8")
+    (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def number(value: float | None) -> str:
@@ -68,10 +67,6 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
-
-
-def _form(value: Any, form: str) -> str:
-    return "–" if value is None else form.format(value)
 
 
 def _marked(text: str) -> Markup:
@@ -119,7 +114,17 @@ def _drawn(spec: Spec) -> dict[str, Any]:
             place: dict[str, Any] = {"facecolors": "none", "edgecolors": "#000000", "zorder": 5}
             axes.scatter(x, y, s=220.0, label=_CHOSEN, **place)
         axes.set(title=spec["y"]["label"], xlabel=spec["x"]["label"])
-        _scale(axes, spec["y"], np.unique(np.concatenate([line["x"] for line in spec["lines"].values()])))
+        if spec["y"].get("log"):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        if limits := spec["y"].get("limits"):
+            margin = 0.03 * (limits[1] - limits[0])
+            axes.set_ylim(limits[0] - margin, limits[1] + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        values = {value for line in spec["lines"].values() for value in line["x"]}
+        if len(values) == 1:
+            axes.set_xticks([*values])
         figure.legend(ncols=columns, handlelength=2.8, loc="outside lower center")
         figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
     width, height = (round(side * _DPI) for side in figure.get_size_inches())
@@ -136,17 +141,3 @@ def _look(i: int) -> dict[str, Any]:
 def _text(label: str) -> str:
     """A label in which nothing is mathematics."""
     return label.replace("$", r"\$")
-
-
-def _scale(axes: Axes, y: Spec, values: Any) -> None:
-    """Scale the axes; ``values`` are those of x."""
-    if y.get("log"):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    if limits := y.get("limits"):
-        margin = 0.03 * (limits[1] - limits[0])
-        axes.set_ylim(limits[0] - margin, limits[1] + margin)
-    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
-    if len(values) == 1:
-        axes.set_xticks(values)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
+
+import click
 
 from dptext_spark.errors import printable
 
@@ -24,3 +27,15 @@ def table(rows: Iterable[Sequence[str]], *, numbers: bool = True) -> list[str]:
     first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
     align = str.rjust if numbers else str.ljust
     return ["  ".join([row[0].ljust(first), *map(align, row[1:], widths)]).rstrip() for row in rows]
+
+
+def missing_library() -> str:
+    """Name a library of pages and pictures, the extra ``[report]``, that is not installed; empty for none."""
+    return next((library for library in ("jinja2", "matplotlib") if find_spec(library) is None), "")
+
+
+def announce_missing(what: str) -> None:
+    """Say on stderr, before the work begins, what will be missing at its end."""
+    if library := missing_library():
+        why = f"as {library} is not installed. Run: pip install 'dptext-spark[report]'"
+        click.echo(f"Warning: {what} will not be drawn, {why}", err=True)

@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import CalibrateOptions, EvaluateOptions
-from dptext_spark.report import drawing
-from dptext_spark.report.facts import Facts, Report
-from dptext_spark.report.text import rendered
+from dptext_spark.report.facts import Facts, Report, versions
+from dptext_spark.report.text import missing_library, rendered
 from dptext_spark.tables.output import write_whole
 from dptext_spark.tables.storage import LocalFiles, Storage
 
@@ -54,11 +53,11 @@ def write_results(
     FILE, what is ``said`` of them, and their ``page``. ``remark`` is said where the output is named.
     """
     place = options.output.rstrip("/")
-    reports, drawn = list[Report](), not drawing.missing_library()
+    reports, drawn = list[Report](), not missing_library()
 
     def write(folder: str) -> None:
-        facts = make(folder)
-        end = f"Page{remark}: {place}/{drawing.HTML}" if drawn else f"Output{remark}: {place}"
+        facts = {**make(folder), "options": options.to_json(), "versions": versions()}
+        end = f"Page{remark}: {place}/report.html" if drawn else f"Output{remark}: {place}"
         reports.append(Report(facts=facts, text=rendered([*kind.said(facts), end])))
         with stage("Writing the report"):
             storage.write(f"{folder}/{kind.FILE}", reports[0].to_json())
@@ -74,5 +73,5 @@ def _draw(storage: Storage, folder: str, page: Mapping[str, Any]) -> None:
 
     with TemporaryDirectory(prefix="dptext-page-") as here:
         write_page(Path(here), page)
-        for name in (drawing.HTML, drawing.PLOTS):
+        for name in ("report.html", "plots"):
             storage.put(Path(here, name), f"{folder}/{name}")

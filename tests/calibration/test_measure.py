@@ -8,9 +8,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import word_statistics
-from dptext_spark.calibration.measure import CELL_SCHEMA, bounded, guesses, least_protected, output_statistics
+from dptext_spark.calibration.facts import Target, bounding_rank
+from dptext_spark.calibration.measure import (
+    GUESSES,
+    SCHEMA,
+    bounded,
+    least_protected,
+    moments,
+    output_statistics,
+)
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
-from dptext_spark.calibration.summary import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark
@@ -28,7 +35,7 @@ def parts_of(spark, transitions):
     for word, own in zip(word_statistics(transitions).to_pylist(), lists, strict=True):
         row, epsilon = word["word"], EPSILONS[word["epsilon_index"]]
         rows.append(("laplace", epsilon, row + 1, row, *(word[n] for n in OF_WORD), *own))
-    return spark.createDataFrame(rows, CELL_SCHEMA).repartition(3)
+    return spark.createDataFrame(rows, SCHEMA).repartition(3)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +60,12 @@ def test_risks_are_those_of_brute_force(spark, runs):
     draws[:, :, :-1] %= SIZE - 1
     draws[:, 1:] %= SIZE - 1
     transitions, sample = oracle.counted(draws, np.arange(SIZE), SIZE), replace(GRID, runs=runs)
-    found = guesses(output_statistics(parts_of(spark, transitions), sample))
+    found = moments(output_statistics(parts_of(spark, transitions), [sample]), GUESSES)
     for prior in ("uniform", "zipf"):
         for epsilon, own, judged in zip(EPSILONS, *oracle.guessed(transitions, sample, prior), strict=True):
             row = found["laplace", epsilon]
-            assert [float(row[name]) for name in (prior, f"{prior}_judged")] == pytest.approx([own, judged])
+            won = [float(row[name]["sum"]) for name in (prior, f"{prior}_judged")]
+            assert won == pytest.approx([own, judged])
 
 
 @pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])
@@ -65,9 +73,10 @@ def test_a_quantile_is_bounded_by_the_value_of_its_rank(parts, transitions, text
     """Rejects the bound of n_w by n_w itself, and ranks that count from the other end or from 0."""
     target, table = Target.parse(text), word_statistics(transitions).slice(0, SIZE)
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
-    values = table[target.arguments[0]].to_numpy()
+    column = target.arguments[0]
+    values, limits = (table[name].to_numpy() for name in (column, "n_w_high" if target.upper else column))
     assert measured == np.quantile(values, LEVELS[target.measure], method="inverted_cdf")
-    assert bound == np.sort(table[target.bounding].to_numpy())[bounding_rank(target, GRID) - 1]
+    assert bound == np.sort(limits)[bounding_rank(target, GRID) - 1]
 
 
 def test_the_least_protected_words_are_named_and_counted(parts, transitions):

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dptext_spark.calibration import Transitions, word_statistics
-from dptext_spark.calibration.statistics import mean_limits, most_below
+from dptext_spark.calibration.statistics import mean_limits
 from tests.helpers.calibration_oracle import DRAWS, WORDS, cells, counted
 
 SEVENS = [(0, 7, y, 1, y > 4) for y in (0, 1, 2, 3, 4, 5, 6, 8)] + [(0, 7, 9, 2, 2)]
@@ -101,7 +101,3 @@ def test_alike_trials_have_chernoffs_limits(runs):
             assert divergence * runs == pytest.approx(np.log(20.0), rel=1e-9)
     assert mean_limits(0.0, 100, 0.1, 0.05)[1] == pytest.approx(1 - 0.05 ** (0.1 / 100), rel=1e-9)
     assert mean_limits(0.3, 0, 1.0, 0.05) == (0.0, 1.0)
-
-
-def test_a_function_of_units_stays_near_its_expectation():
-    assert most_below(100, 0.25, 0.05) == pytest.approx(0.5 * np.sqrt(np.log(20.0) / 200))

@@ -1,7 +1,9 @@
-"""Settings compared on made rows, against ceilings, floors and each other."""
+"""Settings compared on made rows, against ceilings, floors and each other; what is said of them."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -9,14 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError, DptextError
-from dptext_spark.evaluation.comparison import Target, evaluate
+from dptext_spark.evaluation.attackers import STRONGER
+from dptext_spark.evaluation.comparison import Target, evaluate, page, said
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import MEASURES, Risk, uses
+from dptext_spark.evaluation.measures import MEASURES, Risk
 from dptext_spark.mechanisms import Exponential, Laplace
+from dptext_spark.options import EvaluateOptions
+from dptext_spark.report.text import rendered
+from tests.helpers.evaluations import MET, UNMET, facts, thirds
 from tests.helpers.made_texts import sentences
+from tests.helpers.tables import ROOT
 
 ROWS = 150
-SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=12.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
+SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
 FEW = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
 
 
@@ -51,6 +58,8 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
             assert inside["recovered"] < risk(compared, number, "in-context", **more)["recovered"]
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
+    floor = compared.numbers(compared.outcomes[0], Risk(versions=3), 0.95)["floor"]
+    assert floor == risk(compared, 0, "in-context", 3)["floor"]  # of one version, as no output is seen
     for attacker in ("context-free", "in-context"):
         row = risk(compared, 2, attacker)
         assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
@@ -72,7 +81,7 @@ def test_bands_make_up_all_words(compared):
     assert set(table["words"]) == {"all", "1-100"}  # the texts have 60 words
     assert (table["rows"] == ROWS).all() and table["tokens"].nunique() == 1
     errors = dict(zip(table["mechanism"] + table["epsilon"].map(str), table["error"], strict=True))
-    assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace12.0"]
+    assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace8.0"]
     outcome = replace(compared.outcomes[0], mechanism=Exponential(epsilon=3.0, truncate=5.0))
     assert outcome.key == {"mechanism": "exponential", "setting": "truncate=5", "epsilon": 3.0}
     assert not any("array" in repr(value) for value in (compared, outcome))
@@ -125,14 +134,12 @@ def test_what_cannot_be_evaluated_is_refused(small, values, options, message):
         evaluate(values, [1], **{"embedding": small, "mechanisms": SETTINGS[:1], "runs": 10} | options)
 
 
-THREE = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6))
 FREE = Risk(attacker="context-free", versions=3, guesses=5)
 
 
 @pytest.fixture(scope="module")
-def three(small):
-    options = {"mechanisms": THREE, "versions": 2, "runs": 100}
-    return evaluate(sentences(80, 1), list(range(80)), embedding=small, **options)
+def three(compared):
+    return replace(compared, outcomes=compared.outcomes[:3])
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,7 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     similar, common = (
-        [uses(o.sums, 0.95)[n][0] for o in three.outcomes] for n in ("similarity", "word_overlap")
+        [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes] for n in ("similarity", "word_overlap")
     )
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert shares[0] < alone < among_three
@@ -216,10 +223,105 @@ def test_of_safe_settings_the_use_that_is_asked_for_decides_by_its_lower_limit(t
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("recovery(top1, 7) <= 0.2", r"This risk was not measured.*Allowed: .*1 or 2 versions"),
+        ("recovery(top1, 7) <= 0.2", r"This risk was not measured.*Allowed: .*1 or 3 versions"),
         ("accuracy >= 0.2", "This use was not measured.*--label"),
     ],
 )
 def test_what_was_not_measured_is_refused(three, text, message):
     with pytest.raises(ConfigError, match=message):
         Target.parse(text).choose(three)
+
+
+@pytest.fixture(scope="module")
+def found(small):
+    return thirds(small)
+
+
+def words(found):
+    return rendered(said(found))
+
+
+def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
+    """Rejects a check on the rows of the choice."""
+    own = facts(found, target=MET)
+    target = own["target"]
+    for third, of in (("chosen_on", "first"), ("checked_on", "second")):
+        assert target[third]["measured"] == Risk().own(found[of].outcomes[0].sums).ratio[0]
+        assert target[third]["rows"] == 60
+    assert [row["recommended"] for row in own["settings"]] == [True, False]
+    text = words(own)
+    for line in (
+        "Target recovery(top1, in-context, 1) <= 0.95: take --mechanism laplace --epsilon 5",
+        "the target is met there, too",
+    ):
+        assert line in text
+    assert text.endswith("\nThe release: dptext privatize --where '`id`' --epsilon 5")
+    assert "NO MORE SIMILAR THAN RANDOM WORDS" not in text
+    missed = facts(found, "first", "bare", target=MET)  # all is recovered on the other third
+    assert not missed["target"]["checked_on"]["met"]
+    assert "THE TARGET IS MISSED THERE" in words(missed)
+
+
+def test_a_choice_that_keeps_nothing_says_so(found):
+    """Rejects a recommendation of what keeps no more than random words, unsaid."""
+    nothing = dict(found)
+    for name in ("first", "second"):
+        own = found[name].outcomes[0]
+        random = replace(own, sums=own.sums | {"similarity": found[name].floor["similarity"]})
+        nothing[name] = replace(found[name], outcomes=(random, found[name].outcomes[1]))
+    assert "NO MORE SIMILAR THAN RANDOM WORDS" in words(facts(nothing, target=MET))
+
+
+def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found):
+    own, alone = facts(found, target=UNMET), facts(found, "first", target=MET)
+    for none in (own, alone):
+        assert none["target"]["options"] is None
+        assert "no setting here meets it with 95% confidence" in words(none)
+    high = Risk().own(found["first"].outcomes[0].sums).share(1 - 0.05 / 2)[2]
+    assert own["target"]["closest"]["bound"] == high and alone["target"]["closest"] is None
+    closest = f"The closest is --mechanism laplace --epsilon 5: .*, upper limit {high:.3g} "
+    assert re.search(closest, words(own))
+
+
+def test_a_number_without_an_interval_is_said_to_have_none(found):
+    text = words(facts(found, "bare", "first", target="word_overlap >= 0.9"))
+    assert "rows: 1 (no interval, of the choice among 2)" in text
+    assert "(no interval); THE TARGET IS MISSED THERE" in text
+
+
+def test_without_a_target_the_most_similar_of_those_that_keep_recovery_low_is_named(found):
+    """Rejects what was recovered in place of its limit, and the safest one."""
+    own = facts(found, target=None)
+    first, rows = own["settings"][0], []
+    for options, recovered, high, similarity in (
+        ("wide", 0.1, 0.21, 0.9),
+        ("good", 0.15, 0.2, 0.8),
+        ("safe", 0.05, 0.1, 0.5),
+    ):
+        shown = {"options": options, "recovered": recovered, "recovered_high": high, "similarity": similarity}
+        rows.append(first | shown)
+    limit = "20% of words with good (upper limit 0.2; similarity 0.8). Choose it by --target on other rows."
+    assert words(own | {"settings": rows}).endswith(limit)
+    none = "No setting here keeps recovery to 20%: the least is wide (upper limit 0.21)."
+    settings = [rows[1] | {"recovered_high": 0.3}, rows[0]]
+    assert words(own | {"settings": settings}).endswith(none)
+    assert page(own | {"settings": settings})["advice"] == [none]
+
+
+WIDE = re.compile(r"surely|for sure|worst|at most|best attacker|\bsafer?\b", re.IGNORECASE)
+"""What would be said of all attackers, where some were tried."""
+
+
+def test_success_is_said_of_these_attackers_alone(found):
+    """Rejects an account of attackers, in words, JSON, page, help or guide, that speaks of all attackers."""
+    several = [facts(found, target=target) for target in (None, MET, UNMET, "similarity >= 0.5")]
+    several.append(facts(found, "first", "bare", target=MET))
+    accounts = [text for own in several for text in (words(own), own["remark"], str(page(own)))]
+    told = [field.description or "" for field in EvaluateOptions.model_fields.values()]
+    told += Path(ROOT, "dptext_spark/report/evaluation.html").read_text().splitlines()
+    guide = Path(ROOT, "docs/guide/measuring.md").read_text().split("\n## ")
+    (section,) = (part for part in guide if part.startswith("What attackers get back"))
+    told += section.splitlines()
+    assert all(STRONGER in text for text in accounts)
+    for text in (*accounts, *(line for line in told if "task" not in line)):
+        assert not WIDE.search(text), text[:500]

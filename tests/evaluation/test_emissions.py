@@ -1,6 +1,10 @@
 """Emissions against the mechanism's own probabilities, and what is made of counts."""
 
+import math
+from types import SimpleNamespace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dptext_spark.calibration import estimator
@@ -55,33 +59,18 @@ def test_drawn_emissions_are_laws_without_zeros(small, epsilon):
     assert (law > 0).all() and (table(Emissions.uniform(3, 5)) == 0.2).all()
 
 
-@pytest.mark.statistical
-def test_the_stated_error_is_about_the_true_one(small):
-    """Drawn by plain runs where the truth is known: over 300 words at least it, and thrice at most."""
-    # The mean's own standard error is below 3 % of it, which is a hundredth of the room on either side.
-    # Rejects standard errors alone: a word that gave the same output in all runs would be known without
-    # error.
-    exponential = mechanism("exponential", epsilon=3.0)
-    exact, words = truth(small, exponential), np.arange(len(small.words))
-    for runs in (5, 20, 2000):
-        drawn = estimator([exponential], small, search=ExactSearch.over(small), runs=runs, name="plain")
-        found = Emissions.measured(drawn, words, vocabulary=len(words))
-        distance = np.abs(table(found) - exact).sum(axis=1).mean() / 2
-        cells = np.bincount(found.keys % len(words), minlength=len(words))
-        mutant = (found.error - found.elsewhere * (found.outputs - cells)).mean()
-        assert distance < found.error.mean() < 3 * distance
-        assert runs > 20 or mutant < distance
-
-
 def test_counts_by_hand():
     """Word 0 gave output 0 eight times, 1 and 2 once; word 1 gave all four outputs, so nothing is left."""
-    words, outputs = np.array([0, 0, 0, 1, 1, 1, 1], np.int32), np.array([0, 1, 2, 0, 1, 2, 3], np.int32)
-    counts = np.array([8, 1, 1, 4, 3, 2, 1], np.int32)
-    found = Emissions.of_counts(words, outputs, counts, runs=10, vocabulary=3, among=4)
+    # The error is of standard errors and of all that has no cell. Rejects the former alone.
+    cells = {"word": [0, 0, 0, 1, 1, 1, 1], "output": [0, 1, 2, 0, 1, 2, 3], "count": [8.0, 1, 1, 4, 3, 2, 1]}
+    made = SimpleNamespace(name="plain", runs=10, release_words=4)
+    found = Emissions.of_cells(pa.table(cells), made, vocabulary=3)
     d = (3 + 0.5) / (3 + 2 * 1 + 1)
     first = [(8 - d) / 10, (1 - d) / 10, (1 - d) / 10, 3 * d / 10]
     np.testing.assert_allclose(table(found)[:2], [first, [0.4, 0.3, 0.2, 0.1]], rtol=1e-12)
     assert (table(found)[2] == 0).all()  # not measured
+    spread = [sum(math.sqrt(p * (1 - p) / 10) for p in law) for law in (first[:3], [0.4, 0.3, 0.2, 0.1])]
+    np.testing.assert_allclose(found.error[:2], [spread[0] / 2 + first[3], spread[1] / 2])
     assert found.look_up(np.array([3, 3]), np.array([0, 1]))[0].tolist() == [False, True]
     places, words, probability = found.cells(np.array([3, 0]))
     assert (places.tolist(), words.tolist()) == ([0, 1, 1], [1, 0, 1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dptext_spark.calibration.facts import STATISTICS, facts_of
-from dptext_spark.calibration.summary import SINGLE
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.report.facts import embedding_json
@@ -34,18 +33,17 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
                 value = n_w if name == "n_w" else 0.25
                 row: dict[str, Any] = {"mean": value, "low": 0.125, "high": 0.5, "floor": 0.0625, "sd": 0.1}
                 row |= {"min": 0.0, "p5": value / 2, "p50": value, "p95": value, "max": 1.0}
-                if name in SINGLE:
+                if name.startswith(("deniability", "bayes_risk")):
                     row |= dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max"))
                 summary.append(key | {"statistic": name} | row | ({"mean": 0.0} if name == "unseen" else {}))
             top = [{"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE]
             words.append(key | {"staying": 3, "top": top})
     given: dict[str, Any] = {
-        "options": {"mechanism": several, "eta": 0.05, "embedding": "a bundle"},
+        "options": {"mechanism": [one.name for one in grids], "eta": 0.05, "embedding": "a bundle"},
         "embedding": embedding_json(embedding),
         "versions": {"python": "3.11"},
         "summary": summary,
         "words": words,
         "target": [],
     }
-    given["options"] = {**given["options"], "mechanism": [one.name for one in grids]}
     return facts_of(grids, embedding, **given | changes)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.comparison import Comparison, Target, evaluate
-from dptext_spark.evaluation.facts import facts_of
+from dptext_spark.evaluation.comparison import Comparison, Target, evaluate, facts_of
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
 from tests.helpers.worlds import among

@@ -14,6 +14,7 @@ from dptext_spark.cli import main
 from dptext_spark.errors import DptextError
 from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.evaluation.simulate import ATTACKED, count_pairs, third_of
 from dptext_spark.jobs import evaluate
 from dptext_spark.mechanisms import Laplace
@@ -130,32 +131,29 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
     assert {row["release_words"] for row in found["settings"]} == {100}
 
 
-def test_a_sample_is_always_the_same_and_its_numbers_are_the_cores(spark, small, table, tmp_path):
-    """Rejects a share of the table, rows by their places, and a target or a corpus that makes other rows."""
-    # Also rejects rows that are lost or counted twice, other noise, other emissions, and other pairs.
-    # A public corpus teaches less.
-    few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20}
-    first = run(table, small, tmp_path / "a", **few)
+def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, tmp_path):
+    """Rejects a share of the table, rows by their places, and rows that are lost or counted twice."""
+    # Also rejects other noise, other emissions, and other pairs. A public corpus teaches less.
     corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))
-    public = {"target": None, "public_corpus": corpus}
-    again = run(table_of(tmp_path / "in", 2), small, tmp_path / "b", **few, **public)
-    assert (first["sample"]["rows"], first["sample"]["of"]) == (40, ROWS)
-    assert (first["sample"], first["utility"]) == (again["sample"], again["utility"])
-    assert 5 <= first["sample"]["known"] <= 22
+    few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20, "target": None}
+    found = run(table_of(tmp_path / "in", 2), small, tmp_path / "out", **few, public_corpus=corpus)
     names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
     evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
-    assert again["settings"][0]["recovered"] < first["settings"][0]["recovered"]
-    assert again["corpus"]["from"] == corpus and again["target"] is None
-    assert again["corpus"]["words"] < first["corpus"]["words"]
     own = [i for i, third in enumerate(thirds_of(spark)) if third and i in evaluated]
-    settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "corpus": sentences(15, 2)}
-    settings["search"] = ExactSearch.over(small, 100)
-    here = evaluate_here([TEXTS[i] for i in own], own, embedding=small, **settings)
+    sample = found["sample"]
+    assert (sample["rows"], sample["of"], sample["known"]) == (40, ROWS, 40 - len(own))
+    assert found["corpus"]["from"] == corpus and found["target"] is None
+    settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "search": ExactSearch.over(small, 100)}
+    texts = [TEXTS[i] for i in own]
+    here = evaluate_here(texts, own, embedding=small, corpus=sentences(15, 2), **settings)
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):
-        for row, other in zip(again[name], expected.to_pylist(), strict=True):
+        for row, other in zip(found[name], expected.to_pylist(), strict=True):
             number = {k: v for k, v in other.items() if isinstance(v, float)}
             assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
             assert row | number == other
+    taught = evaluate_here(texts, own, embedding=small, **settings)
+    shares = [Risk().own(of.outcomes[0].sums).ratio[0] for of in (here, taught)]
+    assert found["settings"][0]["recovered"] == pytest.approx(shares[0]) and shares[0] < shares[1]
 
 
 def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, tmp_path):

@@ -55,8 +55,9 @@ def test_the_private_report_says_what_the_search_multiplies_with(line, bits, sai
         assert "products" not in found
 
 
-def test_the_json_is_complete(line):
-    report = report_of(line)
+def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_rows(line):
+    """Rejects counters of any kind, options that say where things are, and what is lacking in the output."""
+    report = report_of(line, private_remarks=["The input is partitioned by h."])
     value = json.loads(report.to_json())
     assert list(value) == [
         "format_version", "guarantee", "scope", "private_scope", "options", "row_id", "kept", "embedding",
@@ -64,19 +65,11 @@ def test_the_json_is_complete(line):
     ]  # fmt: skip
     assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
     assert value["embedding"]["fingerprint"] == line.fingerprint and value["embedding"]["release_words"] == 4
-    unknown = {"policy": "mask", "tokens": 110}
     counts = {name: n for name, n in COUNTS._asdict().items() if name not in MARKS}
-    marks = dict.fromkeys(MARKS, 0)
-    assert value["columns"] == {"naïve text": {**counts, "out_of_vocabulary": unknown, "marks": marks}}
+    counts |= {"out_of_vocabulary": {"policy": "mask", "tokens": 110}, "marks": dict.fromkeys(MARKS, 0)}
+    assert value["columns"] == {"naïve text": counts}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
-    with pytest.raises(ValueError, match="JSON"):
-        report_of(line, options={"epsilon": float("nan")}).to_json()
-
-
-def test_what_may_be_shared_has_no_count_but_that_of_rows(line):
-    """Rejects counters of any kind, options that say where things are, and what is lacking in the output."""
-    report = report_of(line, private_remarks=["The input is partitioned by h."])
     private = ("persons", "coverage", "row_lengths", "ledger", "columns")
     report.facts.update(dict.fromkeys(private, "hidden"), added_rows=4321)
     text = report.to_publish(PrivatizeOptions.published)
@@ -86,6 +79,8 @@ def test_what_may_be_shared_has_no_count_but_that_of_rows(line):
     assert public["options"]["epsilon"] == 2.0 and public["rows"] == 1234
     assert whole["private_scope"][0] == "The input is partitioned by h."
     assert all(name not in text for name in ("600", "300", "110", "4321", "partitioned", "zebra"))
+    with pytest.raises(ValueError, match="JSON"):
+        report_of(line, options={"epsilon": float("nan")}).to_json()
 
 
 ASSUMED = "Assumed: epsilon and all other options were chosen without a look at these rows."

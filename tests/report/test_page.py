@@ -12,9 +12,9 @@ import pytest
 from dptext_spark.calibration.facts import page as calibration_page
 from dptext_spark.errors import printable
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.facts import page as evaluation_page
-from dptext_spark.report import drawing
+from dptext_spark.evaluation.comparison import page as evaluation_page
 from dptext_spark.report.page import _drawn, _look
+from dptext_spark.report.text import missing_library
 from tests.helpers import calibrations, evaluations
 from tests.helpers.drawing import without_drawing
 from tests.helpers.page import drawn
@@ -133,16 +133,16 @@ def test_figures_differ_without_colour_and_grow_with_their_legend():
 BLOCKED = """
 import sys
 sys.modules |= dict.fromkeys(("jinja2", "markupsafe", "matplotlib"))
-from dptext_spark.report import drawing
+from dptext_spark.report.text import missing_library
 from dptext_spark.jobs import calibrate, evaluate, poincare
-print(drawing.missing_library())
+print(missing_library())
 """
 
 
 def test_what_is_missing_is_named_and_jobs_load_without_it():
     """Rejects a check of one library alone, and an early import."""
-    assert drawing.missing_library() == ""
+    assert missing_library() == ""
     with without_drawing("matplotlib"):
-        assert drawing.missing_library() == "matplotlib"
+        assert missing_library() == "matplotlib"
     printed = subprocess.check_output([sys.executable, "-c", BLOCKED], cwd=ROOT, text=True)
     assert printed == "jinja2\n"

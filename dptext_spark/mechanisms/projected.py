@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.embedding.bundle import Embedding, Part
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
@@ -84,7 +84,7 @@ def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> fl
     name = f"projection-vocabulary-{matrix[:32]}"
     if (part := embedding.part(name)) is None:
         constant = vocabulary_constant(embedding.vectors, projection)
-        embedding.keep(part := Part(name, embedding.fingerprint, {"constant": constant}))
+        part = embedding.keep(name, {"constant": constant})
     return float(part.values["constant"])
 
 

@@ -14,6 +14,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry.products import longest_of
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
@@ -22,7 +23,6 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
-from dptext_spark.geometry.rounding import longest_of
 from dptext_spark.guarantee import Claim, rounded_up
 from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism

@@ -51,6 +51,9 @@ _LEAST: Final = np.iinfo(np.int32).min
 # where it is said to be, and far below that of codes.
 _STRAY: Final = 2.0**-26
 _FAR: Final = 1e100
+# Coordinates of all words, and of one, up to which single precision is as fast.
+_FEW: Final = 1 << 19
+_NARROW: Final = 15
 _SIZES: Final = (1, 2, 3, 5, 8, 13, 16, 31, 48, 65, POINTS)
 
 
@@ -137,7 +140,7 @@ def _tried(words: NDArray[np.uint8], points: NDArray[np.int8]) -> Integers:
 
 
 def _pays(words: int, dimension: int) -> bool:
-    return words * dimension > 1 << 19 and dimension > 15  # single precision is as fast for fewer
+    return words * dimension > _FEW and dimension > _NARROW
 
 
 def products_of(words: int, dimension: int) -> str | None:

@@ -21,10 +21,8 @@ from dptext_spark.embedding.bundle import PARTS, Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
 from dptext_spark.errors import ConfigError
 
-# Words of each list that k-means takes, at most, and its rounds.
+# Words of each list that k-means takes, at most.
 _SAMPLE: Final = 256
-_ROUNDS: Final = 20
-_SEED: Final = 1234
 _BLOCK: Final = 1 << 16
 # Names the processor whose kernels OpenBLAS takes when it is loaded.
 _CORE: Final = "OPENBLAS_CORETYPE"
@@ -126,7 +124,7 @@ def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.flo
     faiss.omp_set_num_threads(1)  # sums in one order give one result
     try:
         means = faiss.Kmeans(
-            vectors.shape[1], lists, niter=_ROUNDS, seed=_SEED, min_points_per_centroid=1,
+            vectors.shape[1], lists, niter=20, seed=1234, min_points_per_centroid=1,
             max_points_per_centroid=1 << 30,
         )  # fmt: skip
         means.train(np.ascontiguousarray(vectors[::step]))

@@ -302,3 +302,15 @@ def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(fresh, tmp_path)
     images = ExactSearch(release_words=900).of_images(vectors, half_norms(vectors))
     for search in (ExactSearch.over(bundle).of_words(bundle), images):
         assert search.coarse is None
+
+
+def test_a_bundle_of_the_ball_has_codes_of_its_form(fresh, tmp_path):
+    """In the bundle and in memory; rejects the Euclidean form, whose bound does not hold for its words."""
+    bundle = worlds.build(tmp_path, around_the_origin(300, 4), geometry="poincare")
+    for folder in (True, False):
+        own = ExactSearch.over(bundle).of_words(bundle).coarse
+        assert own.form is lorentz and (bundle.path / PARTS).is_dir() == folder
+        assert np.array_equal(own.codes, CoarseWords.of(bundle.vectors[:], 8, lorentz).codes)
+        shutil.rmtree(bundle.path / PARTS, ignore_errors=True)
+        (bundle.path / PARTS).write_text("a file where the folder would be")
+        bundle = Embedding.open(bundle.path)

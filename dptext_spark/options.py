@@ -811,7 +811,6 @@ class PoincareOptions(Options):
     vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
     min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
     min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
-    exclude: LocalPath | None = PAIRS("file of words to remove, one a line", None)
     transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
     dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
     epochs: Count = TRAINING("largest number of passes over the pairs", 200)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.geometry import Floats, Floats32, Ints
-from dptext_spark.geometry.rounding import longest_of, score_slack
+from dptext_spark.geometry.products import longest_of, score_slack
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.search.exact import EuclideanNearest, largest
 

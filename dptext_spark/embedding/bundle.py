@@ -106,6 +106,10 @@ class Part:
         places = ((bundle / path, sha) for path, sha in self.files.items())
         return all(path.is_file() and file_sha256(path) == sha for path, sha in places)
 
+    def arrays(self, bundle: Path) -> dict[str, Any]:
+        """Map the part's files, which are arrays, by their names."""
+        return {file[:-4]: np.asarray(map_array(self.path(bundle, file))) for file in self.hashes}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Embedding:
@@ -219,25 +223,26 @@ class Embedding:
                     self.adopt([part] * part.is_whole(self.path))
         return self._parts.get(name)
 
-    def keep(self, part: Part, files: Mapping[str, Path] | None = None) -> None:
+    def keep(self, name: str, values: Mapping[str, Any], made: Path | None = None) -> Part:
         """Add an optional part, in this process and, where the folder can be written to, for later ones.
 
-        Its finished files, by name, are moved into the bundle, where only a part without files can do without
-        a folder. The record comes last, and unfinished its seal is wrong: the part is whole or none.
+        The files in the folder ``made`` are moved into the bundle, where only a part without files can do
+        without a folder. The record comes last, and unfinished its seal is wrong: the part is whole or none.
         """
-        files, folder = files or {}, self.path / PARTS
-        bound = {"name": part.name, "fingerprint": part.fingerprint}
-        record = bound | {"values": {**part.values}, "files": {**part.hashes}}
+        files = sorted(made.iterdir()) if made else []
+        part = Part(name, self.fingerprint, values, {file.name: file_sha256(file) for file in files})
+        record = {"name": name, "fingerprint": part.fingerprint, "values": values, "files": part.hashes}
         try:
-            folder.mkdir(exist_ok=True)
-            for name, file in files.items():
-                shutil.move(file, part.path(self.path, name))
-            (folder / f"{part.name}.json").write_bytes(sealed(record))
+            (self.path / PARTS).mkdir(exist_ok=True)
+            for file in files:
+                shutil.move(file, part.path(self.path, file.name))
+            (self.path / PARTS / f"{name}.json").write_bytes(sealed(record))
         except OSError as error:
             if files:
                 what = "The embedding bundle cannot be written to"
                 raise BundleError(what, got=f"{self.path}: {error.strerror}") from None
         self.adopt([part])
+        return part
 
     def adopt(self, parts: Iterable[Part]) -> Self:
         """Take over the parts that another process has of this bundle."""
@@ -342,13 +347,11 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
 def _mapped(folder: Path, manifest: Manifest) -> Space:
     arrays = {}
     for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
-        file, shape = f"{name}.npy", tuple({"V": manifest.words, "n": manifest.dimension}[a] for a in axes)
-        try:
-            array = map_array(folder / file)
-        except (ValueError, EOFError, OSError):
-            raise _damaged(file, "it is no whole .npy file") from None
+        array = map_array(file := folder / f"{name}.npy")
+        shape = tuple({"V": manifest.words, "n": manifest.dimension}[axis] for axis in axes)
         if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
-            raise _damaged(file, f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
+            why = f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
+            raise _damaged(file.name, why)
         arrays[name] = array
     return SPACES[manifest.geometry](**arrays)
 
@@ -357,8 +360,8 @@ def map_array(path: Path) -> NDArray[Any]:
     """Map a file of ``numpy.save``; a MemoryError, not a damaged file, where address space is limited."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        if error.errno == ENOMEM:
+    except (ValueError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == ENOMEM:
             raise MemoryError from None
-        raise
+        raise _damaged(path.name, "it is no whole .npy file") from None
     return array

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Self
@@ -17,15 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dptext_spark.embedding.bundle import PARTS, Embedding, Part, map_array
+from dptext_spark.embedding.bundle import PARTS, Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
-from dptext_spark.errors import BundleError, ConfigError
-from dptext_spark.sealing import file_sha256
+from dptext_spark.errors import ConfigError
 
-# Words of each list that k-means takes, at most, and its rounds.
+# Words of each list that k-means takes, at most.
 _SAMPLE: Final = 256
-_ROUNDS: Final = 20
-_SEED: Final = 1234
 _BLOCK: Final = 1 << 16
 # Names the processor whose kernels OpenBLAS takes when it is loaded.
 _CORE: Final = "OPENBLAS_CORETYPE"
@@ -50,11 +47,7 @@ class InvertedLists:
             allowed = ", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far"
             do = f"Make it with: dptext embedding SOURCE --output BUNDLE --index ivf:{lists}"
             raise ConfigError("The embedding bundle has no such index", allowed=allowed, do=do)
-        paths = {entry.name: part.path(embedding.path, f"{entry.name}.npy") for entry in fields(cls)}
-        try:
-            return cls(**{name: np.asarray(map_array(path)) for name, path in paths.items()})
-        except (OSError, ValueError):
-            raise BundleError("The index of the embedding bundle is damaged", do="Make it again") from None
+        return cls(**part.arrays(embedding.path))
 
     def stops(self, release_words: int) -> NDArray[np.int64]:
         """int64 (L,): where each list ends, if only the first so many words of the bundle may be output."""
@@ -110,9 +103,7 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
         for name, array in arrays.items():
             np.save(Path(folder, f"{name}.npy"), array)
         write_rows(Path(folder, "vectors.npy"), vectors, order)
-        files = {path.name: path for path in Path(folder).iterdir()}
-        hashes = {name: file_sha256(path) for name, path in files.items()}
-        embedding.keep(Part(f"ivf-{lists}", embedding.fingerprint, {"lists": lists}, hashes), files)
+        embedding.keep(f"ivf-{lists}", {"lists": lists}, Path(folder))
     return InvertedLists.open(embedding, lists)
 
 
@@ -133,7 +124,7 @@ def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.flo
     faiss.omp_set_num_threads(1)  # sums in one order give one result
     try:
         means = faiss.Kmeans(
-            vectors.shape[1], lists, niter=_ROUNDS, seed=_SEED, min_points_per_centroid=1,
+            vectors.shape[1], lists, niter=20, seed=1234, min_points_per_centroid=1,
             max_points_per_centroid=1 << 30,
         )  # fmt: skip
         means.train(np.ascontiguousarray(vectors[::step]))

@@ -33,9 +33,6 @@ from dptext_spark.bars import progress_bar
 from dptext_spark.embedding.spaces import Faults
 from dptext_spark.errors import BundleError
 
-READERS: Final[dict[str, type[Source]]] = {}
-"""By the name of the format."""
-
 Vectors: TypeAlias = NDArray[np.floating[Any]]
 
 _BLOCK_ROWS = 4096
@@ -87,17 +84,26 @@ _FOREIGN: Final = [
 def reader_of(source: Path, format: str = "auto") -> type[Source]:
     """Choose the reader of a source; ``auto`` goes by the first bytes, then by the name."""
     if format not in formats():
-        raise BundleError(
-            "The format of the embedding source is unknown", allowed=", ".join(formats()), got=format
-        )
+        what = "The format of the embedding source is unknown"
+        raise BundleError(what, allowed=", ".join(formats()), got=format)
     head = _head(source / "vectors.npy" if source.is_dir() else source)
-    fitting = [reader for reader in READERS.values() if reader.takes(source, head)]
-    return next(iter(fitting), _TextSource) if format == "auto" else READERS[format]
+    if format != "auto":
+        return _READERS[format]
+    if source.is_dir() or source.name.lower().endswith(".npy") or head.startswith(b"\x93NUMPY"):
+        return _ArraySource
+    start, _, rest = head.partition(b"\n")
+    header = _HEADER.fullmatch(start.rstrip(b" \r"))
+    fields = _fields((rest if header else start).partition(b"\n")[0])[1:]
+    if 2 * sum(_kind(each) is not None for each in fields) > len(fields):
+        return _TextSource  # its first row is one of text
+    named = re.search(r"\.bin(\.\w+)?$", source.name, re.IGNORECASE)
+    binary = named or (header and re.search(rb"[\x00-\x08\x0e-\x1f]", rest))
+    return _BinarySource if binary else _TextSource
 
 
 def formats() -> list[str]:
     """Name the formats that can be asked for."""
-    return ["auto", *READERS]
+    return ["auto", *_READERS]
 
 
 @dataclass(kw_only=True)
@@ -118,9 +124,8 @@ class LeftOut:
 
 @dataclass(kw_only=True)
 class Source(ABC):
-    """One pass over an embedding source; a subclass is a format, without another edit."""
+    """One pass over an embedding source; a subclass is a format."""
 
-    format: ClassVar[str]
     unit: ClassVar[str] = "row"  # what rows are counted in
 
     path: Path  # also of a folder with ``vectors.npy`` and ``vocab.txt``
@@ -135,21 +140,12 @@ class Source(ABC):
     # (text: ``head -n LINES``), and of an ``.npy`` those of the vocabulary too.
     sha256: str = field(init=False, default="")
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        READERS[cls.format] = cls
-
-    @classmethod
-    def takes(cls, source: Path, head: bytes) -> bool:
-        """Say whether a file or folder is one of this format, by name and first bytes, decompressed."""
-        return False
-
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise BundleError("The limit of rows is wrong", allowed="an integer >= 1", got=str(self.limit))
-        if self.vocabulary is not None and self.format != _ArraySource.format:
+        if self.vocabulary is not None and not isinstance(self, _ArraySource):
             what = "A vocabulary file was given for a source that holds its own words"
-            raise BundleError(what, got=f"format {self.format}", do="Leave the vocabulary out")
+            raise BundleError(what, do="Leave the vocabulary out")
         _check_file(self.path)
         self._digest, self._seen = hashlib.sha256(), set[str]()
         # The number of the first row, and the row that is being read, from 0.
@@ -170,7 +166,16 @@ class Source(ABC):
                 raise
             raise self._cut(self._at) from None
         self.sha256 = self._digest.hexdigest()
-        self._check_left_out(row)
+        # Without the prefix, or with so much that is wrong, it is another source.
+        wrong = [each for reason, each in self.left_out.items() if reason != _OTHER_PREFIX]
+        judged = row - sum(each.rows for each in self.left_out.values() if each not in wrong)
+        if not judged:
+            got, do = f"{self.word_prefix!r} and {row:,} rows", "Check the prefix, or read more rows"
+            raise BundleError("No word begins with the prefix", got=got, do=do)
+        if sum(each.rows for each in wrong) > max(1, judged // 10):
+            what = f"{self.path.name}: more than a tenth of its {judged:,} rows would be left out"
+            got = "; ".join(each.describe() for each in wrong)
+            raise BundleError(what, got=got, do="Check that this is the right file, whole and in UTF-8")
 
     def _kept(self, row: int, encoded: list[bytes], vectors: Vectors) -> tuple[list[str], Vectors]:
         """Leave out what is wrong of a block's rows, the first of which is ``row``, and count it."""
@@ -206,18 +211,6 @@ class Source(ABC):
             again[at] = words[at] in self._seen
             self._seen.add(words[at])
         yield again, "the word is a duplicate"
-
-    def _check_left_out(self, rows: int) -> None:
-        """Refuse a source without the prefix, or with so much that is wrong that it is another."""
-        wrong = [each for reason, each in self.left_out.items() if reason != _OTHER_PREFIX]
-        judged = rows - sum(each.rows for each in self.left_out.values() if each not in wrong)
-        if not judged:
-            got, do = f"{self.word_prefix!r} and {rows:,} rows", "Check the prefix, or read more rows"
-            raise BundleError("No word begins with the prefix", got=got, do=do)
-        if sum(each.rows for each in wrong) > max(1, judged // 10):
-            what = f"{self.path.name}: more than a tenth of its {judged:,} rows would be left out"
-            got = "; ".join(each.describe() for each in wrong)
-            raise BundleError(what, got=got, do="Check that this is the right file, whole and in UTF-8")
 
     @abstractmethod
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
@@ -256,7 +249,6 @@ class Source(ABC):
 class _TextSource(Source):
     """One line a word: the word, a space, n numbers; optionally a first line ``N n``."""
 
-    format = "text"
     unit = "line"
 
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
@@ -278,7 +270,8 @@ class _TextSource(Source):
             while block := list(islice(rows, self._block_rows(n))):
                 self._digest.update(b"".join(block))
                 parsed = self._parsed(block, n, row)
-                if isinstance(stream.raw, io.FileIO):  # a container says itself where it ends
+                # A container says itself where it ends.
+                if isinstance(stream.raw, io.FileIO) and not block[-1].endswith(b"\n"):
                     self._check_end(block, n, row)
                 yield parsed
                 row += len(block)
@@ -300,8 +293,6 @@ class _TextSource(Source):
 
     def _check_end(self, lines: list[bytes], n: int, row: int) -> None:
         """Refuse a last line without a line break, cut in its last number: all others have more decimals."""
-        if lines[-1].endswith(b"\n"):
-            return
         width = 1 if len(lines) > 10 else n  # of few lines, all numbers count
         numbers = (number for line in lines[-100:] for number in line.split()[-width:])
         *others, decimals = (len(number.partition(b".")[2]) for number in numbers)
@@ -361,18 +352,6 @@ def _kind(field: bytes) -> str | None:
 class _BinarySource(Source):
     """A line ``N n``, then for each word: it, a space, n little-endian float32, perhaps a line break."""
 
-    format = "word2vec-binary"
-
-    @classmethod
-    def takes(cls, source: Path, head: bytes) -> bool:
-        start, _, rest = head.partition(b"\n")
-        header = _HEADER.fullmatch(start.rstrip(b" \r"))
-        fields = _fields((rest if header else start).partition(b"\n")[0])[1:]
-        if 2 * sum(_kind(each) is not None for each in fields) > len(fields):
-            return False  # a row of text
-        named = re.search(r"\.bin(\.\w+)?$", source.name, re.IGNORECASE)
-        return bool(named or (header and re.search(rb"[\x00-\x08\x0e-\x1f]", rest)))
-
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         with self._opened() as (stream, show):
             line = stream.readline(64)
@@ -412,12 +391,6 @@ class _BinarySource(Source):
 
 class _ArraySource(Source):
     """A matrix (V, n) in an ``.npy`` file and a vocabulary with one word a line."""
-
-    format = "npy"
-
-    @classmethod
-    def takes(cls, source: Path, head: bytes) -> bool:
-        return source.is_dir() or source.name.lower().endswith(".npy") or head.startswith(b"\x93NUMPY")
 
     def __post_init__(self) -> None:
         if self.path.is_dir():
@@ -461,6 +434,9 @@ class _ArraySource(Source):
             got = f"{matrix.dtype} of shape {matrix.shape}"
             raise BundleError(f"{self.path.name} is no matrix of vectors", allowed=allowed, got=got)
         return matrix
+
+
+_READERS: Final = {"text": _TextSource, "word2vec-binary": _BinarySource, "npy": _ArraySource}
 
 
 def _check_file(path: Path) -> None:

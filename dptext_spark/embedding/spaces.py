@@ -30,8 +30,6 @@ VECTORS: Final = "vectors.npy"
 LARGEST_BALL_RADIUS: Final = 14.6
 """Farther out, float64 leaves noise of radius 1 fewer than 30 bits."""
 
-# Squares and products of such lengths are far from the ends of float32's range.
-_LENGTHS: Final = (1e-9, 1e12)
 _BLOCK_FLOATS: Final = 2**19
 
 
@@ -86,7 +84,8 @@ class EuclideanSpace(Space):
         squares = _squared_norms(vectors)
         yield squares == 0, "the vector is zero"
         if normalize == "none":
-            shortest, longest = _LENGTHS
+            # Squares and products of such lengths are far from the ends of float32's range.
+            shortest, longest = 1e-9, 1e12
             outside = (squares < shortest**2) | (squares > longest**2)
             yield outside, f"the vector's length is not between {shortest:g} and {longest:g}"
 

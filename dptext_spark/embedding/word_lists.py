@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ class Matches:
     name: str
     entries: int
     unmatched: Sequence[int]
-    words: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    words: NDArray[np.bool_]
 
     def to_json(self) -> dict[str, Any]:
         """Give the counts, and the lines that name no word."""
@@ -81,15 +81,6 @@ class WordList:
                 lines[number] = text
         return cls(name=path.name, option=option, lines=lines)
 
-    @property
-    def words(self) -> list[str]:
-        """The words, without the blanks around them."""
-        return [line.strip() for line in self.lines.values()]
-
-    def literal(self, words: Set[str]) -> Matches:
-        """Match as written; a list without a match is none to refuse."""
-        return self._counted([number for number, line in self.lines.items() if line.strip() not in words])
-
     def denied(self, words: Sequence[str]) -> Matches:
         """Match in any capitals, and as a part of joined words; refuse a list that would deny nothing."""
         keys = {number: caseless(line) for number, line in self.lines.items()}
@@ -115,10 +106,13 @@ class WordList:
             what = f"No entry of {self.name} ({self.option}) is a word of the embedding"
             got = f"a word in none of {_lines(unmatched)}" if unmatched else "an empty list"
             raise BundleError(what, allowed=ALLOWED, got=got, do="Correct the list, or leave it out")
-        return replace(self._counted(unmatched), words=np.array([*map(bool, shared)], dtype=np.bool_))
-
-    def _counted(self, unmatched: Sequence[int]) -> Matches:
-        return Matches(option=self.option, name=self.name, entries=len(self.lines), unmatched=unmatched)
+        return Matches(
+            option=self.option,
+            name=self.name,
+            entries=len(self.lines),
+            unmatched=unmatched,
+            words=np.array([*map(bool, shared)], dtype=np.bool_),
+        )
 
 
 def _forms(word: str) -> set[Hashable]:

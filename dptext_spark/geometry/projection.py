@@ -15,9 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
 from dptext_spark.geometry import Floats, Floats32, Ints
-from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.rounding import bits_left, gamma
-from dptext_spark.geometry.sphere import gamma_quantile, noise_error, uniform_directions
+from dptext_spark.geometry.products import ExactProduct, gamma
+from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error, uniform_directions
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
 
 _PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public projection").digest())

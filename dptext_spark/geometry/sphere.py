@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,11 @@ def noise_error(dimension: int) -> float:
     The sum of n squares in any order is good to n roundoffs, its root to half of these.
     """
     return 2.0 * QUANTILE_ERROR + (dimension / 2.0 + 8.0) * 2.0**-53
+
+
+def bits_left(error: float, dimension: int) -> int:
+    """Give the bits that noise of length 1 keeps in one coordinate of n, 1 / sqrt(n), beside an error."""
+    return max(0, math.floor(-math.log2(error * math.sqrt(dimension))))
 
 
 def uniform_directions(uniforms: Floats) -> Floats:

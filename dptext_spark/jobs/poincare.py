@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dptext_spark import interrupts
 from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, choose
 from dptext_spark.embedding.bundle import Embedding, Manifest
-from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
+from dptext_spark.embedding.word_lists import ALLOWED, WordList
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, measure, train
@@ -29,18 +29,16 @@ from dptext_spark.text.joined import matchable, unique_forms
 
 def run(options: PoincareOptions) -> Report:
     """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report."""
-    vocabulary, excluded, denied, _ = all_of(
-        lambda: options.vocabulary and read_words(options.vocabulary, "--vocabulary"),
-        lambda: options.exclude and read_words(options.exclude, "--exclude"),
+    vocabulary, denied, _ = all_of(
+        lambda: options.vocabulary and read_words(options.vocabulary),
         lambda: options.never_output and WordList.read(options.never_output, NEVER_OUTPUT),
         lambda: _check_outputs(options),
     )
     if is_absent(options.pairs):
         raise unreadable_pairs(options.pairs)
     announce_missing("the picture")
-    relations, filtered, matches = filtered_relations(options, vocabulary, excluded)
-    in_texts = matchable(unique_forms(relations.words))
-    matches += choose(relations.words, in_texts, None, denied)[1].values()
+    relations, filtered = filtered_relations(options, vocabulary)
+    matches = choose(relations.words, matchable(unique_forms(relations.words)), None, denied)[1].values()
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
@@ -64,16 +62,15 @@ def run(options: PoincareOptions) -> Report:
 
 
 def filtered_relations(
-    options: PoincareOptions, vocabulary: WordList | None, excluded: WordList | None
-) -> tuple[Relations, dict[str, Any], list[Matches]]:
-    """Read and filter the pairs; give them with what each filter did, and the matches of ``excluded``."""
+    options: PoincareOptions, vocabulary: Sequence[str] | None
+) -> tuple[Relations, dict[str, Any]]:
+    """Read and filter the pairs; give them with what each filter did."""
     spark = session("dptext poincare")
     place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
-        steps, table, there = filter_pairs(
+        steps, table = filter_pairs(
             read_pairs(spark, place),
-            vocabulary=vocabulary.words if vocabulary else None,
-            excluded=excluded.words if excluded else (),
+            vocabulary=vocabulary,
             min_count=options.min_count,
             min_links=options.min_links,
         )
@@ -81,7 +78,7 @@ def filtered_relations(
         listed = "; ".join(f"{step['left']:,} after {step['removed']:,} {step['name']}" for step in steps)
         raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
     words = (table[end].to_pylist() for end in ("hyponym", "hypernym"))
-    relations = Relations.from_words(*words, order=vocabulary.words if vocabulary else ())
+    relations = Relations.from_words(*words, order=vocabulary or ())
     cycles = relations.cycles()
     if options.transitive_closure:
         removed, relations = len(relations.pairs), relations.closure()
@@ -90,15 +87,16 @@ def filtered_relations(
     rows = steps[0]["removed"] + steps[0]["left"]
     counts = {"words": len(relations.words), "pairs": len(relations.pairs)}
     facts = {"rows": rows, "steps": steps, "cycles": cycles, **counts}
-    return relations, facts, [excluded.literal(there)] if excluded else []
+    return relations, facts
 
 
-def read_words(path: Path, option: str) -> WordList:
+def read_words(path: Path) -> list[str]:
     """Read the words of a bundle, or of a list, in their order."""
     if path.is_dir():
-        words = Embedding.open(path).words.to_pylist()
-        return WordList(name=path.name, option=option, lines=dict(enumerate(words, 1)))
-    return WordList.read(path, option, f"an embedding bundle, or {ALLOWED}")
+        words: list[str] = Embedding.open(path).words.to_pylist()
+        return words
+    lines = WordList.read(path, "--vocabulary", f"an embedding bundle, or {ALLOWED}").lines
+    return [line.strip() for line in lines.values()]
 
 
 def _check_outputs(options: PoincareOptions) -> None:

@@ -14,9 +14,8 @@ from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.metric import EuclideanMetric
-from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.rounding import bits_left, longest_of
-from dptext_spark.geometry.sphere import gamma_quantile, noise_error
+from dptext_spark.geometry.products import ExactProduct, longest_of
+from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import NUMBER, Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism

@@ -25,8 +25,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall, Space
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.metric import EuclideanMetric, Metric
-from dptext_spark.geometry.products import ExactProduct
-from dptext_spark.geometry.rounding import gamma, longest_of
+from dptext_spark.geometry.products import ExactProduct, gamma, longest_of
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import NUMBER, Law, Mechanism
 from dptext_spark.noise import SEED_UNIFORMS, further_uniforms

@@ -18,8 +18,7 @@ from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.ball import LebesgueRadii, translated, translation_error, volume_radii
-from dptext_spark.geometry.rounding import bits_left
-from dptext_spark.geometry.sphere import uniform_directions
+from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
 from dptext_spark.mechanisms.noisy import NoiseMechanism, NoisyNearest

@@ -10,10 +10,11 @@ import numpy as np
 from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.embedding.bundle import Embedding, Part
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry.products import longest_of
 from dptext_spark.geometry.projection import (
     NoisyProjection,
     RandomProjection,
@@ -22,7 +23,6 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
-from dptext_spark.geometry.rounding import longest_of
 from dptext_spark.guarantee import Claim, rounded_up
 from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
@@ -84,7 +84,7 @@ def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> fl
     name = f"projection-vocabulary-{matrix[:32]}"
     if (part := embedding.part(name)) is None:
         constant = vocabulary_constant(embedding.vectors, projection)
-        embedding.keep(part := Part(name, embedding.fingerprint, {"constant": constant}))
+        part = embedding.keep(name, {"constant": constant})
     return float(part.values["constant"])
 
 

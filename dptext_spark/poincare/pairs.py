@@ -58,15 +58,14 @@ def filter_pairs(
     rows: DataFrame,
     *,
     vocabulary: Sequence[str] | None,
-    excluded: Sequence[str],
     min_count: int,
     min_links: int,
-) -> tuple[list[dict[str, Any]], pa.Table, set[str]]:
+) -> tuple[list[dict[str, Any]], pa.Table]:
     """Filter is-a pairs, whose rows are added up, and count what each filter removes.
 
     Pairs without any count pass ``min_count``; words in ``min_links`` distinct pairs or fewer are removed,
-    once. Gives the steps, in rows up to the merging of repeated pairs and in pairs after it; the last pairs;
-    and the excluded words that the input has. Source: Feyisetan et al. 2019, section V-E.
+    once. Gives the steps, in rows up to the merging of repeated pairs and in pairs after it; and the last
+    pairs. Source: Feyisetan et al. 2019, section V-E.
     """
     names = (
         "rows that are not two words",
@@ -75,10 +74,9 @@ def filter_pairs(
         "pairs with a word outside the vocabulary",
         f"pairs seen fewer than {min_count} times",
         "pairs with a stop word",
-        "pairs with an excluded word",
     )
     merged, kept = 2, len(names)
-    judged = _judged(rows, vocabulary, excluded, min_count).persist()
+    judged = _judged(rows, vocabulary, min_count).persist()
     try:
         totals = judged.groupBy("verdict").agg(F.sum("rows").alias("rows"), F.count("*").alias("pairs"))
         counts = {row["verdict"]: (row["rows"], row["pairs"]) for row in totals.collect()}
@@ -88,8 +86,6 @@ def filter_pairs(
         for end in _ENDS:
             pairs = pairs.join(few.select(F.col("word").alias(end)), end, "left_anti")
         linked = to_arrow(pairs.select(*_ENDS))
-        unwanted = judged.select(F.explode("unwanted")).distinct()
-        there = {row[0] for row in unwanted.collect()} if excluded else set()
     finally:
         judged.unpersist()
     removed = [counts.get(place, (0, 0))[place > merged] for place in range(len(names))]
@@ -100,12 +96,10 @@ def filter_pairs(
         left -= gone
         steps.append({"name": name, "removed": gone, "left": left})
     last, left = f"pairs with a word of {min_links} links or fewer", linked.num_rows
-    return [*steps, {"name": last, "removed": steps[-1]["left"] - left, "left": left}], linked, there
+    return [*steps, {"name": last, "removed": steps[-1]["left"] - left, "left": left}], linked
 
 
-def _judged(
-    rows: DataFrame, vocabulary: Sequence[str] | None, excluded: Sequence[str], min_count: int
-) -> DataFrame:
+def _judged(rows: DataFrame, vocabulary: Sequence[str] | None, min_count: int) -> DataFrame:
     """Merge rows to pairs; ``verdict`` is the first filter that removes one."""
     usable = F.coalesce(F.col("count") >= 0, F.lit(True))
     for end in _ENDS:
@@ -113,24 +107,20 @@ def _judged(
         usable &= F.coalesce(F.col(end).rlike(r"^[^\s\p{Z}\p{Cc}]+$"), F.lit(False))
     merged = rows.select(*(F.when(usable, F.col(name)).alias(name) for name in (*_ENDS, "count")))
     pairs = merged.groupBy(*_ENDS).agg(F.sum("count").alias("count"), F.count("*").alias("rows"))
-    lists = {"known": {*(vocabulary or ())}, "stop": {*stop_words()}, "excluded": {*excluded}}
+    lists = {"known": {*(vocabulary or ())}, "stop": {*stop_words()}}
     words = sorted(set().union(*lists.values()))
     flags = {name: [word in listed for word in words] for name, listed in lists.items()}
     facts = from_arrow(rows.sparkSession, pa.table({"word": words, **flags}))
     for end in _ENDS:
         named = facts.select(F.col("word").alias(end), F.struct(*lists).alias(f"{end}_is"))
         pairs = pairs.join(F.broadcast(named), end, "left")
-    known, stop, unwanted = (
-        [F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for end in _ENDS] for name in lists
-    )
+    known, stop = ([F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for end in _ENDS] for name in lists)
     verdict = (
         F.when(F.col("hyponym").isNull(), 0)
         .when(F.col("hyponym") == F.col("hypernym"), 1)
         .when(F.lit(vocabulary is not None) & ~(known[0] & known[1]), 3)
         .when(F.col("count") < min_count, 4)
         .when(stop[0] | stop[1], 5)
-        .when(unwanted[0] | unwanted[1], 6)
-        .otherwise(7)
+        .otherwise(6)
     )
-    there = F.array(*(F.when(own, F.col(end)) for own, end in zip(unwanted, _ENDS, strict=True)))
-    return pairs.select(*_ENDS, F.array_compact(there).alias("unwanted"), "rows", verdict.alias("verdict"))
+    return pairs.select(*_ENDS, "rows", verdict.alias("verdict"))

@@ -6,7 +6,6 @@ Needs the extra ``[report]``, so it is imported only where a picture is drawn.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,10 +16,6 @@ from matplotlib.patches import Circle
 from dptext_spark.geometry import Floats
 from dptext_spark.geometry.metric import squared_norms
 from dptext_spark.poincare.relations import Relations
-
-_SHOWN_POINTS: Final = 5_000
-_SHOWN_PAIRS: Final = 1_000
-_NAMED: Final = 25
 
 
 def disk_coordinates(vectors: Floats) -> Floats:
@@ -38,11 +33,11 @@ def draw(vectors: Floats, relations: Relations, path: Path) -> None:
     figure = Figure(figsize=(9, 9))
     axes = FigureCanvasAgg(figure).figure.add_axes((0.02, 0.02, 0.96, 0.93))
     axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
-    pairs = relations.pairs[:: 1 + len(relations.pairs) // _SHOWN_PAIRS]
+    pairs = relations.pairs[:: 1 + len(relations.pairs) // 1_000]
     axes.add_collection(LineCollection(list(points[pairs]), colors="0.8", linewidths=0.4))
-    shown = points[:: 1 + len(points) // _SHOWN_POINTS]
+    shown = points[:: 1 + len(points) // 5_000]
     axes.scatter(shown[:, 0], shown[:, 1], s=3, c="tab:blue", linewidths=0)
-    for row in np.argsort(-relations.links, kind="stable")[:_NAMED]:
+    for row in np.argsort(-relations.links, kind="stable")[:25]:
         name = relations.words[row].replace("$", r"\$")  # which would start a formula
         axes.annotate(name, points[row], fontsize=8, color="tab:red")
     kind = "the disk" if vectors.shape[1] == 2 else "true norms, angles of the two principal axes"

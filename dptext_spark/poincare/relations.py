@@ -22,9 +22,6 @@ _LARGEST_CLOSURE: Final = 10**9
 """Steps of two pairs that a closure may have to look at; some 10 GB of memory."""
 
 _BLOCK_FLOATS: Final = 2**21
-_NEIGHBOURS: Final = 5
-_MEASURED_DISTANCES: Final = 1_000
-_EXAMPLES: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,11 +94,11 @@ def measure(vectors: Floats, relations: Relations, *, words: int = 10_000) -> di
     ``nearest_distances`` are the 5th, 50th and 95th percentile of hyperbolic distances to the nearest word.
     """
     norms = squared_norms(vectors)
-    rows = _spread(len(vectors), _MEASURED_DISTANCES)
+    rows = _spread(len(vectors), 1_000)
     # Rounding can make what is nearly 0 negative.
     nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (1 - norms[rows])
-    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), _EXAMPLES)]
-    order = [np.argsort(closeness, kind="stable")[:_NEIGHBOURS] for closeness in _closeness(vectors, shown)]
+    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), 10)]
+    order = [np.argsort(closeness, kind="stable")[:5] for closeness in _closeness(vectors, shown)]
     return {
         "reconstruction": reconstruction(vectors, relations, words=words),
         "largest_norm": float(np.sqrt(norms.max())),

@@ -32,11 +32,7 @@ BURN_IN: Final = 10
 
 _PUBLIC_KEY: Final = NoiseKey(hashlib.sha256(b"dptext-spark public training").digest())
 _EVALUATE_EVERY: Final = 5
-_EVALUATED_WORDS: Final = 1000
-_DAMPENING: Final = 0.75
-_LARGEST_START: Final = 1e-3
 _LONGEST_STEP: Final = 1.0
-_LAST_RATE: Final = 0.01
 _SMALLEST_EXCESS: Final = 1e-18
 
 
@@ -70,7 +66,7 @@ def train(relations: Relations, settings: Settings) -> tuple[Floats, dict[str, A
     instead of straight lines, the mean of a word's gradients in a batch instead of their sum.
     """
     shape = len(relations.words), settings.dimension
-    points = _LARGEST_START * (2 * uniforms(settings.seed, "start", 0, shape) - 1)
+    points = 1e-3 * (2 * uniforms(settings.seed, "start", 0, shape) - 1)
     best, best_epoch, last, history = points.copy(), 0, 0, list[dict[str, Any]]()
     # One thread: with more, BLAS splits its sums differently and the last bits follow their number.
     with (
@@ -82,7 +78,7 @@ def train(relations: Relations, settings: Settings) -> tuple[Floats, dict[str, A
                 loss = run_epoch(points, epoch, relations, settings)
                 last += 1
                 bar.update()
-            rank = reconstruction(points, relations, words=_EVALUATED_WORDS)["mean_rank"]
+            rank = reconstruction(points, relations, words=1000)["mean_rank"]
             if rank < min((entry["mean_rank"] for entry in history), default=np.inf):
                 best, best_epoch = points.copy(), last
             history.append({"epoch": last, "loss": loss, "mean_rank": rank})
@@ -95,7 +91,7 @@ def run_epoch(points: Floats, epoch: int, relations: Relations, settings: Settin
     pairs, size, total = relations.pairs, settings.batch_size, 0.0
     passed = (epoch - BURN_IN) / max(settings.epochs - BURN_IN, 1)
     rate = settings.learning_rate
-    rate = rate / 10 if passed < 0 else rate * (1 - (1 - _LAST_RATE) * passed)
+    rate = rate / 10 if passed < 0 else rate * (1 - 0.99 * passed)
     order = np.argsort(uniforms(settings.seed, "order", epoch, (len(pairs),)), kind="stable")
     starts = range(0, len(pairs), size)
     for start, drawn in zip(starts, draw_negatives(relations, settings, epoch, len(starts)), strict=True):
@@ -125,7 +121,7 @@ def draw_negatives(relations: Relations, settings: Settings, epoch: int, batches
     drawn = uniforms(settings.seed, "negatives", epoch, (batches, settings.negatives))
     if epoch >= BURN_IN:
         return (drawn * len(relations.words)).astype(np.int64)
-    cumulative = np.cumsum(relations.links**_DAMPENING)
+    cumulative = np.cumsum(relations.links**0.75)
     words: Ints = np.searchsorted(cumulative, drawn * cumulative[-1], side="right")
     return words
 

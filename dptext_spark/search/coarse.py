@@ -1,38 +1,39 @@
-"""Scores in integers: which words can be the nearest, by products of 8-bit codes with a proven bound.
+"""Coarse scores in integers: words as 8-bit codes, and which of them can be the nearest, by a proven bound.
 
-The library onnxruntime multiplies them, where it is installed. A processor without instructions for 8-bit
-dot products may cut sums to 16 bits; so kernels are tried on the largest sums before they are used.
+A point q scores a word by q·y - h: y is its vector and h half the squared length, or both are its Lorentz
+coordinates. y = s c + r, along other axes, has codes c, a scale s that its tile shares, and a rest r. Behind
+its codes stands h in two digits, so that one product of integers gives a score. See "Coarse scores" in
+docs/mathematics.md.
+
+The library onnxruntime multiplies codes, where it is installed, several times as fast as single precision. A
+processor without instructions for 8-bit dot products may cut sums to 16 bits; so kernels are tried on the
+largest sums before they are used.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
-from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.codes import (
-    DIGIT,
-    LAYOUT,
-    TILE,
-    CodedWords,
-    Form,
-    columns,
-    euclidean,
-    kept_codes,
-    own_codes,
-    turned,
-)
+from dptext_spark.embedding.bundle import PARTS, Embedding, Part
+from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Ints
 
 Integers: TypeAlias = NDArray[np.int32]
-Product: TypeAlias = Callable[[Any, int], None]
-"""Writes the products (w, t) of what :meth:`Kernel.prepared` made of words (w, K), and w, with points."""
+
+Form: TypeAlias = Callable[[NDArray[Any]], tuple[Floats, Floats]]
+"""Gives y (b, n) and h (b,) of words (b, n) as a bundle has them."""
 
 POINTS: Final = 512
 """Points whose scores are held at once."""
@@ -40,7 +41,11 @@ POINTS: Final = 512
 MOST: Final = 200
 """Words in question for a point, on average: where there are more, single precision is as fast."""
 
+_LAYOUT: Final = 1  # of codes that lie with a bundle: those of another layout are not read
+_TILE: Final = 512  # words of a tile: with as many points its scores, 1 MiB, stay in the cache
+_DIGIT: Final = 32  # base of the two digits of h
 _GROUP: Final = 32  # words of which only the best score is looked at first
+_PRIVATE: Final = 1 << 25  # bytes of codes that a process may have for itself, beside no bundle
 _LEAST: Final = np.iinfo(np.int32).min
 # A relative error above all roundings in double precision, and above what a point of the ball may stray from
 # where it is said to be, and far below that of codes.
@@ -90,31 +95,26 @@ def _model() -> bytes:
     return message((1, 8), (7, message((1, node), (2, b"g"), *tensors)), (8, message((2, 13))))
 
 
-class Kernel:
-    """Products of 8-bit integers by onnxruntime, in one thread."""
-
-    def prepared(self, words: NDArray[np.uint8]) -> Any:
-        """Get words (w, K) ready, where they lie."""
-        return _library().OrtValue.ortvalue_from_numpy(words)
-
-    def products(self, points: NDArray[np.int8], scores: Integers) -> Product:
-        """Multiply words with points int8 (K, t), into the first lines of scores."""
-        session = _session()
-        binding, bound = session.io_binding(), 0
-        binding.bind_cpu_input("points", points)
-
-        def product(words: Any, count: int) -> None:
-            nonlocal bound
-            if count != bound:
-                shape, bound = (count, scores.shape[1]), count
-                binding.bind_output("scores", "cpu", 0, np.int32, shape, scores.ctypes.data)
-            binding.bind_ortvalue_input("words", words)
-            session.run_with_iobinding(binding)
-
-        return product
+def prepared(words: NDArray[np.uint8]) -> Any:
+    """Get words (w, K) ready to be multiplied, where they lie."""
+    return _library().OrtValue.ortvalue_from_numpy(words)
 
 
-KERNEL: Final = Kernel()
+def products(points: NDArray[np.int8], scores: Integers) -> Callable[[Any, int], None]:
+    """Give what multiplies prepared words, so many, with points (K, t), into the first lines of scores."""
+    session = _session()
+    binding, bound = session.io_binding(), 0
+    binding.bind_cpu_input("points", points)
+
+    def product(words: Any, count: int) -> None:
+        nonlocal bound
+        if count != bound:
+            shape, bound = (count, scores.shape[1]), count
+            binding.bind_output("scores", "cpu", 0, np.int32, shape, scores.ctypes.data)
+        binding.bind_ortvalue_input("words", words)
+        session.run_with_iobinding(binding)
+
+    return product
 
 
 @cache
@@ -135,7 +135,7 @@ def trusted_bits(width: int) -> int:
 
 def _tried(words: NDArray[np.uint8], points: NDArray[np.int8]) -> Integers:
     scores = np.empty((len(words), len(points)), dtype=np.int32)
-    KERNEL.products(np.ascontiguousarray(points.T), scores)(KERNEL.prepared(words), len(words))
+    products(np.ascontiguousarray(points.T), scores)(prepared(words), len(words))
     return scores
 
 
@@ -151,67 +151,95 @@ def products_of(words: int, dimension: int) -> str | None:
     return f"codes of {bits} bits where there is room for them" if bits else "single precision"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CoarsePoints:
-    """A block of points, coded for words; see "Coarse scores" in docs/mathematics.md.
+def euclidean(vectors: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Give vectors (b, n) and half their squared lengths (b,)."""
+    wide: Floats = vectors.astype(np.float64)
+    return wide, 0.5 * np.square(wide).sum(axis=1)
 
-    Attributes:
-        codes: int8 (K, t), what words' codes are multiplied with.
-        scales: float64 (t,), of codes: t.
-        shifts: float64 (t,), what products have too much because a word's code of 0 is not 0.
-        strays: float64 (5, t), how far scores stray, with factors of a tile, in units of both scales.
-    """
 
-    codes: NDArray[np.int8]
-    scales: Floats
-    shifts: Floats
-    strays: Floats
+@cache
+def _axes(dimension: int) -> Floats:
+    """Give the type-IV cosine transform, an orthogonal matrix (n, n): it spreads each coordinate over all."""
+    halves = np.arange(dimension) + 0.5
+    axes: Floats = np.sqrt(2.0 / dimension) * np.cos(np.pi / dimension * np.outer(halves, halves))
+    return axes
 
-    @classmethod
-    def of(cls, points: Floats, words: CodedWords) -> Self:
-        """Code points (t, n)."""
-        coordinates, n = turned(points), points.shape[1]
-        spread = words.codes.shape[1] - n - 1  # columns that share the high digit's factor
-        scales = np.maximum(np.abs(coordinates).max(axis=1) / 127, DIGIT * words.unit / (127 * spread))
-        whole = np.rint(coordinates / scales[:, None])
-        ratios = words.unit / scales
-        low, high = np.minimum(np.rint(ratios), 127), np.rint(DIGIT * ratios)
-        codes = np.empty((n + 1 + spread, len(points)), dtype=np.int8)
-        codes[:n], codes[n] = whole.T, -low
-        share, more = np.divmod(high, spread)
-        codes[n + 1 :] = -share - (np.arange(spread)[:, None] < more)
-        near = scales[:, None] * whole
-        lengths, nears, rests = (
-            np.sqrt(np.square(part).sum(axis=1)) / scales for part in (points, near, coordinates - near)
-        )
-        highs, lows = np.abs(DIGIT * ratios - high), (DIGIT - 1) * np.abs(ratios - low)
-        strays = [nears, rests + _STRAY * lengths, _STRAY / scales, highs, lows + 0.5 * ratios + 1.0]
-        shifts: Floats = words.zero * whole.sum(axis=1)
-        return cls(codes=codes, scales=scales, shifts=shifts, strays=(1.0 + _STRAY) * np.stack(strays))
+
+def turned(vectors: Floats) -> Floats:
+    """Turn vectors (t, n) to axes along which no coordinate is much larger than all others."""
+    coordinates: Floats = vectors @ _axes(vectors.shape[1])
+    return coordinates
+
+
+def columns(dimension: int) -> int:
+    """Count the columns of codes: coordinates, digits, and what makes a multiple of 4 of them."""
+    return -(-(dimension + dimension // 64 + 4) // 4) * 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoarseWords:
-    """Words that are looked at by their codes first."""
+    """Words in tiles, by codes of so many bits, that are looked at by these first.
 
-    coded: CodedWords
-    vectors: NDArray[Any]  # (V, n), by word id
-    form: Form = euclidean
+    Attributes:
+        vectors: (V, n), by word id.
+        form: Of the words.
+        codes: uint8 (V, K): n codes, the low digit, and the high digit in all columns that are left.
+        words: int32 (V,), the word's id of each line.
+        tiles: float64 (4, T), of each tile: its scale, its longest rest and word, and its highest digit.
+        unit: What h is counted in, over the tile's scale.
+        zero: The code of 0, in the middle of the others.
+    """
+
+    vectors: NDArray[Any]
+    form: Form
+    codes: NDArray[np.uint8]
+    words: NDArray[np.int32]
+    tiles: Floats
+    unit: float
+    zero: int
+
+    @classmethod
+    def of(
+        cls, vectors: NDArray[Any], bits: int, form: Form = euclidean, *, file: Path | None = None
+    ) -> Self:
+        """Code words (V, n), in tiles of like largest coordinates; in a file, or in memory."""
+        n, zero = vectors.shape[1], 1 << (bits - 1)
+        shape, starts = (len(vectors), columns(n)), range(0, len(vectors), _TILE)
+        peaks = [np.abs(turned(form(vectors[start : start + _TILE])[0])).max(axis=1) for start in starts]
+        order = np.argsort(np.concatenate(peaks), kind="stable").astype(np.int32)
+        codes = np.empty(shape, dtype=np.uint8) if file is None else _mapped(file, shape)
+        tiles, over = np.zeros((4, len(starts))), np.empty(len(vectors))
+        blocks = [slice(start, start + _TILE) for start in starts]
+        for tile, block in enumerate(blocks):
+            words, heights = form(vectors[order[block]])
+            exact = turned(words)
+            scale = float(np.abs(exact).max()) / (zero - 1) or 1.0
+            whole = np.rint(exact / scale)
+            codes[block, :n] = whole + zero
+            squares, rests = np.square(exact).sum(axis=1), np.square(exact - scale * whole).sum(axis=1)
+            over[block] = heights / scale
+            tiles[:3, tile] = scale, np.sqrt(rests.max()), np.sqrt(squares.max())
+        most = (2 * zero - 1) * _DIGIT + _DIGIT - 1
+        unit = float(over.max()) / most or 1.0
+        high, low = np.divmod(np.minimum(np.rint(over / unit), most), _DIGIT)
+        codes[:, n], codes[:, n + 1 :] = low, high[:, None]
+        tiles[3] = [high[block].max() for block in blocks]
+        arrays: dict[str, Any] = {"codes": codes, "words": order, "tiles": tiles}
+        return cls(vectors=vectors, form=form, **arrays, unit=unit, zero=zero)
 
     @cached_property
     def bounds(self) -> Floats:
-        """Factors (T, 5) of :attr:`CoarsePoints.strays`."""
-        scales, rests, longest, high = self.coded.tiles
-        heights = (high + 1.0) * DIGIT * self.coded.unit * scales
+        """Factors (T, 5) of how far scores stray, see :func:`coded_points`."""
+        scales, rests, longest, high = self.tiles
+        heights = (high + 1.0) * _DIGIT * self.unit * scales
         factors = np.stack([rests, longest, 2.0 * heights, high * scales, scales], axis=1)
         factors /= scales[:, None]
         return factors
 
     @cached_property
-    def tiles(self) -> list[Any]:
-        """The tiles as :data:`KERNEL` wants them."""
-        codes = self.coded.codes
-        return [KERNEL.prepared(codes[start : start + TILE]) for start in range(0, len(codes), TILE)]
+    def factors(self) -> list[Any]:
+        """The tiles as :func:`products` wants them."""
+        return [prepared(self.codes[start : start + _TILE]) for start in range(0, len(self.codes), _TILE)]
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints] | None:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each.
@@ -229,18 +257,18 @@ class CoarseWords:
         return np.concatenate(rows), np.concatenate(words)
 
     def _candidates(self, points: Floats, k: int) -> tuple[Ints, Ints] | None:
-        coded, block = self.coded, CoarsePoints.of(points, self.coded)
-        strays = self.bounds @ block.strays
-        highest, lowest = strays - block.shifts, -strays - block.shifts  # to be added to products
-        # Scores that the k best words surely have, the least first; these and others are over block.scales.
+        codes, point_scales, shifts, astray = coded_points(points, self)
+        strays = self.bounds @ astray
+        highest, lowest = strays - shifts, -strays - shifts  # to be added to products
+        # Scores that the k best words surely have, the least first; these and others are over point_scales.
         best = np.full((k, len(points)), -np.inf)
-        scores = np.full((TILE, len(points)), _LEAST, dtype=np.int32)
-        product = KERNEL.products(block.codes, scores)
+        scores = np.full((_TILE, len(points)), _LEAST, dtype=np.int32)
+        product = products(codes, scores)
         groups: list[tuple[Ints, Ints, Integers]] = []  # numbers of groups of words, points, their products
         found = 0
-        for tile, scale in enumerate(coded.tiles[0].tolist()):
-            count = min(TILE, len(coded.codes) - tile * TILE)
-            product(self.tiles[tile], count)
+        for tile, scale in enumerate(self.tiles[0].tolist()):
+            count = min(_TILE, len(self.codes) - tile * _TILE)
+            product(self.factors[tile], count)
             scores[count:] = _LEAST
             grouped = scores[: -(-count // _GROUP) * _GROUP].reshape(-1, _GROUP, len(points))
             peaks = grouped.max(axis=1)
@@ -252,19 +280,19 @@ class CoarseWords:
                 best = np.sort(np.concatenate([best, (tops + lowest[tile]) * scale]), axis=0)[-k:]
             limits = _limits(best[0], scale, highest[tile])
             group, point = np.divmod(np.flatnonzero(peaks >= limits), len(points))
-            groups.append((group + tile * (TILE // _GROUP), point, grouped[group, :, point]))
+            groups.append((group + tile * (_TILE // _GROUP), point, grouped[group, :, point]))
             if (found := found + len(group)) > MOST * len(points):
                 return None
         group, point, product_of = (np.concatenate(part) for part in zip(*groups, strict=True))
-        tiles = group // (TILE // _GROUP)
-        scales, offsets = coded.tiles[0, tiles], highest[tiles, point]
+        tiles = group // (_TILE // _GROUP)
+        scales, offsets = self.tiles[0, tiles], highest[tiles, point]
         flat = np.flatnonzero(product_of >= _limits(best[0, point], scales, offsets)[:, None])
         if len(flat) > MOST * len(points):
             return None
         pair, place = np.divmod(flat, _GROUP)
-        rows, words = point[pair], coded.words[_GROUP * group[pair] + place].astype(np.int64)
+        rows, words = point[pair], self.words[_GROUP * group[pair] + place].astype(np.int64)
         upper = (product_of.ravel()[flat] + offsets[pair]) * scales[pair]
-        kept = upper >= self._floor(points, rows, words, upper, k, block.scales)[rows]
+        kept = upper >= self._floor(points, rows, words, upper, k, point_scales)[rows]
         return rows[kept], words[kept]
 
     def _floor(
@@ -290,16 +318,71 @@ def _limits(best: Floats, scales: Any, offsets: Floats) -> Integers:
     return limits.astype(np.int32)
 
 
+def coded_points(points: Floats, words: CoarseWords) -> tuple[NDArray[np.int8], Floats, Floats, Floats]:
+    """Code points (t, n) for words, as "Coarse scores" in docs/mathematics.md has it.
+
+    Gives int8 (K, t), what words' codes are multiplied with; the codes' scales (t,); (t,), what products have
+    too much because a word's code of 0 is not 0; and (5, t), how far scores stray, with factors of a tile,
+    in units of both scales.
+    """
+    coordinates, n = turned(points), points.shape[1]
+    spread = words.codes.shape[1] - n - 1  # columns that share the high digit's factor
+    scales = np.maximum(np.abs(coordinates).max(axis=1) / 127, _DIGIT * words.unit / (127 * spread))
+    whole = np.rint(coordinates / scales[:, None])
+    ratios = words.unit / scales
+    low, high = np.minimum(np.rint(ratios), 127), np.rint(_DIGIT * ratios)
+    codes = np.empty((n + 1 + spread, len(points)), dtype=np.int8)
+    codes[:n], codes[n] = whole.T, -low
+    share, more = np.divmod(high, spread)
+    codes[n + 1 :] = -share - (np.arange(spread)[:, None] < more)
+    near = scales[:, None] * whole
+    lengths, nears, rests = (
+        np.sqrt(np.square(part).sum(axis=1)) / scales for part in (points, near, coordinates - near)
+    )
+    highs, lows = np.abs(_DIGIT * ratios - high), (_DIGIT - 1) * np.abs(ratios - low)
+    strays = [nears, rests + _STRAY * lengths, _STRAY / scales, highs, lows + 0.5 * ratios + 1.0]
+    shifts: Floats = words.zero * whole.sum(axis=1)
+    return codes, scales, shifts, (1.0 + _STRAY) * np.stack(strays)
+
+
+def _mapped(file: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """Make a file that is written by its map; a full disk is an error here, and ends the process later."""
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
+
+
 def coarse_words(
     vectors: NDArray[Any], embedding: Embedding | None = None, form: Form = euclidean
 ) -> CoarseWords | None:
     """Get ready to look at words (V, n) by codes, which lie with the bundle if they are its words.
 
-    None where that does not pay, or where no product can be trusted.
+    None where that does not pay, where no product can be trusted, or where codes would be large and no folder
+    can have them.
     """
-    bits = trusted_bits(columns(vectors.shape[1])) if _pays(*vectors.shape) else 0
-    if not bits:
-        return None
-    code, name = partial(CodedWords.of, vectors, bits, form=form), f"codes-{LAYOUT}-{len(vectors)}-{bits}"
-    coded = own_codes(vectors.shape, code) if embedding is None else kept_codes(embedding, name, code)
-    return None if coded is None else CoarseWords(coded=coded, vectors=vectors, form=form)
+    width = columns(vectors.shape[1])
+    bits = trusted_bits(width) if _pays(*vectors.shape) else 0
+    if bits and embedding is not None and (part := _stored_codes(embedding, vectors, bits, form)):
+        return CoarseWords(vectors=vectors, form=form, **part.arrays(embedding.path), **part.values)
+    return CoarseWords.of(vectors, bits, form) if bits and len(vectors) * width <= _PRIVATE else None
+
+
+def _stored_codes(embedding: Embedding, vectors: NDArray[Any], bits: int, form: Form) -> Part | None:
+    """Find the codes that lie with a bundle; where there are none make them, once on a machine."""
+    name, folder = f"codes-{_LAYOUT}-{len(vectors)}-{bits}", embedding.path / PARTS
+    part = embedding.part(name)
+    with suppress(OSError, BundleError):
+        if part is None:
+            folder.mkdir(exist_ok=True)
+            with FileLock(folder / "codes.lock"), TemporaryDirectory(dir=folder, prefix=".codes-") as made:
+                part = embedding.part(name)
+                if part is None:
+                    coded = CoarseWords.of(vectors, bits, form, file=Path(made, "codes.npy"))
+                    np.save(Path(made, "words.npy"), coded.words)
+                    np.save(Path(made, "tiles.npy"), coded.tiles)
+                    values = {"unit": coded.unit, "zero": coded.zero}
+                    del coded  # writes what is mapped
+                    part = embedding.keep(name, values, Path(made))
+    return part

@@ -19,7 +19,7 @@ from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import lorentz, rims
-from dptext_spark.geometry.rounding import gamma, longest_of, score_slack
+from dptext_spark.geometry.products import gamma, longest_of, score_slack
 from dptext_spark.search.coarse import CoarseWords, coarse_words, products_of
 from dptext_spark.search.nearest import NearestWords, Search
 

@@ -22,7 +22,7 @@ from dptext_spark.embedding.lists import InvertedLists
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
-from dptext_spark.geometry.rounding import longest_of, score_slack
+from dptext_spark.geometry.products import longest_of, score_slack
 from dptext_spark.search.exact import EuclideanNearest, EuclideanWords, Shortlist
 from dptext_spark.search.nearest import NearestWords, Search
 

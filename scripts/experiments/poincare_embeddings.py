@@ -62,8 +62,8 @@ def main(
 ) -> None:
     """Print the tables of docs/experiments/poincare-embeddings.md."""
     options: dict[str, Any] = {"pairs": pairs, "output": Path("unused"), "min_links": min_links}
-    known = None if vocabulary is None else read_words(vocabulary, "--vocabulary")
-    relations, filtered, _ = filtered_relations(PoincareOptions.of(options), known, None)
+    known = None if vocabulary is None else read_words(vocabulary)
+    relations, filtered = filtered_relations(PoincareOptions.of(options), known)
     click.echo(f"```\n{json.dumps(filtered, indent=2)}\n```\n")
     quality: list[tuple[object, ...]] = []
     noise: list[tuple[object, ...]] = []

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding, Part
+from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
 from tests.helpers.bundles import (
@@ -174,11 +174,9 @@ CONTENT = b"lists of words"
 
 def index_of(embedding):
     """Keep a part of a number and a file, as a search index has them."""
-    made = embedding.path.parent / "made"
-    made.write_bytes(CONTENT)
-    part = Part("index-4", embedding.fingerprint, {"lists": 4}, {"lists.npy": file_sha256(made)})
-    embedding.keep(part, {"lists.npy": made})
-    return part
+    (made := embedding.path.parent / "made").mkdir()
+    (made / "lists.npy").write_bytes(CONTENT)
+    return embedding.keep("index-4", {"lists": 4}, made)
 
 
 def test_a_part_is_found_again(bundle):
@@ -216,7 +214,6 @@ def test_only_parts_without_files_do_without_a_folder(bundle):
     with pytest.raises(BundleError, match="cannot be written to"):
         index_of(opened)
     assert opened.parts == ()
-    part = Part("constant", opened.fingerprint, {"constant": 1.5})
-    opened.keep(part)
+    part = opened.keep("constant", {"constant": 1.5})
     assert pickle.loads(pickle.dumps(opened)).part("constant") == part
     assert Embedding.open(bundle).part("constant") is None

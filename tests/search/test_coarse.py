@@ -4,16 +4,14 @@ import dataclasses
 import errno
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import pytest
 
 from dptext_spark.embedding.bundle import PARTS, Embedding
-from dptext_spark.embedding.codes import CodedWords, euclidean, kept_codes, turned
 from dptext_spark.geometry.ball import lorentz
 from dptext_spark.search import coarse
-from dptext_spark.search.coarse import CoarseWords, Kernel, trusted_bits
+from dptext_spark.search.coarse import CoarseWords, euclidean, products, trusted_bits, turned
 from dptext_spark.search.exact import EuclideanNearest, ExactSearch
 from tests.helpers import worlds
 from tests.helpers.nearest import (
@@ -34,7 +32,7 @@ def float_search(vectors, coarse=None):
 
 
 def coarse_search(vectors, bits=8):
-    return float_search(vectors, CoarseWords(coded=CodedWords.of(vectors, bits), vectors=vectors))
+    return float_search(vectors, CoarseWords.of(vectors, bits))
 
 
 def differing(vectors, points, bits=8):
@@ -98,7 +96,7 @@ def test_words_of_the_ball_have_their_own_form(kind, n):
     points = np.concatenate([points, points * np.append(1.0, np.full(n, 1 - 2.0**-31))])
     wrong = []
     for form in (lorentz, euclidean):
-        coarse = CoarseWords(coded=CodedWords.of(words, 8, form=form), vectors=words, form=form)
+        coarse = CoarseWords.of(words, 8, form)
         own = dataclasses.replace(search, coarse=coarse)
         assert kind is ball_words or coarse.candidates(search._located(points)[:, 1:], 2) is not None
         same = (own(points) == search(points)) & (two(own)(points) == two(search)(points)).all(axis=1)
@@ -154,16 +152,15 @@ def strays(*factors):
     return CoarseWords, "bounds", property(lambda own: whole(own) * factors)
 
 
-def scaled(factor, whole=CodedWords.of):
+def scaled(factor, whole=CoarseWords.of):
     """Scales of every second tile that are not those of its codes."""
 
     def of(vectors, bits):
         coded = whole(vectors, bits)
-        tiles = coded.tiles.copy()
-        tiles[0, 1::2] *= factor
-        return dataclasses.replace(coded, tiles=tiles)
+        coded.tiles[0, 1::2] *= factor
+        return coded
 
-    return CodedWords, "of", of
+    return CoarseWords, "of", of
 
 
 MUTANTS = {
@@ -188,7 +185,7 @@ def test_a_smaller_bound_gives_wrong_words(mutant, monkeypatch):
 def saturating(bits):
     """Sums pairs in so many bits, as processors without 8-bit dot products do in 16."""
 
-    def products(self, points, scores):
+    def multiplied(points, scores):
         wide = points.astype(np.int64)
         top = 1 << (bits - 1)
 
@@ -198,14 +195,14 @@ def saturating(bits):
 
         return product
 
-    return products
+    return multiplied
 
 
 def careless(words, points):
     """Is one off where it has so many words, or points."""
 
-    def products(self, given, scores, right=Kernel.products):
-        exact = right(self, given, scores)
+    def multiplied(given, scores):
+        exact = products(given, scores)
 
         def product(prepared, count):
             exact(prepared, count)
@@ -213,7 +210,7 @@ def careless(words, points):
 
         return product
 
-    return products
+    return multiplied
 
 
 @pytest.fixture
@@ -226,7 +223,7 @@ def fresh(monkeypatch):
 
 
 KERNELS = {
-    "exact": (8, Kernel.products),
+    "exact": (8, products),
     "in 16 bits": (7, saturating(16)),
     "in 15 bits": (0, saturating(15)),
     "one word at a time": (0, careless(1, None)),
@@ -237,11 +234,11 @@ KERNELS = {
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(kernel, fresh):
     """Rejects trust in a processor, and a trial of one shape only."""
-    bits, products = KERNELS[kernel]
+    bits, multiplied = KERNELS[kernel]
     fresh.setattr(coarse, "_SIZES", (1, 2, 3, 8, 17, 33))  # the fake ones are slow
-    fresh.setattr(Kernel, "products", products)
+    fresh.setattr(coarse, "products", multiplied)
     if "bits" in kernel:
-        fresh.setattr(Kernel, "prepared", lambda self, words: words.astype(np.int64))
+        fresh.setattr(coarse, "prepared", lambda words: words.astype(np.int64))
     vectors = np.random.default_rng(3).standard_normal((70, 12)).astype(np.float32)
     points = hard_points(vectors, 40)
     assert trusted_bits(16) == bits
@@ -262,33 +259,32 @@ def test_without_the_library_all_is_as_before(fresh, tmp_path):
 
 def test_codes_are_made_once_and_lie_with_the_bundle(fresh, tmp_path):
     """Rejects two processes that replace each other's files, damaged codes, and those of other words."""
-    vectors, made = near_ties(900, 6), []
-    bundle = worlds.build(tmp_path, vectors)
+    bundle, of, made = worlds.build(tmp_path, near_ties(900, 6)), CoarseWords.of, []
 
-    def coding(file):
-        made.append(file)
-        return CodedWords.of(vectors, 8, file)
+    def counted(*given, **more):
+        made.append(given)
+        return of(*given, **more)
 
-    def kept(own):
-        return np.array(kept_codes(own, "codes-900-8", coding).codes)  # no map of a file that is damaged
+    def codes(own):
+        return np.array(ExactSearch.over(own).of_words(own).coarse.codes)  # no map of what is damaged
 
+    fresh.setattr(CoarseWords, "of", counted)
     others = [Embedding.open(bundle.path) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        codes = list(pool.map(kept, others))
-    assert len(made) == 1 and all(np.array_equal(each, codes[0]) for each in codes)
+        found = list(pool.map(codes, others))
+    assert len(made) == 1 and all(np.array_equal(each, found[0]) for each in found)
     for own in others:
         own.check_unchanged()
-    (file,) = (bundle.path / PARTS).glob("codes-900-8.codes.npy")
+    (file,) = (bundle.path / PARTS).glob("codes-*.codes.npy")
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + b"x")
-    assert np.array_equal(kept(Embedding.open(bundle.path)), codes[0]) and file.read_bytes() == whole
-    few = ExactSearch.over(bundle, 300).of_words(bundle)
-    assert len(few.coarse.coded.words) == 300
+    assert np.array_equal(codes(Embedding.open(bundle.path)), found[0]) and file.read_bytes() == whole
+    assert len(ExactSearch.over(bundle, 300).of_words(bundle).coarse.words) == 300
 
 
 def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(fresh, tmp_path):
     """Rejects a map of a file on a full disk, whose writer ends by a signal, and large codes by process."""
-    vectors, own = near_ties(900, 6), partial(CodedWords.of, near_ties(900, 6), 8)
+    vectors = near_ties(900, 6)
     bundle = worlds.build(tmp_path, vectors)
 
     def full(*given):
@@ -300,9 +296,21 @@ def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(fresh, tmp_path)
     assert [path.name for path in (bundle.path / PARTS).iterdir()] == ["codes.lock"]
     shutil.rmtree(bundle.path / PARTS)
     (bundle.path / PARTS).write_text("a file where the folder would be")  # also root cannot write there
-    assert np.array_equal(kept_codes(bundle, "codes-900-8", own).codes, own().codes)
-    fresh.setattr("dptext_spark.embedding.codes._PRIVATE", 100)
-    assert kept_codes(bundle, "codes-900-8", own) is None
+    own = ExactSearch.over(bundle).of_words(bundle).coarse
+    assert np.array_equal(own.codes, CoarseWords.of(vectors, 8).codes)
+    fresh.setattr(coarse, "_PRIVATE", 100)
     images = ExactSearch(release_words=900).of_images(vectors, half_norms(vectors))
     for search in (ExactSearch.over(bundle).of_words(bundle), images):
         assert search.coarse is None
+
+
+def test_a_bundle_of_the_ball_has_codes_of_its_form(fresh, tmp_path):
+    """In the bundle and in memory; rejects the Euclidean form, whose bound does not hold for its words."""
+    bundle = worlds.build(tmp_path, around_the_origin(300, 4), geometry="poincare")
+    for folder in (True, False):
+        own = ExactSearch.over(bundle).of_words(bundle).coarse
+        assert own.form is lorentz and (bundle.path / PARTS).is_dir() == folder
+        assert np.array_equal(own.codes, CoarseWords.of(bundle.vectors[:], 8, lorentz).codes)
+        shutil.rmtree(bundle.path / PARTS, ignore_errors=True)
+        (bundle.path / PARTS).write_text("a file where the folder would be")
+        bundle = Embedding.open(bundle.path)

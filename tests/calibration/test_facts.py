@@ -28,6 +28,7 @@ from dptext_spark.calibration.statistics import mean_limits
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Exponential, Laplace, Mahalanobis
 from dptext_spark.report.text import rendered
+from tests.helpers import calibration_oracle as oracle
 from tests.helpers.calibration_oracle import grid
 from tests.helpers.calibrations import EPSILONS, LAPLACE, MET, N_W, UNMET, WEIGHTED, facts
 from tests.helpers.page import drawn
@@ -91,6 +92,39 @@ def test_a_risk_lies_between_what_a_guesser_won_and_what_all_runs_say_of_themsel
     assert weights[0] < low < 0.6 < 0.8 + high < 1.0
     assert found["bayes_risk_zipf"] == pytest.approx([0.6, low, 0.8 + high, weights[0]])
     assert found["bayes_risk_uniform"] == pytest.approx([1 / 8, 1 / 8, 0.2 + alike, 1 / 8])
+
+
+NEAR = stats.norm.pdf(np.arange(60) / 5.0, np.arange(12)[:, None], 0.6)
+ENDS = ((0, ""), (1, "_judged"))
+WORLDS = {
+    "spread": np.full((12, 300), 1.0 / 300),  # nothing is told: every word becomes any of 300
+    "kept": np.eye(12),
+    "near": NEAR / NEAR.sum(axis=1, keepdims=True),
+}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("prior", ["uniform", "zipf"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_true_risk_lies_between_the_limits(world, prior):
+    """300 seeds of 8 and of 60 runs, at 95 %: false alarm 1e-4. Refused: what runs say of themselves."""
+    law, weights = WORLDS[world], np.ones(12) if prior == "uniform" else 1.0 / np.arange(1, 13)
+    truth, laws = oracle.risk(law, weights), np.cumsum(law, axis=1)
+    for runs in (8, 60):
+        rows, own, sample = [], [], grid(12, runs=runs, estimator="plain")
+        for seed in range(300):
+            rng = np.random.default_rng(seed)
+            draws = [np.searchsorted(each / each[-1], rng.random(runs)) for each in laws]
+            counted = oracle.counted(np.array([draws], np.int32), np.arange(12), release_words=law.shape[1])
+            won = {name: oracle.guessed(counted, sample, name) for name in ("uniform", "zipf")}
+            sums = {f"{name}{end}": each[i][0] for name, each in won.items() for i, end in ENDS}
+            found = {row["statistic"]: row for row in rows_of(sample, guesses=sums)}
+            rows.append(found[f"bayes_risk_{prior}"])
+            own.append(sums["uniform"] / (12 * runs))
+        missed = sum(not row["low"] <= truth * (1 + 1e-12) <= row["high"] * (1 + 2e-12) for row in rows)
+        assert stats.binomtest(missed, 300, 0.05, "greater").pvalue > 1e-4
+        if (world, prior) == ("spread", "uniform"):
+            assert stats.ttest_1samp(own, 1.2 * truth, alternative="greater").pvalue < 1e-6
 
 
 @pytest.mark.parametrize(

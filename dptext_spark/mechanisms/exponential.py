@@ -60,9 +60,6 @@ _PAIRS: Final = 512
 _ROWS: Final = 2048
 _WORDS: Final = 512
 
-# More than what roundings do to a weight that is not 0, whose exponent is above -746.
-_ROUNDINGS: Final = 1e-9
-
 # Words that are drawn by one list, as in texts of some ten thousand words; a draw in operations of a product.
 _DRAWS_OF_LIST: Final = 10.0
 _DRAWING: Final = 3e5
@@ -106,7 +103,7 @@ class Exponential(Mechanism):
         truncate = math.inf if self.truncate is None else self.truncate
 
         def choice(epsilon: float, size: int = CACHE_BYTES // EPSILONS) -> ExponentialChoice:
-            cache = ListCache.empty(words=len(embedding.words), release_words=released, size=size)
+            cache = Lists.cache(words=len(embedding.words), release_words=released, size=size)
             return ExponentialChoice(near=near, epsilon=epsilon, truncate=truncate, cache=cache)
 
         return replace(choice(self.epsilon, CACHE_BYTES), at=lru_cache(maxsize=EPSILONS)(choice))
@@ -167,11 +164,6 @@ class NearByDifferences:
             distances[part] = self.metric.between(words[part], rows[part])
         return distances
 
-    def bounds(self, words: Ints, rows: Ints) -> tuple[Floats, Floats]:
-        """Bound what :meth:`between` computes for pairs (t,) from both sides; NaN says nothing."""
-        distances = self.between(words, rows)
-        return distances, distances
-
 
 @dataclass(frozen=True, kw_only=True)
 class NearByScreening(NearByDifferences):
@@ -211,22 +203,6 @@ class NearByScreening(NearByDifferences):
         ends = np.cumsum(np.bincount(joined, minlength=len(words)))
         return np.split(np.concatenate(rows)[order], ends[:-1])
 
-    def bounds(self, words: Ints, rows: Ints) -> tuple[Floats, Floats]:
-        """Bound distances by differences in single precision, at a third of the time.
-
-        A difference and its square are good to three roundings and their sum to n - 1 (Higham 2002, eq. 3.5);
-        the rest of gamma_(n + 8) pays for both distances. Squares that underflow cost the last term.
-        """
-        squares, vectors = np.empty(len(rows)), self.metric.vectors
-        for start in range(0, len(rows), _PAIRS):
-            part = slice(start, start + _PAIRS)
-            differences = vectors[words[part]]
-            differences -= vectors[rows[part]]
-            squares[part] = np.einsum("ij,ij->i", differences, differences)
-        terms = vectors.shape[1] + 8
-        slack = squares * gamma(terms) + terms * float(np.finfo(np.float32).tiny)
-        return np.sqrt(np.maximum(squares - slack, 0.0)), np.sqrt(squares + slack)
-
     def to_rows(self, words: Ints, rows: Ints) -> Floats:
         """Distances (k, r), by products that no order of summation changes.
 
@@ -263,13 +239,41 @@ class Lists:
 
     Shares add up. What the last one of a list lacks to 1 is that of all released words that are not on it,
     which are proposed equally often. Word number j of a list is in row j + skips.
+
+    A cache has a list for each word, in bounded memory. When it is full it stays as it is: frequent words
+    came first.
     """
 
     shares: Floats  # (c,)
     skips: NDArray[np.int32]  # (c,), released words before this one that are not on its list
-    starts: Ints  # (k,), where each list starts
+    starts: Ints  # (k,), where each list starts; -1 where a word has none
     lengths: Ints  # (k,), words on each list
     radii: Floats  # (k,), below which words are on the list
+    end: int = 0  # of a cache's memory that is taken
+
+    @classmethod
+    def cache(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> Lists:
+        """Make a cache of ``size`` bytes, besides 24 bytes a word, that takes memory as it fills."""
+        capacity = min(size // 12, words * release_words)
+        return cls(
+            shares=np.zeros(capacity),
+            skips=np.zeros(capacity, dtype=np.int32),
+            starts=np.full(words, -1),
+            lengths=np.zeros(words, dtype=np.int64),
+            radii=np.zeros(words),
+        )
+
+    def add(self, words: Ints, lists: Lists) -> None:
+        """Keep the lists of words (k,), one after the other, if there is room for them."""
+        size = len(lists.shares)
+        if self.end + size > len(self.shares):
+            return
+        self.shares[self.end : self.end + size] = lists.shares
+        self.skips[self.end : self.end + size] = lists.skips
+        self.starts[words] = self.end + lists.starts
+        self.lengths[words] = lists.lengths
+        self.radii[words] = lists.radii
+        self.end += size
 
     def propose(self, lists: Ints, uniforms: Floats, release_words: int) -> tuple[Ints, Ints]:
         """Propose one word (t,) for each list (t,) named, by uniforms (t, 2); say which are on no list."""
@@ -297,41 +301,6 @@ def _count(values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys
     return count
 
 
-@dataclass(kw_only=True)
-class ListCache(Lists):
-    """Lists by word, in bounded memory; a start of -1 says that a word has none.
-
-    When it is full it stays as it is: frequent words came first.
-    """
-
-    end: int = 0  # of the memory that is taken
-    lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
-
-    @classmethod
-    def empty(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> ListCache:
-        """Make a cache of ``size`` bytes, besides 24 bytes a word, that takes memory as it fills."""
-        capacity = min(size // 12, words * release_words)
-        return cls(
-            shares=np.zeros(capacity),
-            skips=np.zeros(capacity, dtype=np.int32),
-            starts=np.full(words, -1),
-            lengths=np.zeros(words, dtype=np.int64),
-            radii=np.zeros(words),
-        )
-
-    def add(self, words: Ints, lists: Lists) -> None:
-        """Keep the lists of words (k,), one after the other, if there is room for them."""
-        size = len(lists.shares)
-        if self.end + size > len(self.shares):
-            return
-        self.shares[self.end : self.end + size] = lists.shares
-        self.skips[self.end : self.end + size] = lists.skips
-        self.starts[words] = self.end + lists.starts
-        self.lengths[words] = lists.lengths
-        self.radii[words] = lists.radii
-        self.end += size
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExponentialChoice:
     """The exponential mechanism bound to an embedding; see :class:`Perturbation`.
@@ -341,10 +310,11 @@ class ExponentialChoice:
 
     near: NearByDifferences
     epsilon: float
-    cache: ListCache
+    cache: Lists
     truncate: float = math.inf  # from this distance on all words are equally likely
     listed: float = LISTED  # what a word on a list costs
     at: Callable[[float], ExponentialChoice] | None = None  # the same at another epsilon
+    lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
 
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Draw a released word for each word."""
@@ -354,7 +324,7 @@ class ExponentialChoice:
                 own = np.flatnonzero(epsilons == epsilon)
                 drawn[own] = self.at(epsilon)(words[own], uniforms[own])
             return drawn
-        with self.cache.lock:
+        with self.lock:
             known = self.cache.starts[words] >= 0
             drawn[known] = self._draw(self.cache, words[known], words[known], uniforms[known])
             new = np.flatnonzero(~known)
@@ -397,25 +367,15 @@ class ExponentialChoice:
     def round(self, lists: Lists, places: Ints, words: Ints, uniforms: Floats) -> Ints:
         """Propose a word for each word (t,), by uniforms (t, 3); -1 where it is not accepted.
 
-        A far word is accepted where the last uniform is below its weight over the bound at the list's radius:
-        by bounds of the distances where they decide.
+        A far word is accepted where the last uniform is below its weight over the bound at the list's radius.
         """
         drawn, far = lists.propose(places, uniforms, self.near.release_words)
         far = far[lists.radii[places[far]] < self.truncate]
-        pairs, radii, last = (words[far], drawn[far]), lists.radii[places[far]], uniforms[far, 2]
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            least, most = self.near.bounds(*pairs)
-            accepted = last < self._weights(most, radii) * (1.0 - _ROUNDINGS)
-            rejected = last >= self._weights(least, radii) * (1.0 + _ROUNDINGS)
-            unsure = np.flatnonzero(~(accepted | rejected))
-            distances = self.near.between(pairs[0][unsure], pairs[1][unsure])
-            accepted[unsure] = last[unsure] < self._weights(distances, radii[unsure])
-        drawn[far[~accepted]] = -1
+        with np.errstate(over="ignore", under="ignore"):
+            distances = np.minimum(self.near.between(words[far], drawn[far]), self.truncate)
+            weights = np.exp((distances - lists.radii[places[far]]) * (-self.epsilon / 2.0))
+        drawn[far[~(uniforms[far, 2] < weights)]] = -1
         return drawn
-
-    def _weights(self, distances: Floats, radii: Floats) -> Floats:
-        weights: Floats = np.exp((np.minimum(distances, self.truncate) - radii) * (-self.epsilon / 2.0))
-        return weights
 
     def reach(self, words: Ints) -> tuple[Floats, Floats]:
         """Choose by cost how far the lists of distinct words (k,) reach, and about how many words they hold.

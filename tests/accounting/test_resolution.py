@@ -12,7 +12,7 @@ from dptext_spark.accounting.resolution import (
     rounded_vector_distance,
 )
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
-from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace
+from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.mechanisms.vectors import on_grid
 from dptext_spark.search.exact import ExactSearch
@@ -67,36 +67,6 @@ def test_a_coarse_length_and_coin_on_a_line(tmp_path, bits, t):
     bound = nearest_word_distance(40, 1, vickrey=t is not None, bits=bits)
     assert (0.0 if t else bound / 10.0) < found <= bound
     assert found > nearest_word_distance(2, 1, bits=bits)
-
-
-def test_a_coarse_direction(tmp_path):
-    """Rejects a bound that counts one uniform in place of n + 1, where a coordinate has one bit."""
-    n = 14
-    # A slab about the first word that just leaves out the noise: each coordinate of it is length / sqrt(n).
-    slab = gamma_quantile(n, cells(1))[0] / np.sqrt(n) * 0.999
-    points = np.tile(np.eye(n)[1] * CENTRE, (3, 1))
-    points[1:, 0] = [2.0 * slab, -2.0 * slab]
-    world = worlds.build(tmp_path, points)
-    coarse = outputs(Laplace(epsilon=1.0), world, 0, product(*[cells(1)] * (n + 1), COIN))
-    # The noise's first coordinate, by 4 million midpoints of length and cosine.
-    cosines = 2.0 * special.betaincinv((n - 1) / 2, (n - 1) / 2, cells(11)) - 1.0
-    inside = float((np.abs(np.outer(gamma_quantile(n, cells(11)), cosines)) < slab).mean())
-    found = apart(coarse, np.array([inside, (1.0 - inside) / 2, (1.0 - inside) / 2]))
-    assert (3 - 1) * 2.0**-2 < found <= nearest_word_distance(3, n, bits=1)
-
-
-def test_coarse_uniforms_in_a_disc(tmp_path):
-    """The cell of the first word is a thin strip, along which all noise of equal coordinates goes."""
-    # Rejects a bound for one coordinate of the direction alone; the truth is a tenth of the right one, or
-    # more.
-    bits, mechanism = 5, Hyperbolic(epsilon=8.0)
-    strip = np.array([[0.0, 0.0], [1e-3, -1e-3], [-1e-3, 1e-3]])
-    world = worlds.build(tmp_path, strip, geometry="poincare")
-    coarse = outputs(mechanism, world, 0, product(*[cells(bits)] * 3, COIN))
-    found = apart(coarse, outputs(mechanism, world, 0, on_a_circle(10, 8)))
-    bound = nearest_word_distance(3, 2, bits=bits)
-    assert bound / 10.0 < found <= bound
-    assert found > 2.0 ** -(bits + 1)
 
 
 @pytest.mark.parametrize("truncate", [None, 1.0])

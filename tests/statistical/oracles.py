@@ -131,18 +131,6 @@ def ranked(distances, t, count):
     return shares / len(flat)
 
 
-def line_outputs(positions, scale):
-    """P[M(x) = y] (x, y) of Laplace noise on a line, by survival functions where those keep digits."""
-    order = np.argsort(positions)
-    borders = np.concatenate([[-np.inf], (positions[order][1:] + positions[order][:-1]) / 2, [np.inf]])
-    law = stats.laplace(scale=scale)
-    low, high = borders[:-1] - positions[:, None], borders[1:] - positions[:, None]
-    cells = np.where(low > 0, law.sf(low) - law.sf(high), law.cdf(high) - law.cdf(low))
-    probabilities = np.empty_like(cells)
-    probabilities[:, order] = cells
-    return probabilities
-
-
 MIDPOINTS = (np.arange(600) + 0.5) / 600
 ANGLES = 2 * np.pi * (np.arange(500) + 0.5) / 500
 

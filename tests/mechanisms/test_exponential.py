@@ -215,6 +215,11 @@ def test_only_the_input_reaches_an_output(world, parameters, monkeypatch):
     for block, value in blocks.items():
         monkeypatch.setattr(f"dptext_spark.mechanisms.exponential.{block}", value)
     np.testing.assert_array_equal(bound(world, **given)(words, uniforms.copy()), expected)
+    # Some tokens are served by a list of all words in the end.
+    monkeypatch.setattr("dptext_spark.mechanisms.exponential._MORE", 0)
+    choice, single = bound(world, **given), [slice(i, i + 1) for i in range(200)]
+    alone = [choice(words[one], uniforms[one].copy()) for one in single]
+    np.testing.assert_array_equal(choice(words, uniforms.copy()), np.concatenate(alone))
 
 
 def test_large_vocabularies_take_bounded_memory():

@@ -1,4 +1,4 @@
-"""What the laws of noise and outputs should be: scipy's laws, textbook formulas of the ball, quadrature.
+"""What noise and outputs should be: scipy's laws, textbook formulas of the ball, quadrature.
 
 Nothing here comes from the package.
 """
@@ -49,140 +49,39 @@ def ball_radii(name, n, epsilon):
     return x, below / below[-1]
 
 
+def directions(uniforms):
+    """Directions (t, n) by normalised normal quantiles."""
+    normals = stats.norm.ppf(uniforms)
+    return normals / np.linalg.norm(normals, axis=1, keepdims=True)
+
+
+def seen_from(words, points):
+    """Hyperbolic distances (t,) of points from words, and the directions (t, n) in which they are seen."""
+    # Points (t, n + 1) are ln q0 and w of Lorentz's coordinates; nothing cancels at the edge.
+    log_q0 = points[:, :1]
+    z, log_rim = points[:, 1:] / (1 + np.exp(-log_q0)), np.log(2) - np.logaddexp(0, log_q0[:, 0])
+    rim, gap = 1 - np.square(words).sum(axis=1), z - words
+    squares = np.square(gap).sum(axis=1)
+    log_sinh = (np.log(squares) - log_rim - np.log(rim)) / 2  # ln sinh(d / 2)
+    small = np.arcsinh(np.exp(np.minimum(log_sinh, 20)))
+    # The numerator of the Möbius sum (-word) + z, rearranged.
+    back = rim[:, None] * gap - squares[:, None] * words
+    return (
+        2 * np.where(log_sinh < 20, small, log_sinh + np.log(2)),
+        back / np.linalg.norm(back, axis=1, keepdims=True),
+    )
+
+
+def chosen(distances, t, coins):
+    """The nearest of words at distances (t, V), or by a coin the first or second nearest (Xu et al. 2021)."""
+    if t is None:
+        return distances.argmin(axis=1)
+    order = np.argsort(distances, axis=1)[:, :2]
+    near, far = np.take_along_axis(distances, order, axis=1).T
+    return np.where(coins < (1 - t) * far / (t * near + (1 - t) * far), *order.T)
+
+
 def delta(atoms, t):
     """E[(1 - exp(t - loss))+] of losses and their probabilities."""
     losses, masses = atoms
     return float((masses * -np.expm1(np.minimum(t - losses, 0.0))).sum())
-
-
-def seen(quantiles, noise, rows, along=None):
-    """Quantiles of lengths (rows, tokens), directions (rows, tokens, n) and their cosines with some way."""
-    unit = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    along = unit.sum(axis=1) / np.sqrt(unit.shape[1]) if along is None else (unit * along).sum(axis=1)
-    return quantiles.reshape(rows, -1), unit.reshape(rows, -1, unit.shape[1]), along.reshape(rows, -1)
-
-
-def seen_in_space(noise, rows, scale):
-    """Noise (t, n), whose length is to be Gamma(n) times the scale."""
-    lengths = np.linalg.norm(noise, axis=1)
-    return seen(stats.gamma(noise.shape[1], scale=scale).cdf(lengths), noise, rows)
-
-
-def seen_in_ball(words, points, rows, name, epsilon):
-    """Points (t, n + 1), ln q0 and w of Lorentz's coordinates, from words, without cancelling at the edge."""
-    log_q0 = points[:, :1]
-    z, log_rim = points[:, 1:] / (1 + np.exp(-log_q0)), np.log(2) - np.logaddexp(0, log_q0[:, 0])
-    rim = 1 - np.square(words).sum(axis=1)
-    gap = z - words
-    squares = np.square(gap).sum(axis=1)
-    log_sinh = (np.log(squares) - log_rim - np.log(rim)) / 2  # ln sinh(d / 2)
-    small = np.arcsinh(np.exp(np.minimum(log_sinh, 20)))
-    distances = 2 * np.where(log_sinh < 20, small, log_sinh + np.log(2))
-    # The numerator of the Möbius sum (-word) + z, rearranged.
-    back = rim[:, None] * gap - squares[:, None] * words
-    lengths = np.linalg.norm(words, axis=1, keepdims=True)
-    outward = np.where(lengths > 0, words / np.where(lengths > 0, lengths, 1), np.eye(words.shape[1])[0])
-    quantiles = np.interp(np.log(distances), *ball_radii(name, words.shape[1], epsilon))
-    return seen(quantiles, back, rows, outward)
-
-
-def uniform(values):
-    return float(stats.kstest(values.ravel(), "uniform").pvalue)
-
-
-def scores(uniforms):
-    return stats.norm.ppf(np.clip(uniforms, 1e-12, 1 - 1e-12))
-
-
-def noise_p_values(quantiles, unit, along):
-    """P-values, each for all tests of its kind together (Bonferroni)."""
-    # Kolmogorov-Smirnov of lengths, of all words and of each of four that take turns; of cosines of
-    # directions with some ways; of cosines of next tokens and next rows. Correlations of normal scores of
-    # lengths and directions. Two of 20,000 coordinates agree in 50 bits with probability 10^-6.
-    n = unit.shape[2]
-    cosine = stats.beta((n - 1) / 2, (n - 1) / 2)  # of (1 + u·v) / 2, u a uniform direction
-    own = [cosine.cdf((1 + c) / 2) for c in (unit[..., 0], unit[..., -1], along)]
-    next_to = [(unit[:, ::2], unit[:, 1::2]), (unit[::2], unit[1::2])]
-    between = [cosine.cdf((1 + np.einsum("rtn,rtn->rt", *pair)) / 2) for pair in next_to]
-    radii = scores(quantiles)
-    pairs = [(radii, scores(side)) for c in own for side in (c, np.abs(2 * c - 1))]
-    for each in (radii, scores(own[0])):
-        pairs += [(each[:, ::2], each[:, 1::2]), (each[::2], each[1::2])]
-    found = {
-        "length": [uniform(quantiles), *(uniform(quantiles[:, word::4]) for word in range(4))],
-        "direction": [uniform(c) for c in own],
-        "neighbours": [uniform(c) for c in between],
-        "independence": [stats.pearsonr(one.ravel(), other.ravel()).pvalue for one, other in pairs],
-        "repeats": [float(len(np.unique(unit[..., 0])) == unit[..., 0].size)],
-    }
-    return {name: len(values) * float(min(values)) for name, values in found.items()}
-
-
-def ranked(distances, t, count):
-    """Shares (count,) of the words chosen for equally likely points, distances (..., count)."""
-    flat = distances.reshape(-1, count)
-    first = flat.argmin(axis=1)
-    if t is None:
-        return np.bincount(first, minlength=count) / len(flat)
-    order = np.argsort(flat, axis=1)[:, :2]
-    near, far = np.take_along_axis(flat, order, axis=1).T
-    chance = (1 - t) * far / (t * near + (1 - t) * far)
-    shares = np.bincount(order[:, 0], chance, count) + np.bincount(order[:, 1], 1 - chance, count)
-    return shares / len(flat)
-
-
-MIDPOINTS = (np.arange(600) + 0.5) / 600
-ANGLES = 2 * np.pi * (np.arange(500) + 0.5) / 500
-
-
-def plane_outputs(points, scale, root, t):
-    """P[M(x) = y] (x, y) on a plane, by midpoints of the length's quantile and of the angle."""
-    # The length is Gamma(2) times the scale. What a ray gives is off by 1/1200 for each border that it meets,
-    # and hardly on average over rays.
-    rays = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) @ root
-    steps = stats.gamma(2, scale=scale).ppf(MIDPOINTS)[:, None, None] * rays
-    return np.array(
-        [ranked(np.linalg.norm((x + steps)[:, :, None] - points, axis=3), t, len(points)) for x in points]
-    )
-
-
-def ball_outputs(points, name, epsilon, t):
-    """P[M(x) = y] (x, y) in the disc, by midpoints of the radius' quantile and the angle on geodesic rays."""
-    words = points[:, 0] + 1j * points[:, 1]
-    x, below = ball_radii(name, 2, epsilon)
-    radii = np.exp(np.interp(MIDPOINTS, below, x))[:, None]
-    step, rows = np.tanh(radii / 2) * np.exp(1j * ANGLES), []
-    for word in words:
-        moved = 1 + np.conj(word) * step
-        z, rim = (word + step) / moved, (1 - abs(word) ** 2) / (np.cosh(radii / 2) * np.abs(moved)) ** 2
-        cosh = 1 + 2 * np.abs(z[..., None] - words) ** 2 / (rim[..., None] * (1 - np.abs(words) ** 2))
-        rows.append(ranked(np.arccosh(np.maximum(cosh, 1)), t, len(words)))
-    return np.array(rows)
-
-
-def exponential_law(gaps, epsilon, truncate):
-    """P[M(x) = y] by distances (x, y)."""
-    weights = np.exp(-epsilon * np.minimum(gaps, truncate) / 2)
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def output_p_values(outputs, probabilities):
-    """P-values of outputs (words, draws) by the probabilities (words, released): law, independence."""
-    # Chi-squares; cells of less than 20 join the fullest of their row. Independence is that of disjoint pairs
-    # of next outputs, those of less than a twentieth taken as one.
-    statistic, freedom, pairs = 0.0, 0, []
-    for drawn, law in zip(outputs, probabilities, strict=True):
-        counts = len(drawn) * law
-        gaps = np.bincount(drawn, minlength=len(law)) - counts
-        rare, fullest = counts < 20, counts.argmax()
-        gaps[fullest] += gaps[rare].sum()
-        counts[fullest] += counts[rare].sum()
-        statistic += float((gaps[~rare] ** 2 / counts[~rare]).sum())
-        freedom += int((~rare).sum()) - 1
-        labels = np.where(law < 0.05, 0, np.arange(1, len(law) + 1))[drawn]
-        table = np.zeros((len(law) + 1, len(law) + 1))
-        np.add.at(table, (labels[::2], labels[1::2]), 1)
-        table = table[table.any(axis=1)][:, table.any(axis=0)]
-        table = table[table.sum(axis=1) > 250][:, table.sum(axis=0) > 250]
-        pairs.append(float(stats.chi2_contingency(table).pvalue) if min(table.shape) > 1 else 1.0)
-    return {"law": float(stats.chi2.sf(statistic, df=freedom)), "independence": len(pairs) * min(pairs)}

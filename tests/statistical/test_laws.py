@@ -278,7 +278,7 @@ WHOLE, TRUNCATED = "exponential", "exponential:truncate"
 
 OUTPUTS = {
     "all listed": case(f"{TRUNCATED}=1.2", "eight", LARGE, epsilon=1.5),
-    "short lists": case(f"{TRUNCATED}=2.6", "eight", CANDIDATES, ACCEPTS, planted=(SHORT,), epsilon=1.5),
+    "short lists": case(f"{TRUNCATED}=1.6", "eight", CANDIDATES, ACCEPTS, planted=(SHORT,), epsilon=1.5),
     "later rounds": case(WHOLE, "eight", planted=(SHORT, LATER), epsilon=1.5),
     "no rounds": case(WHOLE, "ball of eight", planted=(SHORT, LATER, NO_MORE), epsilon=1.5),
 }

@@ -56,12 +56,11 @@ class Claim:
 
     Attributes:
         delta_num: The computed law of an output is this near to the proven one, in total variation; a
-            probability of at most e^t p + delta is then at most e^t p + delta + (1 + e^t) delta_num. None
-            where no such bound is proven.
+            probability of at most e^t p is then at most e^t p + (1 + e^t) delta_num. None where no such
+            bound is proven.
     """
 
     epsilon: float  # proven nats per unit of the mechanism's distance
-    delta: float = 0.0  # additive slack
     truncation: float | None = None  # distances count up to here; None counts them whole
     euclidean_epsilon: float | None = None  # holds in the embedding's Euclidean distance, where it is proven
     law: LossLaw = field(repr=False)  # of the loss, by which nearly all outputs lose far less
@@ -73,7 +72,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee(Claim):
-    """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y] + delta."""
+    """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y]."""
 
     mechanism: str
     configured_epsilon: float  # the mechanism's parameter, which need not be what is proven
@@ -84,7 +83,7 @@ class Guarantee(Claim):
 
     def loss(self, distance: float) -> float:
         """Bound the log-likelihood ratio, in nats, of two words at ``distance``."""
-        return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
+        return self.law.bound(distance)
 
     def loss_beyond(self, delta: float, distance: float, words: int = 1) -> float:
         """Bound the loss, except with a probability, of several words that are so far apart each."""
@@ -148,12 +147,11 @@ class Guarantee(Claim):
     def describe(self) -> str:
         """Say the guarantee in plain words."""
         losses, far = self.losses(), self.distances
-        slack = f", except with probability {rounded_up(self.delta)}" if self.delta else ""
         capped = "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
         named = " or ".join(f"{delta:g}" for delta in DELTAS)
         one = f"a typical word (medians over {far.sample})" if far else "an input"
         lines = [
-            f"{self._headline}{slack}, where the distance is the {self.metric}{capped}.",
+            f"{self._headline}, where the distance is the {self.metric}{capped}.",
             *self.remarks,
             f"Except with probability {named} the factor is smaller. Between {one} and",
         ]

@@ -1,4 +1,4 @@
-"""Bounds as they are printed: never below themselves. And the binomial ones, as they are computed."""
+"""Bounds as they are printed: never below themselves."""
 
 import math
 from fractions import Fraction
@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_spark.accounting.laws import SphericalLaplace, loss_beyond
-from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.guarantee import WEAK_LOSS, factor, rounded_up
 from dptext_spark.mechanisms import Laplace
 from tests.helpers import worlds
@@ -41,13 +39,6 @@ def test_bounds_and_factors_are_printed_so_that_a_person_can_feel_them():
     assert {bound: rounded_up(bound) for bound in bounds} == bounds
     factors = {0.0: "1", 1.0: "2.719", 9.0: "8,104", 28.81: "e^28.9", 1e4: "e^10,000"}
     assert {loss: factor(loss) for loss in factors} == factors
-
-
-@pytest.mark.parametrize(("hits", "runs"), [(0, 10), (10, 10), (3, 10), (412, 20_000), (19_999, 20_000)])
-def test_binomial_bounds_are_those_of_clopper_and_pearson(hits, runs):
-    exact = stats.binomtest(hits, runs).proportion_ci(0.998, method="exact")
-    found = [float(limit(hits, runs, 0.001)) for limit in (lower_limit, upper_limit)]
-    assert found == pytest.approx([exact.low, exact.high], rel=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
             for part in (b"choose", b"test")
         )
         level = alpha / (2 * len(world.pairs))  # two bounds for each pair
-        losses = sampled_losses(world.pairs, chosen, tested, half, level, world.guarantee.delta)
+        losses = sampled_losses(world.pairs, chosen, tested, half, level)
         return *losses, strays + others
 
     nats, events, hits, strays = draw(options.mechanism)
@@ -242,7 +242,7 @@ def sampled(
 
 
 def sampled_losses(
-    pairs: Ints, chosen: Ints, tested: Ints, runs: int, level: float, delta: float
+    pairs: Ints, chosen: Ints, tested: Ints, runs: int, level: float
 ) -> tuple[Floats, list[Ints], Ints]:
     """Bound losses of pairs (p, 2) by two samples' counts (k, V), of which the first chooses events.
 
@@ -252,13 +252,12 @@ def sampled_losses(
     for one, other in (chosen[pair] for pair in pairs):
         seen = np.flatnonzero(one)
         order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
-        bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL, delta)
+        bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL)
         events.append(np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order))
     hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
-    return loss_bound(hits[:, 0], hits[:, 1], runs, level, delta), events, hits
+    return loss_bound(hits[:, 0], hits[:, 1], runs, level), events, hits
 
 
-def loss_bound(hits: Ints, others: Ints, runs: int, level: float, delta: float) -> Floats:
-    """Bound ln((p - delta) / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
-    gained = np.maximum(lower_limit(hits, runs, level) - delta, 0.0)
-    return np.log(np.maximum(gained / upper_limit(others, runs, level), 1.0))
+def loss_bound(hits: Ints, others: Ints, runs: int, level: float) -> Floats:
+    """Bound ln(p / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
+    return np.log(np.maximum(lower_limit(hits, runs, level) / upper_limit(others, runs, level), 1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -12,10 +11,10 @@ from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct, longest_of
-from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error
+from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error, uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import NUMBER, Law
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
@@ -23,24 +22,6 @@ from dptext_spark.search.nearest import Search
 
 # A covariance root with an eigenvalue below this loses float64's digits when it is inverted.
 LEAST_EIGENVALUE: Final = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class EuclideanNoise(AdditiveNoise):
-    """Additive noise (g / epsilon) A^(1/2) u, then nearest words in Euclidean distance."""
-
-    vectors: Floats32  # (V, n), the input words'
-    root: ExactProduct | None  # A^(1/2); None stands for the identity
-
-    def centres(self, words: Ints) -> Floats:
-        return self.vectors[words].astype(np.float64)
-
-    def lengths(self, uniforms: Floats) -> Floats:
-        return gamma_quantile(self.vectors.shape[1], uniforms) / self.epsilon
-
-    def directions(self, uniforms: Floats) -> Floats:
-        directions = super().directions(uniforms)
-        return directions if self.root is None else self.root.times(directions)
 
 
 class Laplace(NoiseMechanism):
@@ -67,12 +48,21 @@ class Laplace(NoiseMechanism):
     def law(self, dimension: int) -> Law:
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
 
-    def bind(self, embedding: Embedding, search: Search) -> EuclideanNoise:
+    def bind(self, embedding: Embedding, search: Search) -> AdditiveNoise:
+        """Add (g / epsilon) A^(1/2) u to words' vectors, and take the nearest in Euclidean distance."""
         self.check(embedding)
-        return EuclideanNoise(
-            vectors=embedding.vectors,
+        vectors, directions = embedding.vectors, uniform_directions
+        if self.mixing > 0.0:
+            root = ExactProduct.of(self._power(embedding, 0.5))
+
+            def directions(uniforms: Floats) -> Floats:
+                return root.times(uniform_directions(uniforms))
+
+        return AdditiveNoise(
             epsilon=self.epsilon,
-            root=None if self.mixing == 0.0 else ExactProduct.of(self._power(embedding, 0.5)),
+            centres=lambda words: vectors[words].astype(np.float64),
+            lengths=lambda uniforms: gamma_quantile(vectors.shape[1], uniforms) / self.epsilon,
+            directions=directions,
             search=search.of_words(embedding),
             vickrey=self.t,
         )

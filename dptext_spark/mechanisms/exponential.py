@@ -105,7 +105,7 @@ class Exponential(Mechanism):
         truncate = math.inf if self.truncate is None else self.truncate
 
         def choice(epsilon: float, size: int = CACHE_BYTES // EPSILONS) -> ExponentialChoice:
-            cache = ListCache.empty(words=len(embedding.words), release_words=released, size=size)
+            cache = Lists.cache(words=len(embedding.words), release_words=released, size=size)
             return ExponentialChoice(near=near, epsilon=epsilon, truncate=truncate, cache=cache)
 
         return replace(choice(self.epsilon, CACHE_BYTES), at=lru_cache(maxsize=EPSILONS)(choice))
@@ -262,13 +262,41 @@ class Lists:
 
     Shares add up. What the last one of a list lacks to 1 is that of all released words that are not on it,
     which are proposed equally often. Word number j of a list is in row j + skips.
+
+    A cache has a list for each word, in bounded memory. When it is full it stays as it is: frequent words
+    came first.
     """
 
     shares: Floats  # (c,)
     skips: NDArray[np.int32]  # (c,), released words before this one that are not on its list
-    starts: Ints  # (k,), where each list starts
+    starts: Ints  # (k,), where each list starts; -1 where a word has none
     lengths: Ints  # (k,), words on each list
     radii: Floats  # (k,), below which words are on the list
+    end: int = 0  # of a cache's memory that is taken
+
+    @classmethod
+    def cache(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> Lists:
+        """Make a cache of ``size`` bytes, besides 24 bytes a word, that takes memory as it fills."""
+        capacity = min(size // 12, words * release_words)
+        return cls(
+            shares=np.zeros(capacity),
+            skips=np.zeros(capacity, dtype=np.int32),
+            starts=np.full(words, -1),
+            lengths=np.zeros(words, dtype=np.int64),
+            radii=np.zeros(words),
+        )
+
+    def add(self, words: Ints, lists: Lists) -> None:
+        """Keep the lists of words (k,), one after the other, if there is room for them."""
+        size = len(lists.shares)
+        if self.end + size > len(self.shares):
+            return
+        self.shares[self.end : self.end + size] = lists.shares
+        self.skips[self.end : self.end + size] = lists.skips
+        self.starts[words] = self.end + lists.starts
+        self.lengths[words] = lists.lengths
+        self.radii[words] = lists.radii
+        self.end += size
 
     def propose(self, lists: Ints, uniforms: Floats, release_words: int) -> tuple[Ints, Ints]:
         """Propose one word (t,) for each list (t,) named, by uniforms (t, 2); say which are on no list."""
@@ -296,41 +324,6 @@ def _count(values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys
     return count
 
 
-@dataclass(kw_only=True)
-class ListCache(Lists):
-    """Lists by word, in bounded memory; a start of -1 says that a word has none.
-
-    When it is full it stays as it is: frequent words came first.
-    """
-
-    end: int = 0  # of the memory that is taken
-    lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
-
-    @classmethod
-    def empty(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> ListCache:
-        """Make a cache of ``size`` bytes, besides 24 bytes a word, that takes memory as it fills."""
-        capacity = min(size // 12, words * release_words)
-        return cls(
-            shares=np.zeros(capacity),
-            skips=np.zeros(capacity, dtype=np.int32),
-            starts=np.full(words, -1),
-            lengths=np.zeros(words, dtype=np.int64),
-            radii=np.zeros(words),
-        )
-
-    def add(self, words: Ints, lists: Lists) -> None:
-        """Keep the lists of words (k,), one after the other, if there is room for them."""
-        size = len(lists.shares)
-        if self.end + size > len(self.shares):
-            return
-        self.shares[self.end : self.end + size] = lists.shares
-        self.skips[self.end : self.end + size] = lists.skips
-        self.starts[words] = self.end + lists.starts
-        self.lengths[words] = lists.lengths
-        self.radii[words] = lists.radii
-        self.end += size
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExponentialChoice:
     """The exponential mechanism bound to an embedding; see :class:`Perturbation`.
@@ -340,10 +333,11 @@ class ExponentialChoice:
 
     near: NearByDifferences
     epsilon: float
-    cache: ListCache
+    cache: Lists
     truncate: float = math.inf  # from this distance on all words are equally likely
     listed: float = LISTED  # what a word on a list costs
     at: Callable[[float], ExponentialChoice] | None = None  # the same at another epsilon
+    lock: Lock = field(default_factory=Lock)  # held while the cache is read or changed
 
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Draw a released word for each word."""
@@ -353,7 +347,7 @@ class ExponentialChoice:
                 own = np.flatnonzero(epsilons == epsilon)
                 drawn[own] = self.at(epsilon)(words[own], uniforms[own])
             return drawn
-        with self.cache.lock:
+        with self.lock:
             known = self.cache.starts[words] >= 0
             drawn[known] = self._draw(self.cache, words[known], words[known], uniforms[known])
             new = np.flatnonzero(~known)

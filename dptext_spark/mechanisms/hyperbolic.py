@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import ClassVar, Never
 
 import numpy as np
 
-from dptext_spark.accounting.laws import LebesgueLaw, VolumeLaw
+from dptext_spark.accounting.laws import BallLaw, LebesgueLaw, VolumeLaw
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.geometry.ball import LebesgueRadii, translated, translation_error, volume_radii
+from dptext_spark.geometry.ball import translated, translation_error
 from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
@@ -44,10 +42,22 @@ class BallNoise(NoiseMechanism):
     """Noise that depends on the hyperbolic distance from the word alone."""
 
     spaces: ClassVar[tuple[type[Space], ...]] = (PoincareBall,)
+    losses: ClassVar[type[BallLaw]]  # of what density the noise is, and so its losses
+    source: ClassVar[str]  # of the proof
 
-    @abstractmethod
-    def quantile(self, dimension: int) -> Callable[[Floats], Floats]:
-        """Give the quantile of the noise's hyperbolic radius."""
+    def ball_law(self, dimension: int) -> BallLaw:
+        """Give the law of the noise's hyperbolic radius and of losses, in n dimensions."""
+        return self.losses(dimension=dimension, epsilon=self.epsilon)
+
+    def claim(self, embedding: Embedding) -> Claim:
+        law = self.ball_law(embedding.dimension)
+        return Claim(
+            epsilon=law.bound(1.0),
+            law=law,
+            delta_num=self.delta_num(embedding, embedding.dimension),
+            noise_bits=self.noise_bits(embedding),
+            source=self.source,
+        )
 
     def law(self, dimension: int) -> Law:
         return {"law": self.name, "epsilon": self.epsilon}
@@ -55,7 +65,7 @@ class BallNoise(NoiseMechanism):
     def noise_bits(self, embedding: Embedding) -> int:
         """Bits of noise of its median radius around the outermost word: of its direction where it is long."""
         space = self.space(embedding, PoincareBall)
-        median = float(self.quantile(embedding.dimension)(np.array([0.5]))[0])
+        median = float(self.ball_law(embedding.dimension).radii(np.array([0.5]))[0])
         error = translation_error(float(space.lorentz_time.max()))
         return bits_left(error / min(median, 1.0), embedding.dimension)
 
@@ -69,7 +79,7 @@ class BallNoise(NoiseMechanism):
         self.check(embedding)
         return HyperbolicNoise(
             vectors=embedding.vectors,
-            quantile=self.quantile(embedding.dimension),
+            quantile=self.ball_law(embedding.dimension).radii,
             search=search.of_words(embedding),
             vickrey=self.t,
         )
@@ -85,6 +95,8 @@ class Hyperbolic(BallNoise):
     """
 
     name: ClassVar[str] = "hyperbolic"
+    losses: ClassVar[type[BallLaw]] = VolumeLaw
+    source: ClassVar[str] = "Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume"
 
     def check(self, embedding: Embedding) -> None:
         super().check(embedding)
@@ -97,18 +109,6 @@ class Hyperbolic(BallNoise):
                 f"{HyperbolicIcdm.name}, which takes any epsilon",
             )
 
-    def quantile(self, dimension: int) -> Callable[[Floats], Floats]:
-        return partial(volume_radii, dimension=dimension, epsilon=self.epsilon)
-
-    def claim(self, embedding: Embedding) -> Claim:
-        return Claim(
-            epsilon=self.epsilon,
-            law=VolumeLaw(dimension=embedding.dimension, epsilon=self.epsilon),
-            delta_num=self.delta_num(embedding, embedding.dimension),
-            noise_bits=self.noise_bits(embedding),
-            source="Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume",
-        )
-
 
 class HyperbolicIcdm(BallNoise):
     """The paper's noise: density ((1 - |z|) / (1 + |z|))^epsilon by Lebesgue measure, moved to the word.
@@ -120,20 +120,15 @@ class HyperbolicIcdm(BallNoise):
     """
 
     name: ClassVar[str] = "hyperbolic-icdm"
-
-    def quantile(self, dimension: int) -> Callable[[Floats], Floats]:
-        return LebesgueRadii.of(dimension=dimension, epsilon=self.epsilon)
+    losses: ClassVar[type[BallLaw]] = LebesgueLaw
+    source: ClassVar[str] = (
+        "Feyisetan et al. 2019, section V-A, with the slope of the density by hyperbolic volume"
+    )
 
     def claim(self, embedding: Embedding) -> Claim:
-        return Claim(
-            epsilon=self.epsilon + embedding.dimension,
-            law=LebesgueLaw(dimension=embedding.dimension, epsilon=self.epsilon),
-            delta_num=self.delta_num(embedding, embedding.dimension),
-            noise_bits=self.noise_bits(embedding),
-            source="Feyisetan et al. 2019, section V-A, with the slope of the density by hyperbolic volume",
-            remarks=(
-                "The paper claims epsilon itself, but counts its density by Lebesgue measure, which changes "
-                "when noise is moved from word to word; by hyperbolic volume, which does not change, the "
-                f"density falls by epsilon + {embedding.dimension} nats per unit of distance at most.",
-            ),
+        remark = (
+            "The paper claims epsilon itself, but counts its density by Lebesgue measure, which changes when "
+            "noise is moved from word to word; by hyperbolic volume, which does not change, the density "
+            f"falls by epsilon + {embedding.dimension} nats per unit of distance at most."
         )
+        return replace(super().claim(embedding), remarks=(remark,))

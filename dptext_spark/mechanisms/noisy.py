@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -12,7 +13,6 @@ from pydantic import Field, model_validator
 from dptext_spark.accounting.resolution import nearest_word_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms.mechanism import NUMBER, Mechanism
 from dptext_spark.search.nearest import NearestWords
 
@@ -47,18 +47,9 @@ class AdditiveNoise(NoisyNearest):
     """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is."""
 
     epsilon: float  # has a part in the lengths alone
-
-    @abstractmethod
-    def centres(self, words: Ints) -> Floats:
-        """Give the points (t, d) that words (t,) have without noise."""
-
-    @abstractmethod
-    def lengths(self, uniforms: Floats) -> Floats:
-        """Turn uniforms (t,) into lengths (t,)."""
-
-    def directions(self, uniforms: Floats) -> Floats:
-        """Turn uniforms (t, d), overwritten, into directions (t, d)."""
-        return uniform_directions(uniforms)
+    centres: Callable[[Ints], Floats]  # of words (t,): their points (t, d) without noise
+    lengths: Callable[[Floats], Floats]  # of uniforms (t,): (t,)
+    directions: Callable[[Floats], Floats]  # of uniforms (t, d), overwritten: (t, d)
 
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
         factors = 1.0 if epsilons is None else self.epsilon / epsilons

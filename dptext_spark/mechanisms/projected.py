@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.products import longest_of
 from dptext_spark.geometry.projection import (
     NoisyProjection,
@@ -23,29 +22,13 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
     vocabulary_constant,
 )
+from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim, rounded_up
 from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
 _BLOCK: Final = 4096
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProjectedNoise(AdditiveNoise):
-    """Noise on a projected vector, then nearest words among the projected vocabulary.
-
-    The search's matrix, m / n of the size of the bundle's, belongs to one worker process alone.
-    """
-
-    vectors: Floats32  # (V, n), the input words'
-    image: NoisyProjection
-
-    def centres(self, words: Ints) -> Floats:
-        return self.image.projection.times(self.vectors[words].astype(np.float64))
-
-    def lengths(self, uniforms: Floats) -> Floats:
-        return self.image.lengths(uniforms)
 
 
 class ProjectionParameters(Parameters):
@@ -132,20 +115,29 @@ class Projection(ProjectionParameters, NoiseMechanism):
             return spectral_constant(projection.matrix)
         return vocabulary_stretch(embedding, projection)
 
-    def bind(self, embedding: Embedding, search: Search) -> ProjectedNoise:
+    def bind(self, embedding: Embedding, search: Search) -> AdditiveNoise:
+        """Add noise to words' images, and take the nearest among the images of the vocabulary.
+
+        The search's matrix, m / n of the size of the bundle's, belongs to one worker process alone.
+        """
         self.check(embedding)
-        image, vectors = self._noise(embedding), embedding.vectors[: search.release_words]
-        images = np.empty((len(vectors), self.rows(embedding.dimension)), dtype=np.float32)
-        half_norms = np.empty(len(vectors), dtype=np.float32)
+        noise, vectors, released = self._noise(embedding), embedding.vectors, search.release_words
+
+        def centres(words: Ints | slice) -> Floats:
+            return noise.projection.times(vectors[words].astype(np.float64))
+
+        images = np.empty((released, self.rows(embedding.dimension)), dtype=np.float32)
+        half_norms = np.empty(released, dtype=np.float32)
         with np.errstate(under="ignore"):
-            for start in range(0, len(vectors), _BLOCK):
-                block = slice(start, start + _BLOCK)
-                images[block] = image.projection.times(vectors[block].astype(np.float64))
+            for start in range(0, released, _BLOCK):
+                block = slice(start, min(start + _BLOCK, released))
+                images[block] = centres(block)
                 half_norms[block] = np.square(images[block], dtype=np.float64).sum(axis=1) / 2.0
-        return ProjectedNoise(
-            vectors=embedding.vectors,
+        return AdditiveNoise(
             epsilon=self.epsilon,
-            image=image,
+            centres=centres,
+            lengths=noise.lengths,
+            directions=uniform_directions,
             search=search.of_images(images, half_norms),
             vickrey=self.t,
         )

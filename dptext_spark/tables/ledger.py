@@ -321,7 +321,7 @@ class LedgerRun:
             law=dict(release.mechanism.law(release.embedding.dimension)),
             unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
             epsilon=guarantee.epsilon,
-            delta=guarantee.delta,
+            delta=0.0,
             loss=recorded(guarantee.law),
             distances=None if far is None else {name: getattr(far, name) for name in NEIGHBOURS},
         )

@@ -1,6 +1,7 @@
 """dptext vectors: Parquet in, projected noisy vectors out, and the projections that belong to them."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -163,14 +164,13 @@ def test_a_hostile_table(dptext, ring, tmp_path):
 
 def test_vectors_that_cannot_be_released(dptext, tmp_path):
     """Rejects a message that quotes a number, and an output that a failed run leaves."""
-    for kind, rows, message in (
-        (FLOATS, [[1.0, 2.0], [1.0]], "unequal lengths, or empty ones.*Got: v: 1 to 2"),
-        (DOUBLES, [[], []], "Got: v: 0 to 0"),
-        (DOUBLES, [[1.0, 2.0], [77.5, None]], "1 elements that are null"),
-        (FLOATS, [[1.0, 2.0], [77.5, 1e30]], "too long to be released.*1 longer vectors.*lower --epsilon"),
+    for columns, message in (
+        ({"v": [[1.0, 2.0], [1.0]], "w": [[], []]}, "unequal lengths, or empty.*Got: v: 1 to 2; w: 0 to 0"),
+        ({"v": [[1.0, 2.0], [77.5, 1e30]]}, "too long to be released.*1 longer vectors.*lower --epsilon"),
     ):
-        source = write_table(tmp_path / "in.parquet", {"v": pa.array(rows, kind)})
-        result = dptext(source, "--vector", "v")
+        columns = {name: pa.array(rows, FLOATS) for name, rows in columns.items()}
+        source, named = write_table(tmp_path / "in.parquet", columns), [("--vector", n) for n in columns]
+        result = dptext(source, *chain(*named))
         assert refused(result, message) and "77.5" not in result.output
         assert {path.name for path in tmp_path.iterdir()} == {"in.parquet"}
 
@@ -179,7 +179,6 @@ def test_a_table_without_a_row(dptext, tmp_path):
     source = write_table(tmp_path / "in.parquet", {"v": pa.array([], FLOATS)})
     done(dptext(source, "--vector", "v"))
     assert (kinds(tmp_path / "out"), rows_of(tmp_path / "out")) == ({"v": FLOATS}, [])
-    assert json.loads((tmp_path / "out.private" / "report.json").read_text())["rows"] == 0
 
 
 def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path):
@@ -195,7 +194,6 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
         ),
         (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
         (dptext(table, "--text", "text", "--embedding", ring.path, "--dimension", 3), "at most 2"),
-        (dptext(table, "--vector", "narrow", "--sensitivity", "paper"), "does not suit vectors of length 12"),
     ]:
         assert refused(result, message)
     assert {path.name for path in tmp_path.iterdir()} == {"in", "twice.parquet"}

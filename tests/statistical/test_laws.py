@@ -123,7 +123,7 @@ def lengths(module):
 
 COORDINATES = {
     "Laplace in each coordinate": (
-        f"{MECHANISMS}.noisy:uniform_directions",
+        f"{MECHANISMS}.euclidean:uniform_directions",
         lambda real: lambda u: normalised(stats.laplace.ppf(u)),
     )
 }
@@ -132,8 +132,8 @@ MIXTURES = {
     "trace of Sigma 15 % too large": (EIGENVALUES, lambda real: lambda self, v: real(self, 1.15 * v)),
     "trace of Sigma 15 % too small": (EIGENVALUES, lambda real: lambda self, v: real(self, 0.85 * v)),
     "renormalised after the root": (
-        f"{MECHANISMS}.euclidean:EuclideanNoise.directions",
-        lambda real: lambda self, uniforms: normalised(real(self, uniforms)),
+        f"{MECHANISMS}.euclidean:ExactProduct.times",
+        lambda real: lambda self, directions: normalised(real(self, directions)),
     ),
 }
 
@@ -159,12 +159,17 @@ def _clipped(real):
     return translated
 
 
-QUANTILE, MOVED = f"{MECHANISMS}.hyperbolic:Hyperbolic.quantile", f"{MECHANISMS}.hyperbolic:translated"
+def of_law(change):
+    """Radii of another law."""
+    return RADII, lambda real: lambda law, uniforms: real(change(law), uniforms)
+
+
+RADII, MOVED = f"{MECHANISMS}.hyperbolic:VolumeLaw.radii", f"{MECHANISMS}.hyperbolic:translated"
 DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"
 BALL = {
-    CLOSE: (QUANTILE, lambda real: lambda self, n: real(self.at(1.1 * self.epsilon), n)),
-    DIMENSION: (QUANTILE, lambda real: lambda self, n: real(self, n - 1)),
-    "Klein radius": (QUANTILE, lambda real: lambda self, n: lambda u: 2 * real(self, n)(u)),
+    CLOSE: of_law(lambda law: replace(law, epsilon=1.1 * law.epsilon)),
+    DIMENSION: of_law(lambda law: replace(law, dimension=law.dimension - 1)),
+    "Klein radius": (RADII, lambda real: lambda law, u: 2 * real(law, u)),
     ORIGIN: (MOVED, lambda real: lambda words, *rest: real(0 * words, *rest)),
     "Euclidean sum, clipped": (MOVED, _clipped),
 }

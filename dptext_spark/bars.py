@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SECONDS: Final = 0.5
 
@@ -45,3 +48,19 @@ def stage(doing: str, look: Callable[[tqdm[Any]], None] | None = None) -> Iterat
             finally:
                 ended.set()
                 thread.join(timeout=2 * _SECONDS)  # a JVM that has died or hangs answers no question
+
+
+def progress(spark: SparkSession, doing: str) -> AbstractContextManager[None]:
+    """Say what Spark is doing while the block runs; on a terminal also how many tasks are done."""
+    stages = dict[int, Any]()
+
+    def look(bar: tqdm[Any]) -> None:
+        tracker = spark.sparkContext.statusTracker()
+        # The finished tasks of a stage that has ended still count.
+        for number in {*tracker.getActiveStageIds(), *stages}:
+            if info := tracker.getStageInfo(number):
+                stages[number] = info
+        bar.total = sum(info.numTasks for info in stages.values())
+        bar.n = sum(info.numCompletedTasks for info in stages.values())
+
+    return stage(doing, look if hasattr(spark, "sparkContext") else None)  # Spark Connect has no tracker

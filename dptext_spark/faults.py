@@ -21,17 +21,18 @@ def parsed(spec: str) -> tuple[str, dict[str, float | str]]:
     """Read ``NAME:PARAMETER=VALUE,PARAMETER=VALUE``; a value that reads as a number is one."""
     name, colon, listed = spec.partition(":")
     pairs = [part.partition("=") for part in listed.split(",")] if colon else []
-    given = {parameter: _number(text) for parameter, _, text in pairs}
+    given = {parameter: number(text) for parameter, _, text in pairs}
     if len(given) < len(pairs) or not all(parameter and text for parameter, _, text in pairs):
         what = f"Parameters of {name} cannot be read"
         raise ConfigError(what, allowed="NAME:PARAMETER=VALUE,PARAMETER=VALUE, each once", got=repr(spec))
     return name, given
 
 
-def _number(text: str) -> float | str:
-    for number in (int, float):
+def number(text: str) -> float | str:
+    """Read a number; text that is none stays text."""
+    for kind in (int, float):
         try:
-            return number(text)
+            return kind(text)
         except ValueError:
             continue
     return text

@@ -25,7 +25,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS
-from dptext_spark.spark.settings import WANTED
+from dptext_spark.spark import WANTED
 from dptext_spark.tables import table as tables
 from tests.helpers.cluster import write_key
 from tests.helpers.tables import write_table
@@ -80,8 +80,8 @@ def refused(result, *messages):
 def test_a_wrong_option_is_refused_before_spark_starts(dptext):
     """All others are in test_options.py and jobs/test_without_spark.py."""
     for arguments, message in {
-        "--epsilon 0": "dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0.0",
-        "--release-words 5.5": "--release-words .*Allowed: a valid integer. Got: '5.5'",
+        "--epsilon 0": "dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0\\.",
+        "--release-words 5.5": "--release-words .*Allowed: a valid integer. Got: 5.5",
         "--config /nonexistent.toml": "configuration file /nonexistent.toml cannot be read",
         "--reprots r": "No such option.*--reports",
     }.items():

@@ -12,7 +12,7 @@ from pydantic import Field, create_model
 from dptext_spark import RowBudget
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis
-from dptext_spark.options import COMMANDS, EvaluateOptions, PrivatizeOptions, VectorsOptions
+from dptext_spark.options import COMMANDS, EvaluateOptions, PrivatizeOptions, VectorsOptions, read_row_budget
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
@@ -189,20 +189,17 @@ def test_good_options():
     filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
     places = ["r/projection.json", "r/release.json", "r/private/report.json"]
     assert [path for _, path in filed.files] == places
-    modes = [made(mode=mode) for mode in ("error", "overwrite", "append")]
-    assert [each.overwrite for each in modes] == [False, True, False]
-    assert [each.append for each in modes] == [False, False, True]
     assert options.noise_key() != options.noise_key()  # fresh
     assert made(**GROWS, id="id", trust_id=True).incremental == "c"
     weighted = made(mechanism="mahalanobis:t=0.50,select=vickrey,lambda=.25")
     assert weighted.mechanism == Mahalanobis(epsilon=5.0, lambda_=0.25, select="vickrey", t=0.5)
     assert weighted.to_json()["mechanism"] == "mahalanobis:select=vickrey,t=0.5,lambda=0.25"
     for spec, within, delta in ((5, 2, 0), ("5:within=3", 3, 0), ("5:delta=1e-6,within=3", 3, 1e-6)):
-        assert made(row_budget=spec).rows_budget(2.0) == RowBudget(loss=5, within=within, delta=delta)
+        budget = made(row_budget=spec).row_budget
+        assert read_row_budget(budget, 2.0) == RowBudget(loss=5, within=within, delta=delta)
     written = [made(row_budget=each).row_budget for each in (5, "5.0", "5:within=3.0,delta=.5")]
     assert written == ["5", "5", "5:delta=0.5,within=3"]  # as a checkpoint compares them
-    assert [made(row_budget=each).within for each in (None, "5:delta=0.1", "5:within=3")] == [None, None, 3.0]
-    assert (options.budget, options.rows_budget(1.0)) == (None, None)
+    assert (options.budget, options.row_budget) == (None, None)
     with pytest.raises(ValueError, match="frozen"):
         options.input = "other"
 

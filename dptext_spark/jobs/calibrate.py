@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.bars import stage
+from dptext_spark.bars import progress, stage
 from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.summary import KEYS, Target, bounding_rank, searched, summary, tuned
@@ -21,7 +21,6 @@ from dptext_spark.report import drawing
 from dptext_spark.report.facts import Report, embedding_json, versions
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.local import LocalFiles, is_plain

@@ -23,9 +23,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import java
+from dptext_spark.spark import WANTED, java
 from dptext_spark.spark.failures import condition
-from dptext_spark.spark.settings import WANTED
 from dptext_spark.tables.columns import TableColumns, absent_columns
 
 if TYPE_CHECKING:  # workers load this module with others, and need no options

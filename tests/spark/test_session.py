@@ -10,10 +10,9 @@ from pyspark import SparkContext
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark import java
+from dptext_spark.spark import WANTED, java, session_settings
 from dptext_spark.spark import session as session_module
 from dptext_spark.spark.session import session
-from dptext_spark.spark.settings import WANTED, session_settings
 from tests.helpers.tables import spark_settings
 
 

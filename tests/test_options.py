@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 
 from dptext_spark import RowBudget
 from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import MECHANISMS, Exponential, Laplace, Mahalanobis
+from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis
 from dptext_spark.options import COMMANDS, EvaluateOptions, PrivatizeOptions, VectorsOptions, read_row_budget
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
@@ -202,15 +202,6 @@ def test_good_options():
     assert (options.budget, options.row_budget) == (None, None)
     with pytest.raises(ValueError, match="frozen"):
         options.input = "other"
-
-
-def test_a_grid_is_every_mechanism_at_every_epsilon():
-    """Each once; rejects a parameter that the others get, too, and epsilons as they come."""
-    specs = ["exponential:truncate=4", "laplace", "mahalanobis:lambda=0.5", "laplace"]
-    given = {"embedding": "b", "mechanism": specs, "epsilon": [8.0, 2, 8], "output": "out"}
-    made = (Exponential(epsilon=1, truncate=4.0), Laplace(epsilon=1), Mahalanobis(epsilon=1, lambda_=0.5))
-    expected = tuple(each.at(epsilon) for each in made for epsilon in (2.0, 8.0))
-    assert COMMANDS["calibrate"].of(given).mechanism == expected
 
 
 def test_an_evaluation_writes_the_command_of_the_release():

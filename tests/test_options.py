@@ -7,11 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from pydantic import Field, create_model
 
 from dptext_spark import RowBudget
 from dptext_spark.errors import ConfigError
-from dptext_spark.mechanisms import MECHANISMS, Laplace, Mahalanobis
+from dptext_spark.mechanisms import Laplace, Mahalanobis
 from dptext_spark.options import COMMANDS, EvaluateOptions, PrivatizeOptions, VectorsOptions, read_row_budget
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
@@ -238,24 +237,6 @@ def test_what_a_report_keeps_of_the_options():
     filtered = PrivatizeOptions.of({**GOOD, "where": "name = 'Zebulon'"}).to_json()
     assert (filtered["where"], filtered["key"]) == ("given, not kept", "fresh, not kept")
     assert PrivatizeOptions.published >= {"epsilon-from-private-rows", "row-budget"}
-
-
-def registered(monkeypatch, name, **fields):
-    """Laplace under another name, with further options, while the test runs."""
-    kind = create_model("Made", __base__=Laplace, **fields)
-    kind.name = name
-    monkeypatch.setitem(MECHANISMS, name, kind)
-
-
-def test_parameters_of_one_name_stay_those_of_their_mechanisms(monkeypatch):
-    """Rejects a table of parameters by name, in which the last mechanism wins, and mechanisms of old."""
-    registered(monkeypatch, "narrow", width=(float, Field(0.5, lt=1.0)))
-    registered(monkeypatch, "broad", width=(float, Field(ge=3.0)))
-    for name, right, wrong in (("narrow", 0.25, 4.0), ("broad", 4.0, 0.25)):
-        given = {**GOOD, "mechanism": f"{name}:width={right}"}
-        assert PrivatizeOptions.of(given).mechanism.model_dump()["width"] == right
-        with pytest.raises(ConfigError, match=f"width of mechanism {name} has a wrong value.* Got: {wrong}"):
-            PrivatizeOptions.of({**given, "mechanism": f"{name}:width={wrong}"})
 
 
 def test_a_new_search_is_one_class(line, monkeypatch):

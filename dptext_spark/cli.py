@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
-from dptext_spark.errors import ConfigError, DptextError, JobError, nearest, not_utf8
+from dptext_spark.errors import ConfigError, DptextError, JobError, not_utf8
 from dptext_spark.faults import leaves, number, range_of
 from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.version import __version__
@@ -192,7 +192,7 @@ class Job(_Command):
         **values: Any,
     ) -> None:
         names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
-        file = {} if config is None else read_config(config, {*names.values()})
+        file = {} if config is None else read_config(config)
         given = {names[name]: value for name, value in values.items() if value not in (None, ())}
         options = self.model.of(file | given)
         settings = _pairs(spark_conf) | ({"spark.remote": remote} if remote else {})
@@ -237,24 +237,16 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
     return spread
 
 
-def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
-    """Read a TOML file whose keys are option names, ``allowed`` those of the command."""
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file whose keys are option names."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"The configuration file {path} cannot be read", got=str(error.strerror)) from None
     except UnicodeDecodeError as error:
         raise not_utf8(f"The configuration file {path}", error) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
-    if unknown := [key for key in values if key not in allowed]:
-        raise ConfigError(
-            f"The configuration file {path} has unknown options",
-            allowed=", ".join(sorted(allowed)),
-            got=", ".join(unknown),
-            do=nearest(unknown, allowed) or "Remove them",
-        )
-    return values
 
 
 class _Commands(click.Group):

@@ -18,8 +18,7 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
-from dptext_spark.errors import ConfigError, DptextError, JobError, not_utf8
-from dptext_spark.faults import leaves, number, range_of
+from dptext_spark.errors import ConfigError, DptextError, JobError, leaves, not_utf8, number, range_of
 from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.version import __version__
 

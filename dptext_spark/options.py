@@ -399,14 +399,9 @@ class TableOptions(InputOptions):
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Find what is wrong with the columns to sanitize, given by the options that name them."""
         sanitized = [name for names in kinds.values() for name in names]
-        options = [f"--{kind}" for kind in kinds]
         if not sanitized:
-            do = f"Name at least one with {' or '.join(options)}"
+            do = f"Name at least one with {' or '.join(f'--{kind}' for kind in kinds)}"
             yield ConfigError("No column is to be sanitized", do=do)
-        if repeated := _listed(name for name in sanitized if sanitized.count(name) > 1):
-            yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
-        if raw := _listed(name for name in sanitized if name in self.keep):
-            yield ConfigError("Columns are both sanitized and released raw with --keep", got=raw)
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:

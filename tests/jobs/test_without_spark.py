@@ -59,6 +59,7 @@ POINCARE = "poincare --output new --pairs "
         ("ledger show nowhere", "There is no ledger nowhere"),
         (VECTORS + "--keep nope", "Got: nope"),
         (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (CALIBRATE + "--embedding {ball} --epsilon 6", "calibrate: Mechanism laplace does not work"),
         (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),

@@ -1,7 +1,6 @@
 """The command line: what is wrong is said before Spark starts, in one message, with exit code 2."""
 
 import json
-import logging
 import os
 import re
 import runpy
@@ -18,7 +17,6 @@ import pytest
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
-from dptext_spark import interrupts
 from dptext_spark.bars import stage
 from dptext_spark.cli import main
 from dptext_spark.embedding.build import build_embedding
@@ -224,14 +222,11 @@ def test_what_spark_is_told(ran):
         assert "hunter2" not in result.output and "password" not in result.output
 
 
+@pytest.mark.usefixtures("signals_as_before")
 def test_a_run_that_is_interrupted_says_what_it_leaves(monkeypatch):
     """Rejects click's own "Aborted!" with exit code 1, and a promise that cannot be kept."""
-    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
     monkeypatch.setattr("dptext_spark.jobs.privatize.run", lambda _: signal.raise_signal(signal.SIGTERM))
     result = dptext("--incremental", "checkpoint", "--key-file", "key", "--name", "s")
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    logging.disable(logging.NOTSET)
     left = "The output has the batches before; the same command goes on."
     said = f"Loading libraries ...\ndptext privatize: Interrupted by SIGTERM. {left}\n"
     assert (result.exit_code, result.output) == (143, said)

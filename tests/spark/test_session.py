@@ -1,6 +1,5 @@
 """The session and its Java process: settings, signals and the log."""
 
-import logging
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -44,6 +43,7 @@ def test_settings_of_a_session_that_runs(spark):
     assert "spark-submit" in str(caught.value) and "hunter2" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("signals_as_before")
 def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
     """Rejects a run that ends before it knows the JVM, which would wait for it for ever."""
     steps = []
@@ -55,12 +55,8 @@ def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(java, "start", start)
-    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
     with pytest.raises(interrupts.Interrupted), interrupts.handled():
         session("it")
-    for number, old in before.items():
-        signal.signal(number, old)
-    logging.disable(logging.NOTSET)
     assert steps == ["started", signal.SIGTERM]
 
 

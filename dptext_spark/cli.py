@@ -147,10 +147,10 @@ class Job(_Command):
     def __init__(self, model: type[Options]) -> None:
         self.model, fields = model, model.fields()
         names = sorted(fields, key=lambda name: not fields[name].is_required())
-        self.own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
+        own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
         super().__init__(
             model.command,
-            params=[*self.own, *run_options(model)],
+            params=[*own, *run_options(model)],
             help=inspect.getdoc(model),
             context_settings=_SETTINGS,
             callback=self._run,
@@ -190,10 +190,8 @@ class Job(_Command):
         remote: str | None = None,
         **values: Any,
     ) -> None:
-        names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
-        file = {} if config is None else read_config(config)
-        given = {names[name]: value for name, value in values.items() if value not in (None, ())}
-        options = self.model.of(file | given)
+        given = {name: value for name, value in values.items() if value not in (None, ())}
+        options = self.model.of(({} if config is None else read_config(config)) | given)
         settings = _pairs(spark_conf) | ({"spark.remote": remote} if remote else {})
         with stage("Loading libraries") if self.model.on_spark else nullcontext():
             # Not above: it may refuse this Spark, as too old.

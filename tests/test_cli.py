@@ -79,13 +79,17 @@ def test_what_is_wrong_is_one_message(ran, tmp_path, arguments, content, message
 
 def test_the_command_line_wins_over_the_file(ran, tmp_path):
     config = tmp_path / "options.toml"
-    config.write_text('epsilon = 7\nname = "file"\nkeep = ["a", "b"]\ntokens = "words"\ndry-run = true\n')
+    config.write_text(
+        'epsilon = 7\nname = "file"\nkeep = ["a", "b"]\ntokens = "words"\ndry-run = true\nrelease-words = 3'
+    )
     file = dptext("--config", config, "--key-file", "key", without="--epsilon")
-    line = dptext("--config", config, "--key-file", "key", "--name", "line", "--keep", "c")
+    line = dptext(
+        "--config", config, "--key-file", "key", "--name", "line", "--keep", "c", "--release-words", 4
+    )
     assert (file.exit_code, line.exit_code) == (0, 0)
-    found = [(o.epsilon, o.name, o.keep, o.tokens, o.dry_run) for o, _ in ran]
-    assert found[0] == (7.0, "file", ("a", "b"), ("words",), True)
-    assert found[1] == (5.0, "line", ("c",), ("words",), True)
+    found = [(o.epsilon, o.name, o.keep, o.dry_run, o.release_words) for o, _ in ran]
+    assert found[0] == (7.0, "file", ("a", "b"), True, 3)
+    assert found[1] == (5.0, "line", ("c",), True, 4)
 
 
 def test_several_numbers_follow_an_option(ran, tmp_path):

@@ -35,18 +35,17 @@ _HELP_ALL: Final = "dptext.help-all"
 def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
     """Make the parameter of a field."""
     values = values_of(field)
+    kind: Any = click.Path() if "PATH" in values else number if is_number(field) else str
     if positional:
         metavar = name.upper() if field.is_required() else None
-        kind = click.Path() if "PATH" in values else None
         return click.Argument([name], required=False, metavar=metavar, type=kind)
-    names = [f"--{name}", name.replace("-", "_")]
     if field.annotation is bool:
-        return click.Option(names, is_flag=True, default=None, help=help_of(field))
+        return click.Option([f"--{name}"], is_flag=True, default=None, help=help_of(field))
     listed = "|".join(values)
     choice = f"[{listed}]" if len(name) + len(listed) < 26 else "NAME"  # in front of the description
     return click.Option(
-        names,
-        type=click.Path() if "PATH" in values else number if is_number(field) else str,
+        [f"--{name}"],
+        type=kind,
         multiple=several(field),
         metavar=listed if listed.isupper() else choice,
         help=help_of(field),

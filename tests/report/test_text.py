@@ -33,7 +33,7 @@ def test_a_stage_is_a_line_without_a_terminal_and_a_bar_with_one(monkeypatch, ca
     assert (capsys.readouterr().err, looks.is_set()) == ("Measuring ...\nDrawing ...\n", False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress(spark, "Measuring"):
-        looks.wait()
+        assert looks.wait(60)
     assert "Measuring: 0 tasks" in capsys.readouterr().err
     with stage("Drawing"):
         pass
@@ -51,5 +51,5 @@ def test_a_stage_is_a_line_without_a_terminal_and_a_bar_with_one(monkeypatch, ca
         statusTracker=lambda: SimpleNamespace(getActiveStageIds=ids, getStageInfo=lambda _: info)
     )
     with progress(spark, "Measuring"):
-        looks.wait()
+        assert looks.wait(60)
     assert "6/14" in capsys.readouterr().err

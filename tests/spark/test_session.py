@@ -26,6 +26,7 @@ def test_settings_of_a_session_that_starts(monkeypatch):
     with session_settings(given):
         settings = session_module.local_settings(WANTED.get())
     assert settings == defaults | given | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
+    assert not WANTED.get()
 
 
 @pytest.mark.spark

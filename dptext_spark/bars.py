@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tqdm import tqdm
 
-_SECONDS: Final = 0.5
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
+_SECONDS: Final = 0.5
 
 progress_bar: Final = partial(tqdm, disable=None)  # None: only on a terminal
 
 
 @contextmanager
-def stage(doing: str, look: Callable[[tqdm[Any]], None] | None = None) -> Iterator[None]:
-    """Say on stderr what is being done: on a terminal by a clock or a bar of tasks, elsewhere in a line.
-
-    ``look``, called twice a second, gives the bar its numbers, until it fails or the block has ended.
-    """
+def progress(spark: SparkSession | None, doing: str) -> Iterator[None]:
+    """Say on stderr what is being done: on a terminal a clock or a bar of Spark's tasks, else a line."""
     if not sys.stderr.isatty():
         print(f"{doing} ...", file=sys.stderr, flush=True)
         yield
-    else:
-        ended = Event()
-        shape: dict[str, Any] = {"unit": " tasks"} if look else {"bar_format": "{desc}: {elapsed}"}
-        with tqdm(desc=doing, leave=False, **shape) as bar:
+        return
+    tracked = hasattr(spark, "sparkContext")  # Spark Connect has no tracker
+    ended, stages = Event(), dict[int, Any]()
 
-            def tick() -> None:
-                with suppress(Exception):
-                    while not ended.wait(_SECONDS):
-                        if look is not None:
-                            look(bar)
-                        bar.refresh()
+    def tick() -> None:
+        with suppress(Exception):  # a JVM that has died
+            while not ended.wait(_SECONDS):
+                if spark is not None and tracked:
+                    tracker = spark.sparkContext.statusTracker()
+                    # The finished tasks of a stage that has ended still count.
+                    for number in {*tracker.getActiveStageIds(), *stages}:
+                        if info := tracker.getStageInfo(number):
+                            stages[number] = info
+                    bar.total = sum(info.numTasks for info in stages.values())
+                    bar.n = sum(info.numCompletedTasks for info in stages.values())
+                bar.refresh()
 
-            thread = Thread(target=tick, daemon=True)
-            thread.start()
-            try:
-                yield
-            finally:
-                ended.set()
-                thread.join(timeout=2 * _SECONDS)  # a JVM that has died or hangs answers no question
+    shape: dict[str, Any] = {"unit": " tasks"} if tracked else {"bar_format": "{desc}: {elapsed}"}
+    with tqdm(desc=doing, leave=False, **shape) as bar:
+        thread = Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(timeout=2 * _SECONDS)  # a JVM that has died or hangs answers no question
+
+
+stage: Final = partial(progress, None)
+"""What is done without Spark."""

@@ -18,16 +18,12 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
-from dptext_spark.errors import ConfigError, DptextError, JobError, nearest, not_utf8
-from dptext_spark.faults import leaves, range_of
+from dptext_spark.errors import ConfigError, DptextError, JobError, leaves, not_utf8, number, range_of
 from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.version import __version__
 
 REQUIRED: Final = "Required"
-_RUNNING: Final = "Running"
-_ALWAYS: Final = ("config", "help-all", "help")
 _SETTINGS: Final = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
-_LONG: Final = 26  # than which a choice does not stand in front of an option's description
 _APART: Final = "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""  # from Spark's lines, under spark-submit
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
@@ -38,19 +34,18 @@ _HELP_ALL: Final = "dptext.help-all"
 
 def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
     """Make the parameter of a field."""
-    number, values = number_of(field), values_of(field)
+    values = values_of(field)
+    kind: Any = click.Path() if "PATH" in values else number if is_number(field) else str
     if positional:
         metavar = name.upper() if field.is_required() else None
-        kind = click.Path() if "PATH" in values else None
         return click.Argument([name], required=False, metavar=metavar, type=kind)
-    names = [f"--{name}", name.replace("-", "_")]
     if field.annotation is bool:
-        return click.Option(names, is_flag=True, default=None, help=help_of(field))
+        return click.Option([f"--{name}"], is_flag=True, default=None, help=help_of(field))
     listed = "|".join(values)
-    choice = f"[{listed}]" if len(name) + len(listed) < _LONG else "NAME"
+    choice = f"[{listed}]" if len(name) + len(listed) < 26 else "NAME"  # in front of the description
     return click.Option(
-        names,
-        type=click.Path() if "PATH" in values else lambda text: read_number(text, number),
+        [f"--{name}"],
+        type=kind,
         multiple=several(field),
         metavar=listed if listed.isupper() else choice,
         help=help_of(field),
@@ -63,37 +58,23 @@ def help_of(field: FieldInfo) -> str:
     if field.annotation is not bool and not field.is_required() and field.default not in (None, (), ""):
         default = field.default if isinstance(field.default, tuple) else (field.default,)
         said += f"; default: {' '.join(map(str, default))}"
-    range_ = range_of(field) if number_of(field) else ""
+    range_ = range_of(field) if is_number(field) else ""
     return f"{said} [{range_}]" if range_ and "e-" not in range_ else said
 
 
 def values_of(field: FieldInfo) -> list[str]:
     """Give what an option takes: what users write in capitals, and values as they are."""
-    if takes := declared(field, "takes"):
-        return list(takes())
     found = [*leaves(field.annotation), *field.metadata]
     names = [leaf for leaf in found if isinstance(leaf, str)]
+    names += [name for leaf in found if inspect.isroutine(leaf) for name in leaf()]
     kinds = [_KINDS[leaf] for leaf in found if isinstance(leaf, type) and leaf in _KINDS]
     return names + [kind for kind in kinds if kind != _KINDS[str] or not names]
 
 
-def declared(field: FieldInfo, what: str) -> Any:
-    """Give what an option was declared with, besides what pydantic knows."""
-    return field.json_schema_extra.get(what) if isinstance(field.json_schema_extra, dict) else None
-
-
-def number_of(field: FieldInfo) -> type[float] | None:
-    """Give the type of number that an option's text stands for, if it is one."""
+def is_number(field: FieldInfo) -> bool:
+    """Say whether an option's text may stand for a number; what does not stays text for validation."""
     found = leaves(field.annotation)
-    return None if str in found else next((kind for kind in (float, int) if kind in found), None)
-
-
-def read_number(text: str, number: type[float] | None) -> Any:
-    """Turn an option's text into a number; other text stays text, for validation to refuse."""
-    try:
-        return text if number is None else number(text)
-    except ValueError:
-        return text
+    return str not in found and (float in found or int in found)
 
 
 def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -165,10 +146,10 @@ class Job(_Command):
     def __init__(self, model: type[Options]) -> None:
         self.model, fields = model, model.fields()
         names = sorted(fields, key=lambda name: not fields[name].is_required())
-        self.own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
+        own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
         super().__init__(
             model.command,
-            params=[*self.own, *run_options(model)],
+            params=[*own, *run_options(model)],
             help=inspect.getdoc(model),
             context_settings=_SETTINGS,
             callback=self._run,
@@ -176,7 +157,7 @@ class Job(_Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         fields = self.model.fields().items()
-        numbers = {f"--{name}" for name, field in fields if several(field) and number_of(field)}
+        numbers = {f"--{name}" for name, field in fields if several(field) and is_number(field)}
         return super().parse_args(ctx, _spread(args, numbers))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -186,12 +167,12 @@ class Job(_Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what must be given and what most need, or all options under their headings."""
         fields, everything = self.model.fields(), ctx.meta.get(_HELP_ALL, False)
-        shown = {*self.model.first.split(), *self.model.positional, *_ALWAYS}
+        shown = {*self.model.first.split(), *self.model.positional, "config", "help-all", "help"}
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            name, heading = max(param.opts, key=len).removeprefix("--"), _RUNNING
+            name, heading = max(param.opts, key=len).removeprefix("--"), "Running"
             if field := fields.get(name):
-                heading = declared(field, "under") or "Noise and key"
+                heading = field.title or "Noise and key"
                 heading = REQUIRED if field.is_required() else heading if everything else "Options"
             if everything or name in shown or heading == REQUIRED:
                 record = param.get_help_record(ctx) or (param.make_metavar(ctx), help_of(fields[name]))
@@ -208,14 +189,12 @@ class Job(_Command):
         remote: str | None = None,
         **values: Any,
     ) -> None:
-        names = {str(p.name): p.opts[0].removeprefix("--") for p in self.own}
-        file = {} if config is None else read_config(config, {*names.values()})
-        given = {names[name]: value for name, value in values.items() if value not in (None, ())}
-        options = self.model.of(file | given)
+        given = {name: value for name, value in values.items() if value not in (None, ())}
+        options = self.model.of(({} if config is None else read_config(config)) | given)
         settings = _pairs(spark_conf) | ({"spark.remote": remote} if remote else {})
         with stage("Loading libraries") if self.model.on_spark else nullcontext():
             # Not above: it may refuse this Spark, as too old.
-            from dptext_spark.spark.settings import session_settings
+            from dptext_spark.spark import session_settings
 
             run = import_module(self.model.runner.format(command=self.model.command)).run
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
@@ -245,7 +224,7 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
     spread: list[str] = []
     option = None
     for arg in args:
-        if option is None or isinstance(read_number(arg, float), str):
+        if option is None or isinstance(number(arg), str):
             name = arg.partition("=")[0]
             option = name if name in several else None
         elif spread[-1] != option:
@@ -254,24 +233,16 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
     return spread
 
 
-def read_config(path: Path, allowed: Collection[str]) -> dict[str, Any]:
-    """Read a TOML file whose keys are option names, ``allowed`` those of the command."""
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file whose keys are option names."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"The configuration file {path} cannot be read", got=str(error.strerror)) from None
     except UnicodeDecodeError as error:
         raise not_utf8(f"The configuration file {path}", error) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
-    if unknown := [key for key in values if key not in allowed]:
-        raise ConfigError(
-            f"The configuration file {path} has unknown options",
-            allowed=", ".join(sorted(allowed)),
-            got=", ".join(unknown),
-            do=nearest(unknown, allowed) or "Remove them",
-        )
-    return values
 
 
 class _Commands(click.Group):

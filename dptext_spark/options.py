@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     Strict,
     ValidationError,
 )
@@ -32,13 +33,12 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
 from dptext_spark.embedding.spaces import GeometryName, Normalization
-from dptext_spark.errors import ConfigError, all_of, printable
+from dptext_spark.errors import ConfigError, all_of, faults, parsed, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
-from dptext_spark.faults import faults, parsed
 from dptext_spark.guarantee import DELTAS, ROWS
-from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
+from dptext_spark.mechanisms import LEAST_EPSILON, Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
@@ -59,22 +59,17 @@ LEAST_DELTA: Final = 1e-12
 """Below this the Fourier transforms that add losses up are no longer exact enough."""
 
 
-def option(description: str, default: Any = ..., *, under: str, takes: Any = None, **field: Any) -> Any:
-    """Declare an option, by default one that must be given.
+def option(description: str, default: Any = ..., **field: Any) -> Any:
+    """Declare an option with its line of help, by default one that must be given.
 
-    Args:
-        description: One line of help.
-        default: None or nothing where there is no default.
-        under: The heading of the help that it stands under.
-        takes: A function that names its values, for the help; by default its type does.
-        field: Further arguments of pydantic's ``Field``; ``repr=False`` keeps a value out of messages.
+    Of the arguments of pydantic's ``Field`` the title is the heading of the help that it stands under, and
+    ``repr=False`` keeps its value out of messages.
     """
-    extra = {"under": under, "takes": takes}
-    return Field(default, description=description, json_schema_extra=extra, **field)
+    return Field(default, description=description, **field)
 
 
 TABLE, WORDS, NOISE, OUTPUT, ROWS_OF, LEDGER, MEASURE, BUNDLE, PAIRS, TRAINING = (
-    partial(option, under=heading)
+    partial(option, title=heading)
     for heading in (
         *("Table", "Words", "Noise and key", "Output", "Rows and persons", "Ledger"),
         *("Measuring", "Bundle", "Pairs", "Training"),
@@ -82,7 +77,7 @@ TABLE, WORDS, NOISE, OUTPUT, ROWS_OF, LEDGER, MEASURE, BUNDLE, PAIRS, TRAINING =
 )
 
 
-# Values; text in capitals is what the help shows.
+# Values; the help shows text, and what a function names.
 
 
 def read_by(read: Callable[[Any], object]) -> AfterValidator:
@@ -102,7 +97,7 @@ def read_by(read: Callable[[Any], object]) -> AfterValidator:
 
 
 def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
-    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``; words move as far as ``within`` by default."""
+    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``; by default each word moves as far as ``within``."""
     try:
         loss, given = parsed(spec)
         return RowBudget(loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()})
@@ -120,33 +115,29 @@ def check_row_budget(spec: str) -> str:
     return ":".join(filter(None, [first.removeprefix("="), ",".join(others)]))
 
 
-def check_mechanism(spec: str) -> str:
-    """Give the spec of a mechanism in its one form."""
-    return mechanism(spec, epsilon=1.0).spec
-
-
 # Of ~ as a shell does, for files of options.
 LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(lambda p: Path(os.path.expanduser(p)))]
 TablePath: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
-Pairs: TypeAlias = tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...]
+# Reports have the names alone.
+Pairs: TypeAlias = Annotated[
+    tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...],
+    PlainSerializer(lambda pairs: sorted({pair.partition("=")[0] for pair in pairs})),
+]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Share: TypeAlias = Annotated[float, Field(gt=0.0, lt=1.0)]
 Confidence: TypeAlias = Annotated[float, Field(gt=0.5, lt=1.0)]
 Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
-MechanismSpec: TypeAlias = Annotated[str, read_by(check_mechanism)]
+MechanismSpec: TypeAlias = Annotated[str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"]
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
-Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of)]
+Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of), Segmentation.forms]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 # A number by itself is one without parameters; TOML has numbers.
 WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) else v)
-TOKENIZER: Final = partial(
-    WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words", takes=Segmentation.forms
-)
-MECHANISM: Final = partial(NOISE, alias="mechanism", takes=lambda: sorted(MECHANISMS))
+TOKENIZER: Final = partial(WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words")
 EMBEDDING: Final = "bundle that dptext embedding made"
 RELEASE_WORDS: Final = "output only the first N releasable words"
 NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
@@ -253,10 +244,8 @@ class Options(BaseModel):
 class SearchOptions(Options):
     """How released words are found, in the commands that run a mechanism."""
 
-    search: Annotated[str, read_by(Search.named)] = WORDS(
-        f"how the nearest word is found; in lists: ivf:recall={RECALL:g}",
-        "exact",
-        takes=lambda: sorted(SEARCHES),
+    search: Annotated[str, read_by(Search.named), lambda: sorted(SEARCHES)] = WORDS(
+        f"how the nearest word is found; in lists: ivf:recall={RECALL:g}", "exact"
     )
 
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
@@ -273,7 +262,9 @@ class SearchOptions(Options):
 class MechanismOptions(SearchOptions):
     """One mechanism."""
 
-    spec: MechanismSpec = MECHANISM("as laplace, mahalanobis:lambda=0.5 or exponential:truncate=6")
+    spec: MechanismSpec = NOISE(
+        "as laplace, mahalanobis:lambda=0.5 or exponential:truncate=6", alias="mechanism"
+    )
     epsilon: Epsilon = NOISE("privacy parameter, in nats per unit of distance; smaller: more noise")
 
     @property
@@ -284,8 +275,8 @@ class MechanismOptions(SearchOptions):
 class GridOptions(SearchOptions):
     """Every mechanism at every epsilon."""
 
-    specs: Annotated[tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))] = (
-        MECHANISM("as laplace, mahalanobis:lambda=0.5; repeatable")
+    specs: Annotated[tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))] = NOISE(
+        "as laplace, mahalanobis:lambda=0.5; repeatable", alias="mechanism"
     )
     epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE("privacy parameters; several may follow")
 
@@ -298,14 +289,14 @@ class GridOptions(SearchOptions):
 class PolicyOptions(Options):
     """What happens to words, besides the mechanism, in the commands that sanitize texts."""
 
-    oov: Annotated[str, read_by(OovPolicy.of)] = WORDS(
-        f"unknown words: {', '.join(OovPolicy.forms())}", "mask", takes=OovPolicy.forms
+    oov: Annotated[str, read_by(OovPolicy.of), "NAME"] = WORDS(
+        f"unknown words: {', '.join(OovPolicy.forms())}", "mask"
     )
-    protect: Annotated[str, read_by(Protection.of)] = WORDS(
-        "perturbed words: all, content (no stop words), slots:COLUMN", "all", takes=Protection.forms
+    protect: Annotated[str, read_by(Protection.of), "NAME"] = WORDS(
+        "perturbed words: all, content (no stop words), slots:COLUMN", "all"
     )
-    layout: Annotated[str, read_by(Layout.of)] = WORDS(
-        "keep: punctuation, symbols and capitals pass as they are", "words", takes=Layout.forms
+    layout: Annotated[str, read_by(Layout.of), Layout.forms] = WORDS(
+        "keep: punctuation, symbols and capitals pass as they are", "words"
     )
     tokenizer: Tokenizer = TOKENIZER()
     identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
@@ -329,19 +320,14 @@ class InputOptions(Options):
     format: str = TABLE("parquet, orc, csv, json, delta, iceberg or table", "parquet", min_length=1)
     read_option: Pairs = TABLE("for Spark's reader, as header=true; repeatable", (), repr=False)
     id: Column | None = TABLE("unique column that names rows; default: file and position", None)
-    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
-        "only rows that meet this; Spark's logs show it, reports do not", None, repr=False
+    where: Annotated[str, Field(min_length=1), PlainSerializer(lambda _: "given, not kept"), "SQL"] | None = (
+        TABLE("only rows that meet this; Spark's logs show it, reports do not", None, repr=False)
     )
     trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
 
     @property
     def read_options(self) -> dict[str, str]:
         return dict(pair.split("=", 1) for pair in self.read_option)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the options as JSON-ready values, without a filter's text and the values of read options."""
-        where = "given, not kept" if self.where else None
-        return {**super().to_json(), "where": where, "read-option": sorted(self.read_options)}
 
 
 class TableOptions(InputOptions):
@@ -371,14 +357,6 @@ class TableOptions(InputOptions):
     @property
     def write_options(self) -> dict[str, str]:
         return dict(pair.split("=", 1) for pair in self.write_option)
-
-    @property
-    def overwrite(self) -> bool:
-        return self.mode == "overwrite"
-
-    @property
-    def append(self) -> bool:
-        return self.mode == "append"
 
     def beside(self, name: str) -> str:
         """Give the path of a file in the folder of reports, or next to the output."""
@@ -421,14 +399,9 @@ class TableOptions(InputOptions):
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Find what is wrong with the columns to sanitize, given by the options that name them."""
         sanitized = [name for names in kinds.values() for name in names]
-        options = [f"--{kind}" for kind in kinds]
         if not sanitized:
-            do = f"Name at least one with {' or '.join(options)}"
+            do = f"Name at least one with {' or '.join(f'--{kind}' for kind in kinds)}"
             yield ConfigError("No column is to be sanitized", do=do)
-        if repeated := _listed(name for name in sanitized if sanitized.count(name) > 1):
-            yield ConfigError(f"Columns are named twice in {' and '.join(options)}", got=repeated)
-        if raw := _listed(name for name in sanitized if name in self.keep):
-            yield ConfigError("Columns are both sanitized and released raw with --keep", got=raw)
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
@@ -443,11 +416,8 @@ class TableOptions(InputOptions):
             yield error
 
     def to_json(self) -> dict[str, Any]:
-        values = {
-            name: value for name, value in super().to_json().items() if name not in ("search", "key-file")
-        }
-        written, key = sorted(self.write_options), "file" if self.key_file else "fresh, not kept"
-        return {**values, "write-option": written, "key": key}
+        values, key = super().to_json(), "file" if self.key_file else "fresh, not kept"
+        return {**{n: v for n, v in values.items() if n not in ("search", "key-file")}, "key": key}
 
 
 def _listed(names: Iterable[object]) -> str:
@@ -471,7 +441,7 @@ class EmbeddingOptions(Options):
 
     source: LocalPath = BUNDLE("GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
     output: LocalPath = BUNDLE("folder of the bundle to make")
-    format: str = BUNDLE(f"{', '.join(formats())}", "auto", takes=formats)
+    format: Annotated[str, "NAME"] = BUNDLE(f"{', '.join(formats())}", "auto")
     vocabulary: LocalPath | None = BUNDLE("words of an .npy source; default: vocab.txt next to it", None)
     word_prefix: str | None = BUNDLE("take words that begin so, without it: /c/en/ of Numberbatch", None)
     limit: int | None = BUNDLE("read the first N rows only", None, ge=2)
@@ -714,16 +684,6 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     def places(self) -> tuple[tuple[str, str, str], ...]:
         more = (("Checkpoint", "--incremental", self.incremental), ("Ledger", "--ledger", self.ledger))
         return (*super().places, *((what, moved, path) for what, moved, path in more if path))
-
-    def rows_budget(self, nearest: float) -> RowBudget | None:
-        """The largest loss of a row, if any; each word moves as far as ``nearest`` by default."""
-        return None if self.row_budget is None else read_row_budget(self.row_budget, nearest)
-
-    @property
-    def within(self) -> float | None:
-        """How far each word of a row moves under its budget, if that says so."""
-        given = parsed(self.row_budget or "")[1]
-        return float(given["within"]) if "within" in given else None
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)

@@ -1,5 +1,8 @@
 """Embedding bundles that many tests share; each is built once per session."""
 
+import logging
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -9,6 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.lists import make_lists
+from dptext_spark.interrupts import SIGNALS
 from tests.helpers import worlds
 from tests.helpers.bundles import glove
 
@@ -109,3 +113,15 @@ def ball(tmp_path_factory):
 def bundle(tmp_path):
     """Seven words in three dimensions, in a folder that the test may damage."""
     return build_embedding(glove(tmp_path / "g.txt"), tmp_path / "bundle").path
+
+
+@pytest.fixture
+def signals_as_before():
+    """What nohup made this process ignore is heard here."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, old in before.items():
+        signal.signal(number, signal.SIG_DFL if old is signal.SIG_IGN else old)
+    yield
+    for number, old in before.items():
+        signal.signal(number, old)
+    logging.disable(logging.NOTSET)

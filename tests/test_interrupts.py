@@ -1,6 +1,5 @@
 """Signals as one exception: raised once, where nothing stays half done, and not lost."""
 
-import logging
 import signal
 import subprocess
 import sys
@@ -13,18 +12,7 @@ from dptext_spark import interrupts
 from dptext_spark.interrupts import Interrupted, ends_first, handled, held, hold_to_the_end
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before():
-    """What nohup made this process ignore is heard here."""
-    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
-    for number, old in before.items():
-        signal.signal(number, signal.SIG_DFL if old is signal.SIG_IGN else old)
-    yield
-    for number, old in before.items():
-        signal.signal(number, old)
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("signals_as_before")
 
 
 def interrupted(work):

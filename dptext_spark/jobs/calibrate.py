@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dptext_spark.bars import stage
+from dptext_spark.bars import progress, stage
 from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
 from dptext_spark.calibration.facts import KEYS, OF_WORDS, Target, bounding_rank, searched, summary, tuned
@@ -20,7 +20,6 @@ from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import announce_missing
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.result_folder import check_free, write_results

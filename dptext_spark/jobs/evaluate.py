@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType
 
-from dptext_spark.bars import stage
+from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
@@ -42,7 +42,6 @@ from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark import interrupts
+from dptext_spark.bars import progress
 from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, choose
 from dptext_spark.embedding.bundle import Embedding, Manifest
 from dptext_spark.embedding.word_lists import ALLOWED, WordList
@@ -21,7 +22,6 @@ from dptext_spark.poincare.pairs import filter_pairs, read_pairs, unreadable_pai
 from dptext_spark.report.facts import Report
 from dptext_spark.report.text import announce_missing, missing_library
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import session
 from dptext_spark.tables.storage import Storage, is_absent
 from dptext_spark.text.joined import matchable, unique_forms

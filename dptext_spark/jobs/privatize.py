@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from dptext_spark.bars import stage
+from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.guarantee import Guarantee
-from dptext_spark.options import PrivatizeOptions
+from dptext_spark.options import PrivatizeOptions, read_row_budget
 from dptext_spark.release import Release
 from dptext_spark.report.facts import (
     Facts,
@@ -23,7 +23,6 @@ from dptext_spark.report.facts import (
 )
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import leased
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
 from dptext_spark.tables.dataframes import sent
@@ -71,8 +70,8 @@ def run(options: PrivatizeOptions) -> Report:
         found: Facts = {}
         oov, reader = release.policy.oov, worker.release.reader
         if options.person is not None:
-            far = guarantee.distances
-            within = options.within or (far.nearest if far else 0.0)
+            far, epsilons = guarantee.distances, release.row_epsilons
+            within = epsilons.budget.within if epsilons else far.nearest if far else 0.0
             with progress(spark, "Counting words of persons"):
                 sums = count_persons(table.df, table.columns, options.person, reader, within)
             found["persons"] = sums and persons(sums, guarantee, release.row_epsilons)
@@ -129,13 +128,13 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
     mechanism = options.mechanism
     search = options.search_over(embedding, options.release_words)
     guarantee = mechanism.guarantee(embedding, search=search)
-    far = guarantee.distances
+    far, budget = guarantee.distances, options.row_budget
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,
         search=search,
         policy=options.policy,
-        row_budget=options.rows_budget(far.nearest if far else 1.0),
+        row_budget=None if budget is None else read_row_budget(budget, far.nearest if far else 1.0),
         name=options.name,
     )
     return release, guarantee

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
+from dptext_spark.bars import progress
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
@@ -17,7 +18,6 @@ from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.parquet import check_names

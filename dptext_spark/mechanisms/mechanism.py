@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
-from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.faults import check_names, faults, parsed, range_of
+from dptext_spark.errors import ConfigError, check_names, faults, nearest, parsed, range_of
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Guarantee, TypicalDistances

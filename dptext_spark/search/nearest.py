@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.faults import parsed
+from dptext_spark.errors import ConfigError, nearest, parsed
 from dptext_spark.geometry import Floats, Floats32, Ints
 
 

@@ -1,11 +1,28 @@
-"""Spark around the work: sessions, Java, the bundle on executors, failures and progress."""
+"""Spark around the work: sessions, Java, bundles on executors, failures; this file needs no pyspark."""
 
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Final
 
 from dptext_spark.errors import ConfigError
+
+WANTED: Final[ContextVar[Mapping[str, str]]] = ContextVar("wanted", default=MappingProxyType({}))
+"""The user's own settings of a session until there is one; they may hold passwords and are never shown."""
+
+
+@contextmanager
+def session_settings(given: Mapping[str, str]) -> Iterator[None]:
+    """Have the session that is used meanwhile get the user's settings."""
+    token = WANTED.set(given)
+    try:
+        yield
+    finally:
+        WANTED.reset(token)
 
 
 def _check_version() -> None:

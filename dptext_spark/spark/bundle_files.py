@@ -141,9 +141,8 @@ class BundleFiles:
         return embedding.adopt(self.parts)
 
 
-@lru_cache(maxsize=1)  # a task that looks at a sample comes before one that perturbs, in the same process
-def _opened(bundle: BundleFiles) -> Embedding:
-    return bundle.open()
+# A task that looks at a sample comes before one that perturbs, in the same process.
+_opened = lru_cache(maxsize=1)(BundleFiles.open)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -141,16 +141,11 @@ def file_fault(error: Exception) -> InputError | None:
             thrown = thrown.getCause()
     match found:
         case [path]:
-            return file_error(path, fault)
+            what, _, do = fault.partition(". ")
+            return InputError(f"The file {path} of the input {what}", do=do)
         case [path, column, expected, actual]:
             return two_types(column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path))
     return None
-
-
-def file_error(path: str, fault: str = _DAMAGED) -> InputError:
-    """Make the error of a file that cannot be read."""
-    what, _, do = fault.partition(". ")
-    return InputError(f"The file {path} of the input {what}", do=do)
 
 
 def two_types(column: str, *types: tuple[str, str]) -> InputError:

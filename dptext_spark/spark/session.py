@@ -20,9 +20,8 @@ from pyspark.sql.utils import is_remote
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import java
+from dptext_spark.spark import WANTED, java
 from dptext_spark.spark.failures import condition
-from dptext_spark.spark.settings import WANTED
 
 _REMOTE: Final = "spark.remote"
 # How often a call is tried again: of a server that is not there users hear after seconds, of one that is lost
@@ -43,7 +42,7 @@ _LOCAL_SETTINGS: Final = {
     # Rows that are shuffled lie on a disk of this machine.
     "spark.io.encryption.enabled": "true",
     "spark.ui.enabled": "false",
-    # It would go to the log: dptext_spark.spark.progress shows it instead.
+    # It would go to the log: progress() of dptext_spark.bars shows it instead.
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dptext_spark.bars import progress
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import Format

@@ -47,12 +47,12 @@ from dptext_spark.accounting.ledger import (
     recorded,
     write_event,
 )
+from dptext_spark.bars import progress
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.release import Release, in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.batch import Batch, Fields
 from dptext_spark.tables.columns import shared

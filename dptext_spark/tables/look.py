@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from dptext_spark.bars import progress
 from dptext_spark.lookup import WordReader
-from dptext_spark.spark.progress import progress
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned

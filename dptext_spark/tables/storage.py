@@ -25,10 +25,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import java
+from dptext_spark.spark import WANTED, java
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended
-from dptext_spark.spark.settings import WANTED
 
 NO_FILE: Final = "no such file"
 _LIBRARIES: Final = (

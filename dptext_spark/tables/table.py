@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Self, TypeAlias
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.bars import stage
+from dptext_spark.bars import progress, stage
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
 from dptext_spark.spark.failures import plain_errors
-from dptext_spark.spark.progress import progress
 from dptext_spark.spark.session import LEASE, is_connect, session
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import ID, ROW

@@ -11,8 +11,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.row_budget import RowBudget
-from dptext_spark.errors import ConfigError
-from dptext_spark.faults import check_names
+from dptext_spark.errors import ConfigError, check_names
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.tables.dataframes import privatize

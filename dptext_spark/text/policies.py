@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.faults import check_names
+from dptext_spark.errors import ConfigError, InputError, check_names
 from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Spans, Tokens, read_spans, with_letter
 from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers
 from dptext_spark.text.layout import Layout

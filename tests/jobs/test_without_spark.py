@@ -1,6 +1,7 @@
 """Mistakes that are told before a Java machine is started, which takes many seconds."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
+from tests.helpers.cluster import write_key
 from tests.helpers.tables import hashes, texts, write_table
+from tests.helpers.worlds import KEY
 
 
 @pytest.fixture
@@ -46,6 +49,8 @@ POINCARE = "poincare --output new --pairs "
         (PRIVATIZE + "--text text --id id --output-format table", "Option --reports is missing"),
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (PRIVATIZE + "--text text --embedding {damaged}", "vectors.npy of the bundle is damaged"),
+        (PRIVATIZE + "--text text --key-file {open} --name s --embedding nowhere", "2 things are wrong"),
         (PRIVATIZE + "--text text --embedding {ball}", "laplace does not work on this embedding bundle"),
         (PRIVATIZE + "--text text --embedding {flat} --mechanism mahalanobis:lambda=1", "without noise"),
         (PRIVATIZE + "--text text --release-words 99", "2 to 64 words of this bundle. Got: 99."),
@@ -54,6 +59,7 @@ POINCARE = "poincare --output new --pairs "
         ("ledger show nowhere", "There is no ledger nowhere"),
         (VECTORS + "--keep nope", "Got: nope"),
         (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (CALIBRATE + "--embedding {ball} --epsilon 6", "calibrate: Mechanism laplace does not work"),
         (CALIBRATE + "--output old", "The output old exists and is not a calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
@@ -77,10 +83,17 @@ def test_a_mistake_starts_no_java(command, message, ring, ball, flat, tmp_path, 
     for folder in ("old", "done"):
         Path(folder).mkdir(parents=True)
     Path("done/calibration.json").touch()
+    write_key(Path("open"), KEY.secret).chmod(0o644)
+    shutil.copytree(ring.path, "damaged")
+    content = bytearray(Path("damaged/vectors.npy").read_bytes())
+    content[-5] ^= 1
+    Path("damaged/vectors.npy").write_bytes(content)
     before = hashes(tmp_path)
     places = {"ring": ring.path, "ball": ball.path, "flat": flat.path, "in": tmp_path / "in"}
+    places |= {name: tmp_path / name for name in ("damaged", "open")}
     result = CliRunner().invoke(main, command.format(**places).split())
     assert (result.exit_code, message in result.output) == (2, True), (result.output, result.exception)
+    assert KEY.secret.hex()[:16] not in result.output
     assert hashes(tmp_path) == before
 
 

@@ -82,13 +82,13 @@ def test_bytes_that_are_no_utf_8_are_one_line(arguments, said, line):
 def test_a_configuration_file_that_is_no_utf_8(here, content, said):
     (here / "c.toml").write_bytes(content)
     with pytest.raises(DptextError, match=said):
-        read_config(here / "c.toml", ["text"])
+        read_config(here / "c.toml")
 
 
 def test_a_byte_order_mark_is_no_fault(here):
     """Notepad writes one. Source: own trial."""
     (here / "c.toml").write_bytes(b'\xef\xbb\xbftext = "a"')
-    assert read_config(here / "c.toml", ["text"]) == {"text": "a"}
+    assert read_config(here / "c.toml") == {"text": "a"}
 
 
 COUNTS = {"released": 1, "known": 0, "unknown": 0, "wordless": 0, "null": 0}

@@ -5,7 +5,10 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -23,7 +26,6 @@ from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.spark import bundle_files
 from dptext_spark.spark.bundle_files import BundleFiles
 from tests.helpers import worlds
-from tests.helpers.cluster import PATIENCE
 from tests.helpers.tables import ROOT, names, write_table
 
 pytestmark = pytest.mark.spark
@@ -135,37 +137,19 @@ def test_what_lies_in_the_place_of_a_bundle_and_is_not_it_is_refused(
         sent.open()
 
 
-PLACE = """
-import sys, tempfile
-from pathlib import Path
-from dptext_spark.spark import bundle_files
-received, fingerprint, *names = sys.argv[1:]
-bundle_files.pyspark.SparkFiles.get = lambda name: str(Path(received, name))
-sent = bundle_files.BundleFiles(path="/nonexistent", fingerprint=fingerprint, files=tuple(names))
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(20):
-    embedding = sent.open()
-print(embedding.path, embedding.vectors.sum())
-"""
+def test_several_processes_place_one_bundle_at_once(sent, place, monkeypatch):
+    """Rejects a host without a lock, where the second to come fails or finds a folder half made."""
+    together, link = Barrier(2), os.link
 
+    def link_together(*paths):
+        with suppress(BrokenBarrierError):  # one alone makes it
+            together.wait(0.2)
+        link(*paths)
 
-def test_several_processes_place_one_bundle_at_once(sent, received, place):
-    arguments = [sys.executable, "-c", PLACE, str(received), sent.fingerprint, *sent.files]
-    environment = {**os.environ, "TMPDIR": str(place.parents[1])}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(arguments, cwd=ROOT, env=environment, **pipes) for _ in range(2)]
-    try:
-        assert [process.stdout.readline() for process in processes] == ["ready\n"] * 2
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        (end,) = {process.communicate(timeout=PATIENCE)[0] for process in processes}
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert end.startswith(f"{place} ")
+    monkeypatch.setattr(os, "link", link_together)
+    with ThreadPool(2) as pool:
+        opened = pool.map(lambda _: sent.open(), range(2))
+    assert [each.path for each in opened] == [place, place]
     assert names(place.parent) == {sent.fingerprint, f"{sent.fingerprint}.lock"}
 
 

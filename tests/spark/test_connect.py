@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark import Laplace
@@ -220,43 +221,75 @@ def release(output, **others):
     return said, state() == before
 """
 
-TABLES = """
+RUNS = """
 spark.sql("CREATE VIEW lake.some AS SELECT * FROM lake.queries WHERE id < 3")
-found = [release("shown"), spark.table("lake.shown").count(), release("shown", reports=f"{folder}/other")]
+tables = [release("shown"), release("shown", reports=f"{folder}/other")]
 for refused in (
     dict(input="lake.some"), dict(input="lake.absent"), dict(where="id < 3"), dict(output_format="parquet"),
     dict(mode="overwrite"), dict(reports="dbfs:/reports"),
 ):
-    found.append(release("other", **refused))
-print(json.dumps([*found, spark.catalog.tableExists("lake.other")]))
+    tables.append(release("other", **refused))
+tables.append(spark.catalog.tableExists("lake.other"))
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+given = dict(ledger=f"{folder}/ledger", budget=1.5)
+ledger = [release("out0", **given, dry_run=True), os.path.exists(f"{folder}/ledger")]
+for n, other in enumerate((
+    {}, {}, dict(epsilon=1.2), dict(epsilon=0.25, oov="fail"),
+    dict(ledger="/proc/self/cwd/other"), dict(ledger="/proc/other"),  # each side's own; nobody's
+), 1):
+    ledger.append(release(f"out{n}", **given | other))
+check, privatize.check_ids = privatize.check_ids, interrupted
+print(json.dumps([tables, [*ledger, release("out9", **given)]]))
 """
 
-READ = """
-import json, sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-print(json.dumps([list(row) for row in spark.table(sys.argv[2]).orderBy("id").collect()]))
-"""
 
-
-@pytest.fixture
-def client(server, ring, tmp_path, key_file):
+@pytest.fixture(scope="module")
+def client(server, ring, key_file):
     """Run code on texts in a table of the catalog, in a process of its own; gives what it prints."""
 
-    def run(code, table, texts, *others):
-        source = write_table(tmp_path / "in.parquet", {"id": [*range(len(texts))], "text": texts})
-        arguments = (server.url, source, ring.path, key_file, tmp_path, table, *others)
-        done = command(sys.executable, "-c", HEAD + code, *arguments, cwd=tmp_path, env=CLIENT_PATH)
+    def run(code, table, texts, folder, *others):
+        source = write_table(folder / "in.parquet", {"id": [*range(len(texts))], "text": texts})
+        arguments = (server.url, source, ring.path, key_file, folder, table, *others)
+        done = command(sys.executable, "-c", HEAD + code, *arguments, cwd=folder, env=CLIENT_PATH)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     return run
 
 
-def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, tmp_path, client, key_file):
+QUERIES = [*texts(5), "Unheardof"]
+
+
+@pytest.fixture(scope="module")
+def runs(client, tmp_path_factory):
+    """What tables and ledgers came to, and the folder that both sides see."""
+    folder = tmp_path_factory.mktemp("runs")
+    return folder, *client(RUNS, "queries", QUERIES, folder)
+
+
+@pytest.fixture
+def dptext(server, ring, key_file, tmp_path):
+    """``dptext privatize --remote`` in a process of its own."""
+
+    def run(output):
+        options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
+        options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
+        options += ["--key-file", key_file, "--name", LABEL, "--remote", server.url]
+        options += ["--output", f"lake.{output}", "--reports", tmp_path / output]
+        return command(
+            *(sys.executable, "-m", "dptext_spark", "privatize", *options), cwd=tmp_path, env=CLIENT_PATH
+        )
+
+    return run
+
+
+def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, tmp_path, runs, dptext):
     """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
-    (facts, _), written, *refusals, exists = client(TABLES, "queries", texts(6))
-    assert (facts["rows"], written, exists) == (6, 6, False)
+    (facts, _), *refusals, exists = runs[1]
+    assert (facts["rows"], exists) == (6, False)
     for (refusal, is_restored), said in zip(
         refusals,
         (
@@ -272,41 +305,20 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, t
     ):
         assert said in refusal and is_restored
 
-    options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
-    options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
-    options += ["--key-file", key_file, "--name", LABEL, "--remote", server.url]
-    options += ["--output", "lake.released", "--reports", tmp_path / "released"]
-    run = (sys.executable, "-m", "dptext_spark", "privatize", *options)
-    done = command(*run, cwd=tmp_path, env=CLIENT_PATH)
+    done = dptext("released")
     assert done.returncode == 0 and "on Spark Connect" in done.stdout, done.stderr
     assert json.loads((tmp_path / "released/private/report.json").read_text())["rows"] == 6
     assert (tmp_path / "released/private").stat().st_mode & 0o777 == 0o700
-    privatizer, ids = sanitizer(ring, MECHANISM, name=LABEL), [*range(6)]
-    words = privatizer.sanitize(pa.array(texts(6)), pa.array(ids), column="text").values.to_pylist()
-    read = command(sys.executable, "-c", READ, server.url, "lake.released", cwd=tmp_path, env=CLIENT_PATH)
-    assert json.loads(read.stdout) == [[i, text] for i, text in zip(ids, words, strict=True)]
+    privatizer, ids = sanitizer(ring, MECHANISM, name=LABEL), pa.array(range(6))
+    words = privatizer.sanitize(pa.array(QUERIES), ids, column="text").values
+    written = pq.read_table(server.folder / "spark-warehouse" / "lake.db" / "released").sort_by("id")
+    assert written.to_pydict() == {"id": ids.to_pylist(), "text": words.to_pylist()}
 
 
-LEDGER = """
-def interrupted(*_):
-    raise KeyboardInterrupt
-
-ledger = dict(ledger=f"{folder}/ledger", budget=1.5)
-found = [release("out0", **ledger, dry_run=True), os.path.exists(f"{folder}/ledger")]
-for n, other in enumerate((
-    {}, {}, dict(epsilon=1.2), dict(epsilon=0.25, oov="fail"),
-    dict(ledger="/proc/self/cwd/other"), dict(ledger="/proc/other"),  # each side's own; nobody's
-), 1):
-    found.append(release(f"out{n}", **ledger | other))
-check, privatize.check_ids = privatize.check_ids, interrupted
-print(json.dumps([*found, release("out9", **ledger)]))
-"""
-
-
-def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(server, tmp_path, client):
+def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(server, runs):
     """Rejects a ledger at one side alone, and a session that keeps what a run changed in it."""
     # Whatever ends the run: its end, a refusal, a failure at the server, Ctrl-C.
-    dry, is_begun, *runs = client(LEDGER, "counted", [*texts(5), "Unheardof"])
+    folder, _, (dry, is_begun, *runs) = runs
     assert all(is_restored for _, is_restored in (dry, *runs))
     (first, again), (over, failed, other, denied, interrupted) = (
         [said["ledger"][0] for said, _ in runs[:2]],
@@ -318,15 +330,15 @@ def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(serve
     assert failed.startswith("InputError: ") and interrupted == "KeyboardInterrupt: "
     for said, got in ((other, "PATH_NOT_FOUND"), (denied, "No such file or directory (/proc/other)")):
         assert "does not see the ledger /proc/" in said and f"Got: {got}." in said
-    assert not (tmp_path / "other").exists() and not (server.folder / "other").exists()
-    entries = LedgerFolder(str(tmp_path / "ledger"), LocalFiles()).read().entries
+    assert not (folder / "other").exists() and not (server.folder / "other").exists()
+    entries = LedgerFolder(str(folder / "ledger"), LocalFiles()).read().entries
     assert [e.state for e in entries] == ["committed", "committed", "withdrawn", "unfinished"]
     assert [None if e.total is None else float(e.total) for e in entries] == [1.0, 1.0, None, 1.25]
-    assert not [*tmp_path.glob("ledger/.*")]  # what showed that both see it
-    scope = json.loads((tmp_path / "out1/private/report.json").read_text())["private_scope"]
+    assert not [*folder.glob("ledger/.*")]  # what showed that both see it
+    scope = json.loads((folder / "out1/private/report.json").read_text())["private_scope"]
     (said,) = (each for each in scope if each.startswith("Changed in the session, and put back: "))
     assert "spark.sql.ansi.enabled" in said and "spark.sql.files.ignoreMissingFiles" not in said
-    public = (tmp_path / "out1/release.json").read_text()
+    public = (folder / "out1/release.json").read_text()
     assert "put back" not in public and "spark.sql" not in public
 
 
@@ -367,11 +379,11 @@ os._exit(0)  # a user's own session would look for the server for ten minutes
 """
 
 
-def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, client):
+def test_faults_of_a_server_are_one_sentence(server, tmp_path, client, dptext):
     """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run."""
     # The last test of this server: it is killed while it writes.
     warehouse = server.folder / "spark-warehouse" / "lake.db"
-    *runs, tables = client(FAULTS, "long", texts(30_000, 20), warehouse, str(server.process.pid))
+    *runs, tables = client(FAULTS, "long", texts(30_000, 20), tmp_path, warehouse, str(server.process.pid))
     (cancelled, ended, lost), restored = zip(*runs, strict=True)
     assert "The run was cancelled at the server of Spark Connect. Got: OPERATION_CANCELED" in cancelled
     assert "The session at the server of Spark Connect was ended. Got: INVALID_HANDLE.SESSION_CLOSED" in ended
@@ -381,10 +393,6 @@ def test_faults_of_a_server_are_one_sentence(server, ring, tmp_path, client):
     assert (entry.state, entry.total) == ("unfinished", 1)
     assert not [*tmp_path.glob("fault*/private")]  # no report of what is not there
 
-    options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--id", "id"]
-    options += ["--text", "text", "--mechanism", "laplace", "--epsilon", "1", "--remote", server.url]
-    options += ["--output", "lake.late", "--reports", tmp_path / "late"]
-    run = (sys.executable, "-m", "dptext_spark", "privatize", *options)
-    done = command(*run, cwd=tmp_path, env=CLIENT_PATH)
+    done = dptext("late")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "Spark Connect cannot be used" in done.stderr and not (tmp_path / "late").exists()

@@ -1,6 +1,5 @@
 """The session and its Java process: settings, signals and the log."""
 
-import logging
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -10,10 +9,9 @@ from pyspark import SparkContext
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark import java
+from dptext_spark.spark import WANTED, java, session_settings
 from dptext_spark.spark import session as session_module
 from dptext_spark.spark.session import session
-from dptext_spark.spark.settings import WANTED, session_settings
 from tests.helpers.tables import spark_settings
 
 
@@ -28,6 +26,7 @@ def test_settings_of_a_session_that_starts(monkeypatch):
     with session_settings(given):
         settings = session_module.local_settings(WANTED.get())
     assert settings == defaults | given | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
+    assert not WANTED.get()
 
 
 @pytest.mark.spark
@@ -45,6 +44,7 @@ def test_settings_of_a_session_that_runs(spark):
     assert "spark-submit" in str(caught.value) and "hunter2" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("signals_as_before")
 def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
     """Rejects a run that ends before it knows the JVM, which would wait for it for ever."""
     steps = []
@@ -56,12 +56,8 @@ def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(java, "start", start)
-    before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
     with pytest.raises(interrupts.Interrupted), interrupts.handled():
         session("it")
-    for number, old in before.items():
-        signal.signal(number, old)
-    logging.disable(logging.NOTSET)
     assert steps == ["started", signal.SIGTERM]
 
 

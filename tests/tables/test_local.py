@@ -7,7 +7,7 @@ from pyspark import SparkContext
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import VectorsOptions
-from dptext_spark.spark.settings import session_settings
+from dptext_spark.spark import session_settings
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.storage import LocalFiles, Storage, is_absent, is_plain, local_path

@@ -18,7 +18,7 @@ SESSIONS = {
     "tests/situations/test_terminal.py::test_our_line": "processes",
     "tests/spark/test_connect.py": "processes",
     "tests/spark/test_processes.py": "processes",
-    "tests/test_documents.py::test_the_first_commands": "processes",
+    "tests/test_documents.py::test_a_command_and_a_notebook": "processes",
     "tests/tables/": "tables",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",

@@ -176,34 +176,27 @@ def table4(world: World) -> None:
 EDGE: Final = 1e-5  # section V-D has 10e-5 "as in" Nickel and Kiela 2017, who have 1e-5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clipped:
-    """Noise added to a word's coordinates in the ball, scaled back to the edge where it leaves the ball.
+def clipped_outputs(ball: Embedding, epsilon: float, words: Words) -> NDArray[np.int64]:
+    """Draw outputs of words (k,), int64 (k, RUNS): noise is added in the ball, what leaves it scaled back.
 
     An experiment alone: nothing is proven of it.
     """
-
-    ball: Embedding
-    epsilon: float
-
-    def outputs(self, words: Words, runs: int, seed: int) -> NDArray[np.int64]:
-        """Draw outputs of words (k,): int64 (k, runs)."""
-        rng, n = np.random.default_rng(seed), self.ball.dimension
-        nearest = ExactSearch.over(self.ball).of_words(self.ball)
-        radii = LebesgueRadii.of(dimension=n, epsilon=self.epsilon)
-        found = np.empty((len(words), runs), dtype=np.int64)
-        for row, word in enumerate(words):
-            points = uniform_directions(rng.random((runs, n)))
-            points *= np.tanh(radii(rng.random(runs)) / 2.0)[:, None]
-            points += self.ball.vectors[word]
-            lengths = np.sqrt(np.square(points).sum(axis=1))
-            outside = lengths >= 1.0
-            points[outside] *= ((1.0 - EDGE) / lengths[outside])[:, None]
-            squares = np.square(points).sum(axis=1)
-            # ln q0 and Klein coordinates, as the search takes them.
-            logs = np.log1p(squares) - np.log1p(-squares)
-            found[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
-        return found
+    rng, n = np.random.default_rng(0), ball.dimension
+    nearest = ExactSearch.over(ball).of_words(ball)
+    radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)
+    found = np.empty((len(words), RUNS), dtype=np.int64)
+    for row, word in enumerate(words):
+        points = uniform_directions(rng.random((RUNS, n)))
+        points *= np.tanh(radii(rng.random(RUNS)) / 2.0)[:, None]
+        points += ball.vectors[word]
+        lengths = np.sqrt(np.square(points).sum(axis=1))
+        outside = lengths >= 1.0
+        points[outside] *= ((1.0 - EDGE) / lengths[outside])[:, None]
+        squares = np.square(points).sum(axis=1)
+        # ln q0 and Klein coordinates, as the search takes them.
+        logs = np.log1p(squares) - np.log1p(-squares)
+        found[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
+    return found
 
 
 @main.command()
@@ -213,7 +206,7 @@ def clipped(world: World) -> None:
     words = world.flat.words.to_pylist()
     rows, stays, often = shared.evenly(500, len(words)), [], []
     for epsilon in EPSILONS:
-        outputs = Clipped(ball=world.ball, epsilon=epsilon).outputs(rows, RUNS, seed=0)
+        outputs = clipped_outputs(world.ball, epsilon, rows)
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]

@@ -106,7 +106,6 @@ class Scene:
         (folder / "log4j2.properties").write_text(LOGGING)
 
     def places(self, name: str) -> dict[str, list[Path]]:
-        """What a job of this name leaves, by kind."""
         hosts, run = self.cluster.hosts, self.folder / name
         return {
             "output": [run / "out"],
@@ -182,7 +181,6 @@ class Scene:
                 process.wait(0.5)
 
     def secrets(self) -> dict[str, tuple[bytes, ...]]:
-        """What no run may leave, by name."""
         embedding = Embedding.open(self.bundle)
         release = Laplace(epsilon=1.0).release_noise(
             self.key, salt=LABEL, embedding=embedding, search=ExactSearch.over(embedding)

@@ -1,10 +1,5 @@
 """Hyperbolic noise after Feyisetan et al. 2019: how often words stay, and what is kept.
 
-    python -m scripts.experiments.feyisetan_2019 table4 --ball ball --flat glove-50d
-    python -m scripts.experiments.feyisetan_2019 clipped --ball ball --flat glove-50d
-    python -m scripts.experiments.feyisetan_2019 tasks --ball ball --flat glove-300d --data senteval
-    python -m scripts.experiments.feyisetan_2019 slots --ball ball --flat glove-300d --data snips.parquet
-
 Every comparison is over the words that the ball and the Euclidean embedding have in common. ``table4`` gives
 Laplace noise the epsilon at which its largest N_w of any word is that of an epsilon in the ball, and compares
 averages. ``clipped`` does the same with the paper's own construction: noise of density ((1 - |z|) / (1 +
@@ -73,14 +68,14 @@ class World:
 
     @classmethod
     def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
-        """Restrict embeddings to their common words."""
         flat, curved = shared.in_common(folder, large, ball)
         ids = np.flatnonzero(np.isin(large.words.to_pylist(), flat.words.to_pylist()))
         return cls(large=large, flat=flat, ball=curved, ids=ids)
 
-    def space(self, configured: Mechanism) -> Embedding:
-        """The embedding that a mechanism works in."""
-        return self.flat if configured.name == "laplace" else self.ball
+    def released(self, rows: WordRows, configured: Mechanism, seed: int = 0) -> Words:
+        """Perturb words by a mechanism in the embedding that it works in."""
+        space = self.flat if configured.name == "laplace" else self.ball
+        return shared.releases(rows, [configured], space, seed=seed)[0][0].words
 
     def perturbed(self, texts: Texts, setting: Setting, seed: int) -> WordRows:
         """Perturb the common words in slots, and drop the other words in slots."""
@@ -91,7 +86,7 @@ class World:
         own[self.ids] = np.arange(len(self.ids))
         rows = texts.words.having(np.where(texts.slots, own[words], -1))
         if isinstance(setting, Mechanism):
-            drawn = shared.releases(rows, [setting], self.space(setting), seed=seed)[0][0].words
+            drawn = self.released(rows, setting, seed)
         else:
             drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
         return texts.words.having(np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words)))
@@ -236,8 +231,6 @@ STAY: Final = "words that stay"
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Labelled texts."""
-
     words: WordRows  # of the large vocabulary
     slots: NDArray[np.bool_]  # (tokens,), which are in a slot
     labels: NDArray[Any]
@@ -341,7 +334,6 @@ def slots(world: World, hyperbolic: Sequence[float], data: Path) -> None:
 
 
 def known_words(texts: WordRows, embedding: Embedding) -> Any:
-    """Say which known words each text has."""
     return shared.bag_of_words(texts, embedding)[:, :-1].sign()
 
 
@@ -375,8 +367,8 @@ def examples(world: World, chosen: Mapping[str, Setting]) -> str:
             runs = WordRows(words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS)
             for label, setting in chosen.items():
                 if isinstance(setting, Mechanism):
-                    outputs = shared.releases(runs, [setting], world.space(setting))[0][0].words
-                    rows.append((word, new, nearer, label, np.count_nonzero(outputs == words.index(new))))
+                    became = np.count_nonzero(world.released(runs, setting) == words.index(new))
+                    rows.append((word, new, nearer, label, became))
     return shared.markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
 
 

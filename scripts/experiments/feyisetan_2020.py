@@ -1,9 +1,6 @@
 """How often words stay under Laplace noise, and what tasks and an auditor keep, after Feyisetan et al. 2020.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 n-w glove-50d --epsilon 5
-    OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 tasks glove-300d --data FOLDER
-
-FOLDER has ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
+The data are ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
 asks whether an author's mails were among those that a language model was trained on (after Song and Shmatikov
 2019): here a model of word pairs, and likelihood ratios.
 """
@@ -98,7 +95,6 @@ def tasks(bundle: Path, data: Path) -> None:
 
 
 def read(data: Path, embedding: Embedding) -> Corpus:
-    """Read a sample of each data set."""
     generator = np.random.default_rng(2020)
     parts: dict[str, WordRows] = {}
     labels: dict[str, NDArray[Any]] = {}

@@ -1,9 +1,6 @@
 """Private vectors under the paper's Delta and ours, after Feyisetan and Kasiviswanathan 2021.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2021 glove-300d --data FOLDER
-
-FOLDER has SentEval's tasks as NAME.parquet. Every repetition has a projection of its own; intervals are over
-projections.
+Every repetition has a projection of its own; intervals are over projections.
 """
 
 from __future__ import annotations
@@ -121,7 +118,6 @@ def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
 
 
 def stretches(setup: Setup) -> Iterator[str]:
-    """Say what each projection stretches."""
     rows = []
     for beta in BETAS:
         laws = [setup.laws(beta, seed) for seed in setup.seeds]
@@ -159,7 +155,6 @@ def sample(embedding: Embedding, count: int) -> NDArray[np.float32]:
 
 
 def figures(setup: Setup) -> Iterator[str]:
-    """Print Figure 1."""
     pairs, rows = sample(setup.embedding, 100), []
     distances = cdist(*pairs)
     for epsilon, beta in product(EPSILONS, BETAS):
@@ -219,7 +214,6 @@ def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) 
 
 
 def senteval(setup: Setup, data: Path) -> Iterator[str]:
-    """Print Table 1."""
     # The vocabulary's Delta covers differences of two words, not those of two averages.
     cells = [(reading, name) for reading in READINGS for name in LAWS if name != "vocabulary"]
     rows = []
@@ -240,7 +234,6 @@ def senteval(setup: Setup, data: Path) -> Iterator[str]:
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="folder of the data sets")
 def main(bundle: Path, data: Path) -> None:
-    """Print the tables of docs/experiments/feyisetan-2021.md."""
     setup = Setup(embedding=Embedding.open(bundle, verify=False))
     for piece in chain(stretches(setup), figures(setup), senteval(setup, data)):
         click.echo(piece)

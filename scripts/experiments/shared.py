@@ -58,13 +58,11 @@ class Mean:
 
 
 def repeated(measure: Callable[[T], Mapping[str, float]], repetitions: Iterable[T]) -> dict[str, Mean]:
-    """Measure figures in each repetition; give the mean of each."""
     rows = [measure(each) for each in repetitions]
     return {name: Mean([row[name] for row in rows]) for name in rows[0]}
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Draw a table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
@@ -133,8 +131,6 @@ def staying(
 
 @dataclass(frozen=True, kw_only=True)
 class WordRows:
-    """Texts as the word ids of their tokens."""
-
     words: Words  # (tokens,), -1 where the vocabulary has no such word
     rows: NDArray[np.int64]  # (tokens,), ascending
     count: int  # of rows

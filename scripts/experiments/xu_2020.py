@@ -1,15 +1,12 @@
 """Mahalanobis noise against Laplace noise, after Xu et al. 2020.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 statistics glove-300d
-    OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 texts glove-300d --data FOLDER
-
 ``statistics`` prints N_w and S_w of Tables 1 to 4. Words of a block share their noise, at all epsilons; two
 blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
 differences between lambda and 0 are averaged over each block, and the averages enter a one-sided Student
 test. All claims together have a false-alarm rate of at most LEVEL (Bonferroni).
 
 ``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition has noise
-and a split of its own, which serves every epsilon and lambda. FOLDER has ``sms_spam/sms_spam.parquet``
+and a split of its own, which serves every epsilon and lambda. The data are ``sms_spam/sms_spam.parquet``
 (``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` (``target`` is 0 or 1, ``text``).
 """
 
@@ -150,7 +147,6 @@ def translated(embedding: Embedding, words: Words) -> str:
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
 def texts(bundle: Path, data: Path) -> None:
-    """Classify perturbed texts."""
     tasks, large = read(data), Embedding.open(bundle)
     # The words that these texts have, as in the paper. No release should do this.
     used = np.unique(np.concatenate([WordRows.of(own, large).words for own, _ in tasks.values()]))

@@ -49,7 +49,6 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
 
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key file with the fixed key of the tests."""
     return write_key(tmp_path_factory.mktemp("key") / "key", worlds.KEY.secret)
 
 

@@ -81,20 +81,6 @@ class Corpus:
 def tasks(bundle: Path, data: Path) -> None:
     """Print what classifiers and an auditor get right after Laplace noise."""
     embedding = Embedding.open(bundle)
-    corpus = read(data, embedding)
-    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
-    chance = {"auditor (AUC)": 0.5}
-    for name, labels in corpus.labels.items():
-        chance[name] = np.unique(labels, return_counts=True)[1].max() / len(labels)
-    rows = [
-        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
-        for name in found[np.inf]
-    ]
-    columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
-    click.echo(shared.markdown(("", "chance", *columns), rows))
-
-
-def read(data: Path, embedding: Embedding) -> Corpus:
     generator = np.random.default_rng(2020)
     parts: dict[str, WordRows] = {}
     labels: dict[str, NDArray[Any]] = {}
@@ -113,7 +99,17 @@ def read(data: Path, embedding: Embedding) -> Corpus:
     parts["audit"] = WordRows.of(mails, embedding, longest=AUTHOR_WORDS)
     others = pq.read_table(data / "pan11/pan11_small.parquet")["text"].to_pylist()
     reference = WordRows.of([" ".join(others)], embedding)
-    return Corpus(parts=parts, labels=labels, reference=reference)
+    corpus = Corpus(parts=parts, labels=labels, reference=reference)
+    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
+    chance = {"auditor (AUC)": 0.5}
+    for name, own in labels.items():
+        chance[name] = np.unique(own, return_counts=True)[1].max() / len(own)
+    rows = [
+        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
+        for name in found[np.inf]
+    ]
+    columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
+    click.echo(shared.markdown(("", "chance", *columns), rows))
 
 
 def measured(

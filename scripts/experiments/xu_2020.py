@@ -147,7 +147,14 @@ def translated(embedding: Embedding, words: Words) -> str:
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
 def texts(bundle: Path, data: Path) -> None:
-    tasks, large = read(data), Embedding.open(bundle)
+    large, stop = Embedding.open(bundle), stop_words()
+    sms = pq.read_table(data / "sms_spam" / "sms_spam.parquet").to_pydict()
+    tweets = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict()
+    # Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
+    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
+    clean = [" ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw]
+    spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
+    tasks = {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
     # The words that these texts have, as in the paper. No release should do this.
     used = np.unique(np.concatenate([WordRows.of(own, large).words for own, _ in tasks.values()]))
     used = used[used >= 0]
@@ -165,19 +172,6 @@ def texts(bundle: Path, data: Path) -> None:
                 scores = f"{cell['kept'].mean:.3f}", f"{cell['accuracy']:.3f}", f"{cell['recall']:.3f}"
                 rows.append((*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else ""))
             click.echo(shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
-
-
-def read(data: Path) -> dict[str, tuple[list[str], NDArray[np.bool_]]]:
-    """Read texts and which of them are of the class that is looked for, by task.
-
-    Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
-    """
-    sms = pq.read_table(data / "sms_spam" / "sms_spam.parquet").to_pydict()
-    tweets, stop = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict(), stop_words()
-    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
-    clean = [" ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw]
-    spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
-    return {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
 
 
 def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embedding) -> Cells:

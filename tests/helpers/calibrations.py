@@ -40,12 +40,11 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
             top = [{"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE]
             words.append(key | {"staying": 3, "top": top})
     given: dict[str, Any] = {
-        "options": {"mechanism": several, "eta": 0.05, "embedding": "a bundle"},
+        "options": {"mechanism": [one.name for one in grids], "eta": 0.05, "embedding": "a bundle"},
         "embedding": embedding_json(embedding),
         "versions": {"python": "3.11"},
         "summary": summary,
         "words": words,
         "target": [],
     }
-    given["options"] = {**given["options"], "mechanism": [one.name for one in grids]}
     return facts_of(grids, embedding, **given | changes)

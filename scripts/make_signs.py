@@ -57,7 +57,6 @@ def passes(sign: str) -> bool:
 
 
 def main() -> None:
-    """Write the list."""
     if unicodedata2.unidata_version != f"{UNICODE}.0":
         raise SystemExit(f"unicodedata2 has Unicode {unicodedata2.unidata_version}, not {UNICODE}")
     signs = [code for code in range(0x110000) if passes(chr(code))]

@@ -15,6 +15,7 @@ from dptext_spark.embedding.lists import make_lists
 from dptext_spark.interrupts import SIGNALS
 from tests.helpers import worlds
 from tests.helpers.bundles import glove
+from tests.helpers.tables import RING_WORDS
 
 pytest_plugins = ["tests.helpers.spark_fixtures"]
 
@@ -22,7 +23,7 @@ SESSIONS = {
     "tests/situations/test_terminal.py::test_our_line": "processes",
     "tests/spark/test_connect.py": "processes",
     "tests/spark/test_processes.py": "processes",
-    "tests/test_documents.py::test_the_first_commands": "processes",
+    "tests/test_documents.py::test_a_command_and_a_notebook": "processes",
     "tests/tables/": "tables",
     "tests/jobs/": "jobs",
     "tests/spark/": "jobs",
@@ -48,6 +49,8 @@ def pytest_xdist_make_scheduler(config, log):
     return BySession(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
+ANGLES = 2 * np.pi * np.arange(len(RING_WORDS)) / len(RING_WORDS)
+
 settings.register_profile("untimed", deadline=None)  # no test fails because the machine is busy
 settings.load_profile("untimed")
 threadpool_limits(1)  # several processes run tests: two threads each would wait for one another
@@ -59,24 +62,33 @@ def demo_bundle(tmp_path_factory):
     return build_embedding(GLOVE, tmp_path_factory.mktemp("demo") / "glove-50d")
 
 
-@pytest.fixture(scope="session")
-def line(tmp_path_factory):
-    """Five words on a line."""
-    return worlds.build(tmp_path_factory.mktemp("line"), [[-1.0], [-0.25], [0.5], [0.75], [2.0]])
+def world(vectors, **options):
+    """A bundle of these vectors."""
+
+    @pytest.fixture(scope="session")
+    def built(tmp_path_factory):
+        return worlds.build(tmp_path_factory.mktemp("world"), vectors, **options)
+
+    return built
 
 
-@pytest.fixture(scope="session")
-def plane(tmp_path_factory):
-    """Six words in the plane, spread three times wider along a slanted axis than across it."""
-    points = [[1.2, 0.9], [-1.1, -0.7], [0.4, -0.3], [-0.2, 0.6], [1.9, 1.6], [-0.9, 0.1]]
-    return worlds.build(tmp_path_factory.mktemp("plane"), points)
+line = world([[-1.0], [-0.25], [0.5], [0.75], [2.0]])
 
+plane = world([[1.2, 0.9], [-1.1, -0.7], [0.4, -0.3], [-0.2, 0.6], [1.9, 1.6], [-0.9, 0.1]])
+"""Spread three times wider along a slanted axis than across it."""
 
-@pytest.fixture(scope="session")
-def small(tmp_path_factory):
-    """300 words in 50 dimensions of uneven variance; only the first 200 may be released."""
-    folder = tmp_path_factory.mktemp("small")
-    return worlds.build(folder, worlds.uneven(300, 50), release_words=200)
+small = world(worlds.uneven(300, 50), release_words=200)
+"""Of uneven variance."""
+
+large = world(worlds.uneven(700, 300))
+
+flat = world(np.random.default_rng(3).standard_normal((20, 3)) * [1.0, 1.0, 0.0])
+"""A plane inside a space of three dimensions: the covariance is singular."""
+
+ball = world(np.random.default_rng(4).uniform(-0.5, 0.5, (20, 2)), geometry="poincare")
+
+ring = world(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1), names=RING_WORDS)
+"""64 words evenly on the unit circle: at a tiny epsilon every output word has chance 1/64."""
 
 
 @pytest.fixture(scope="session")
@@ -86,27 +98,6 @@ def indexed(tmp_path_factory):
     bundle = worlds.build(folder, worlds.uneven(300, 50), release_words=200)
     make_lists(bundle, 8)
     return bundle
-
-
-@pytest.fixture(scope="session")
-def large(tmp_path_factory):
-    """700 words in 300 dimensions of uneven variance."""
-    return worlds.build(tmp_path_factory.mktemp("large"), worlds.uneven(700, 300))
-
-
-@pytest.fixture(scope="session")
-def flat(tmp_path_factory):
-    """Words of a plane inside a space of three dimensions: their covariance is singular."""
-    points = np.random.default_rng(3).standard_normal((20, 3))
-    points[:, 2] = 0.0
-    return worlds.build(tmp_path_factory.mktemp("flat"), points)
-
-
-@pytest.fixture(scope="session")
-def ball(tmp_path_factory):
-    """Points of the Poincaré ball."""
-    points = np.random.default_rng(4).uniform(-0.5, 0.5, (20, 2))
-    return worlds.build(tmp_path_factory.mktemp("ball"), points, geometry="poincare")
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from importlib import import_module
 from itertools import pairwise
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 from unittest.mock import patch
 
+import click
 import pytest
 from click.testing import CliRunner
 from pyiceberg.utils.config import Config
@@ -39,113 +40,96 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w")
 RUN = {"sh": "{}", "python": "python - <<'END OF BLOCK'\n{}END OF BLOCK\n"}
+NOTEBOOKS = ("docs/guide/python.md", "docs/recipes/sql.md", *(n for n in DOCUMENTS if "/notebooks/" in n))
 
 document = pytest.mark.parametrize("name", DOCUMENTS)
 
 
-class Step(NamedTuple):
-    """A block that is run, as shell code, and what the ```text block after it says that it prints."""
+def story(name):
+    """The blocks ```sh and ```python of a document, in order, and what the ```text block after each shows.
 
-    code: str
-    shown: str
-
-
-def story(text):
-    """The blocks ```sh and ```python of a document, in order; others are for reading."""
-    blocks = [*BLOCK.findall(text), ("", "")]
-    return [
-        Step(RUN[kind].format(code), shown if after == "text" else "")
-        for (kind, code), (after, shown) in pairwise(blocks)
-        if kind in RUN
-    ]
+    Other blocks are for reading. In a notebook blocks of Python that follow one another are one program.
+    """
+    steps = []
+    for (kind, code), (after, shown) in pairwise([*BLOCK.findall(DOCUMENTS[name]), ("", "")]):
+        if kind in RUN:
+            shown = shown if after == "text" else "...\n"
+            if name in NOTEBOOKS and steps and kind == steps[-1][0] == "python":
+                code, shown = steps[-1][1] + code, steps.pop()[2] + shown
+            steps.append((kind, code, shown))
+    return steps
 
 
-NOTEBOOKS = (
-    *("docs/guide/python.md", "docs/recipes/sql.md"),
-    *(name for name in DOCUMENTS if name.startswith("docs/notebooks/")),
-)
-"""Their blocks are the cells of one notebook each."""
-
-WITHOUT_JAVA = ("README.md", *NOTEBOOKS)
-STORIES = {name: steps for name, text in DOCUMENTS.items() if (steps := story(text))}
+STORIES = {name: steps for name in DOCUMENTS if (steps := story(name))}
+WITHOUT_JAVA = ("docs/guide/poincare.md", "docs/recipes/sql.md")
 
 
 def test_the_documents_have_stories():
-    """Rejects blocks that are no longer recognized, and output that belongs to no command."""
-    assert STORIES.keys() >= {"docs/guide/first-release.md", *WITHOUT_JAVA}
-    outputs = sum(kind == "text" for text in DOCUMENTS.values() for kind, _ in BLOCK.findall(text))
-    assert outputs == sum(bool(step.shown) for steps in STORIES.values() for step in steps)
+    """Rejects blocks that are no longer recognized, output of no command, and no search for Java."""
+    assert STORIES.keys() >= {"README.md", "docs/guide/first-release.md", *WITHOUT_JAVA, *NOTEBOOKS}
+    for name, text in DOCUMENTS.items():
+        assert all(kind in RUN for (kind, _), (after, _) in pairwise(BLOCK.findall(text)) if after == "text")
+        before, begun, _ = "".join(code for _, code, _ in STORIES.get(name, ())).partition(
+            "SparkSession.builder"
+        )
+        assert "ensure_java()" in before or not begun
 
 
 ASKS = f"""#!{sys.executable} -S
 import os, sys
 from multiprocessing.connection import Client
+arguments = ["-c", sys.stdin.read()] if sys.argv[1:] == ["-"] else sys.argv[1:]
 with Client(os.environ["DPTEXT_RUNNER"]) as runner:
-    runner.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
+    runner.send((arguments, os.getcwd(), dict(os.environ)))
     output, errors, code = runner.recv()
 print(output, end="")
 print(errors, end="", file=sys.stderr)
 sys.exit(code)
 """
-"""A program ``dptext`` that lets the process of the tests run the command, in which Spark runs already."""
+"""Programs ``dptext`` and ``python`` that let the process of the tests do it: Spark runs there already."""
 
 
-CELLS = """
-import os, subprocess, sys
-
-def run(blocks, outputs):
-    names = {}
-    for i, (kind, block) in enumerate(blocks):
-        sys.stdout.flush()
-        os.dup2(os.open(f"{outputs}/{i}", os.O_WRONLY | os.O_CREAT), 1)
-        if kind == "sh":
-            subprocess.run(["bash", "-euo", "pipefail", "-c", block], check=True)
-        else:
-            exec(block, names)
-"""
-"""A program that runs blocks as the cells of one notebook: one process, and one Spark."""
+@click.command()
+@click.argument("code")
+def python(code):
+    exec(code, {"__name__": "__main__"})
 
 
-def environment(programs, stand_ins):
-    """Programs that stand before others; all new keys are one there, so that outputs can be compared."""
-    for name, code in {"openssl": "#!/bin/sh\nprintf '%064d\\n' 0", **stand_ins}.items():
-        (programs / name).write_text(code)
-        (programs / name).chmod(0o755)
-    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    variables = os.environ | {"PATH": path, "COLUMNS": "80", "JAVA_TOOL_OPTIONS": QUICK_JAVA}
+def run(name, folder, scratch, stand_ins):
+    """Run a document's blocks in one shell; each block's output goes to a file of its number.
+
+    Some programs have a stand-in: all new keys are one there, so that outputs can be compared.
+    """
+    for program, code in {"openssl": "#!/bin/sh\nprintf '%064d\\n' 0", **stand_ins}.items():
+        (scratch / program).write_text(code)
+        (scratch / program).chmod(0o755)
+    variables = os.environ | {
+        "PATH": f"{scratch}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "COLUMNS": "80",
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+        "DPTEXT_RUNNER": str(scratch / "runner"),
+    }
     variables.pop("JAVA_HOME", None)  # the tests' own Spark leaves one behind
-    return variables
-
-
-def run(name, folder, outputs, variables):
-    """Run a document's blocks in one shell; each block's output goes to a file of its number."""
-    code = "".join(f"exec >{outputs}/{i}\n{step.code}" for i, step in enumerate(STORIES[name]))
-    if name in NOTEBOOKS:
-        blocks = [(kind, block) for kind, block in BLOCK.findall(DOCUMENTS[name]) if kind in RUN]
-        code = f"python - <<'END OF BLOCKS'\n{CELLS}\nrun({blocks!r}, {str(outputs)!r})\nEND OF BLOCKS\n"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code],
-        cwd=folder,
-        env=variables,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    steps = enumerate(STORIES[name])
+    code = "".join(f"exec >{scratch}/{i}\n{RUN[kind].format(code)}" for i, (kind, code, _) in steps)
+    command = ["bash", "-euo", "pipefail", "-c", code]
+    done = subprocess.run(command, cwd=folder, env=variables, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for i, step in enumerate(STORIES[name]):
-        printed = (outputs / str(i)).read_text(encoding="utf-8")
-        assert not step.shown or re.fullmatch(pattern_of(step.shown), printed), f"{step.code}\n{printed}"
+    for i, (_, code, shown) in enumerate(STORIES[name]):
+        printed = (scratch / str(i)).read_text(encoding="utf-8")
+        assert re.fullmatch(pattern_of(shown), printed), f"{code}\n{printed}"
 
 
 def answer(asked, spark):
-    """Run the ``dptext`` that somebody asks for, where and with the variables with which it was called."""
+    """Do what a program is asked for, where and with the variables with which it was called."""
     arguments, folder, variables = asked.recv()
     before = Path.cwd()
     with pytest.MonkeyPatch.context() as here, patch.dict(os.environ, variables):
         change_folder(spark, folder)
         here.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
+        command, arguments = (python, arguments[1:]) if arguments[0] == "-c" else (main, arguments)
         try:
-            result = CliRunner().invoke(main, arguments, prog_name="dptext")
+            result = CliRunner().invoke(command, arguments, prog_name="dptext", catch_exceptions=False)
         finally:
             change_folder(spark, before)
     asked.send((result.stdout, result.stderr, result.exit_code))
@@ -163,14 +147,12 @@ def change_folder(spark, folder):
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("name", sorted(STORIES.keys() - WITHOUT_JAVA))
-def test_commands_run_and_print_what_is_shown(name, spark, tmp_path_factory):
-    """In an empty folder, ``dptext`` in this process; rejects a renamed option and a number of old."""
-    folder, outputs, programs = (tmp_path_factory.mktemp(name) for name in ("story", "outputs", "bin"))
-    address = str(programs / "runner")
-    variables = environment(programs, {"dptext": ASKS}) | {"DPTEXT_RUNNER": address}
-    with Listener(address) as listener, ThreadPoolExecutor(1) as pool:
-        done = pool.submit(run, name, folder, outputs, variables)
-        done.add_done_callback(lambda _: Client(address).close())  # nothing more is asked
+def test_commands_run_and_print_what_is_shown(name, spark, tmp_path, tmp_path_factory):
+    """In an empty folder, in this process; rejects a renamed option and a number of old."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    with Listener(str(scratch / "runner")) as listener, ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run, name, tmp_path, scratch, {"dptext": ASKS, "python": ASKS})
+        done.add_done_callback(lambda _: Client(listener.address).close())  # nothing more is asked
         with suppress(EOFError):
             while True:
                 with listener.accept() as asked:
@@ -181,11 +163,9 @@ def test_commands_run_and_print_what_is_shown(name, spark, tmp_path_factory):
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("name", WITHOUT_JAVA)
-def test_the_first_commands_need_no_java(name, tmp_path, tmp_path_factory):
-    """The first commands that anybody runs, and notebooks, in processes of their own that find no Java."""
-    # Rejects a notebook without ensure_java() too.
-    outputs, programs = (tmp_path_factory.mktemp(folder) for folder in ("outputs", "bin"))
-    run(name, tmp_path, outputs, environment(programs, {"java": "#!/bin/sh\nexit 127"}))
+def test_a_command_and_a_notebook_need_no_java(name, tmp_path, tmp_path_factory):
+    """In processes of their own that find no Java."""
+    run(name, tmp_path, tmp_path_factory.mktemp("scratch"), {"java": "#!/bin/sh\nexit 127"})
 
 
 def pattern_of(shown):

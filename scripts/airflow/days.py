@@ -52,7 +52,6 @@ class Run:
     states: dict[str, str]
 
     def ended(self, states: set[str]) -> None:
-        """Check that it ended well, each task in one of these states."""
         expect(self.code == 0, self.log)
         expect({*self.states.values()} <= states, f"states {self.states}")
 
@@ -72,11 +71,9 @@ class Airflow:
 
     @property
     def output(self) -> Path:
-        """The sanitized table."""
         return self.folder / "sanitized"
 
     def prepare(self) -> None:
-        """Make Airflow's database, and what every run needs."""
         (self.folder / "dags").mkdir()
         shutil.copy(ROOT / "scripts" / "airflow" / "dag.py", self.folder / "dags")
         settings = [f"{name} {value}" for name, value in SETTINGS.items()]
@@ -139,7 +136,6 @@ class Airflow:
         }
 
     def partition(self, day: str) -> dict[str, Any]:
-        """The content of the files of a day's partition."""
         return {name: content(file) for name, file in settled(self.output / f"dt={day}").items()}
 
     def _others(self, day: str) -> dict[str, tuple[int, bytes]]:
@@ -149,7 +145,6 @@ class Airflow:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process with all below it."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         return [*process.children(recursive=True), process]

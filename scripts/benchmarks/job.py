@@ -1,7 +1,5 @@
 """Whole jobs against their kernels: ``privatize`` against its search, ``calibrate`` against plain runs.
 
-    python -m scripts.benchmarks.job --data DATA
-
 ``privatize`` sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions.
 ``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are sums over
 one single-threaded process per core, as Spark runs them. Kernels, sgemm and a bare Spark session are
@@ -52,7 +50,6 @@ spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").c
 
 @section
 def main(given: Given) -> dict[str, Any]:
-    """Measure both jobs."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     seconds = 0.2 if given.small else 20.0
@@ -87,18 +84,17 @@ def paragraphs(novels: Path, target: Path, words: int) -> None:
 
 
 def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, Any]:
-    """Measure ``privatize`` with an embedding, and what it is compared with before and after it."""
     output = table.with_name(f"out-{embedding.dimension}")
 
     def beside() -> tuple[float, ...]:
         """Rates of sgemm and of the kernel, and the seconds of a bare session."""
         kernel = on_all_cores(kernel_words, embedding.path, seconds)
-        return on_all_cores(sgemm_flops, seconds), kernel, run_job([sys.executable, "-c", BARE])[0]
+        return on_all_cores(sgemm_flops, seconds), kernel, run_job([sys.executable, "-c", BARE]).seconds
 
     before = beside()
     options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
     release = [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(EPSILON)]
-    taken, _ = run_job(release)
+    taken = run_job(release).seconds
     after = beside()
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
     words = report["replaced"] + report["unchanged"]
@@ -118,9 +114,9 @@ def calibration(embedding: Embedding, output: Path, words: int, runs: int, secon
     options = f"--embedding {embedding.path} --output {output} --words {words} --runs {runs}"
     command = [*DPTEXT, "calibrate", *options.split(), "--mechanism", "laplace", "--epsilon", *map(str, grid)]
     before = on_all_cores(plain_draws, embedding.path, grid, seconds)
-    _, use = run_job(command)
+    spent = run_job(command).spent.values()
     after = on_all_cores(plain_draws, embedding.path, grid, seconds)
-    plain, draws = (before + after) / 2 / CORES, words * runs * len(grid) / use.processor
+    plain, draws = (before + after) / 2 / CORES, words * runs * len(grid) / sum(spent)
     return {
         "embedding": shape(embedding),
         "calibration / plain runs, draws in a second of processor time": draws / plain,
@@ -131,7 +127,6 @@ def calibration(embedding: Embedding, output: Path, words: int, runs: int, secon
 
 
 def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
-    """Run a rate in one process per core at once; give the sum of the rates."""
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
         return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
 

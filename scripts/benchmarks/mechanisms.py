@@ -1,7 +1,5 @@
 """Words a second of every mechanism, as a multiple of ``laplace`` in the same run.
 
-    python -m scripts.benchmarks.mechanisms --data DATA [--tokens 14000000]
-
 One process and one thread sanitize token lists whose words follow Zipf's law, without Spark; time is the
 processor's. Each turn lies between two turns of ``laplace``, for machines are never quite idle. The Poincaré
 bundle is the same matrix shrunk into the ball: it shows speed, and has no meaning. ``exponential`` makes a
@@ -41,7 +39,6 @@ EXPONENTIAL: Final = (
 @section
 @click.option("--tokens", default=14_000_000, show_default=True, help="words of exponential")
 def main(given: Given, tokens: int) -> dict[str, Any]:
-    """Measure every mechanism."""
     turn, tokens, batch = (0.05, 800, 400) if given.small else (2.0, tokens, 400 * LENGTH)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
@@ -58,7 +55,6 @@ def main(given: Given, tokens: int) -> dict[str, Any]:
 
 
 def noise(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
-    """Compare mechanisms that draw noise."""
     n, matrix = embedding.dimension, np.asarray(embedding.vectors, dtype=np.float64)
     matrix = matrix * (0.95 / np.sqrt(np.square(matrix).sum(axis=1).max()))
     reference = Turns(sanitizer(embedding, mechanism("laplace", epsilon=EPSILON)), seconds=turn)

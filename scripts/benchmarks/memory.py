@@ -1,7 +1,5 @@
 """What executors need of a host's memory while they sanitize a table.
 
-    python -m scripts.benchmarks.memory --data DATA [--vocabulary 33860 --vocabulary 400000] [--words 20000]
-
 A standalone cluster of one host runs two executors of one core, each with one Python worker. Embedding and
 table are random, since only their sizes matter here.
 """
@@ -36,7 +34,6 @@ PEAKS: Final = {
 @click.option("--vocabulary", type=int, multiple=True, default=(33_860, 400_000), help="repeatable")
 @click.option("--words", type=int, multiple=True, default=(20_000,), help="of the table; repeatable")
 def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> dict[str, Any]:
-    """Measure executors' peaks for each size of the vocabulary and of the table."""
     vocabulary, words, dimension = ((500,), (400, 8_000), 10) if given.small else (vocabulary, words, 300)
     rows = []
     for size in vocabulary:
@@ -54,7 +51,6 @@ def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> d
 
 
 def measured(folder: Path, vocabulary: int, dimension: int, words: int) -> dict[str, float]:
-    """Sanitize a table of random words and watch the executors."""
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((vocabulary, dimension), dtype=np.float32)
     bundle = made_embedding((f"w{row}" for row in range(vocabulary)), vectors, folder / "embedding").path
@@ -74,7 +70,7 @@ def measured(folder: Path, vocabulary: int, dimension: int, words: int) -> dict[
             conf={"spark.executor.cores": "1", "spark.executor.memory": "1g"},
             stdout=subprocess.DEVNULL,
         )
-        return watch(job, os.getpid())[1].peaks
+        return watch(job, os.getpid()).peaks
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Searches for the nearest word of noisy points: ours, exact and in lists, and those of faiss.
 
-    python -m scripts.benchmarks.searches --data DATA
-
 Every search takes turns with the exact one, in one thread, on the same noisy points; time is the
 processor's. Recall is the share of points for which the exact nearest word is found. The last rows compare
 whole kernels, noise included.
@@ -51,7 +49,6 @@ Find = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 
 @section
 def main(given: Given) -> dict[str, Any]:
-    """Compare searches for the nearest word of noisy points."""
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         flat = given.bundle("glove-50d", lists=True)
@@ -114,7 +111,6 @@ def set_width(index: Any, points: NDArray[np.float64], nearest: NDArray[np.int64
 
 
 def finder(index: Any) -> Find:
-    """Search an index of faiss for the nearest word."""
     return lambda points: index.search(points.astype(np.float32), 1)[1][:, 0]
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -41,14 +40,16 @@ LENGTH: Final = 100
 MOST: Final = 2_000 * LENGTH
 """Words of a turn."""
 
+EVERY: Final = 0.25
+RARELY: Final = 10.0
+"""Seconds between looks at a job's processes, and at their pages."""
+
 
 def sanitizer(embedding: Embedding, configured: Mechanism, search: Search | None = None) -> Sanitizer:
-    """Open a release under a fresh key."""
     return Sanitizer.open(Release.open(embedding=embedding, mechanism=configured, search=search))
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Processor time of some work."""
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -100,98 +101,77 @@ def section(measure: Callable[..., dict[str, Any]]) -> click.Command:
 
 
 def shape(embedding: Embedding) -> str:
-    """Write how many words an embedding has, and how many dimensions."""
     return f"{embedding.releasable:,} x {embedding.dimension}"
 
 
 # What processes use
 
 
-class Use(threading.Thread):
-    """Samples what a tree of processes uses, from outside: peaks of memory by role in MB, processor time.
+@dataclass
+class Use:
+    """What a job took: its seconds, those of processors, and peaks of memory in MB.
+
+    Peaks are of an ``executor`` (its JVM), a ``worker``, or else a ``driver``, and of each ``without mapped
+    files``; of a ``worker, private`` without the matrix; and of the ``matrix``, in all processes together.
+    """
+
+    seconds: float
+    spent: dict[tuple[int, float], float]  # by process; what it spent after its last sample is missing
+    peaks: dict[str, float]
+
+
+def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
+    """Wait for a job that was just started, and look at what it, or all below ``root``, uses meanwhile.
 
     Where a job has all cores to itself, watching takes from it what it is measured by. To have the kernel
     count the pages of a process takes a tenth of a second, so that is done rarely.
-
-    Attributes:
-        peaks: ``JVM``, ``executor``, ``driver`` and ``worker`` (resident, or without mapped files), ``worker,
-            private`` (without the matrix) and ``matrix`` (the proportional share of all processes together).
     """
-
-    EVERY = 0.25
-    RARELY = 10.0
-
-    def __init__(self, root: int) -> None:
-        super().__init__(daemon=True)
-        self.peaks: dict[str, float] = defaultdict(float)
-        self._root, self.stop = root, threading.Event()
-        self._spent: dict[tuple[int, float], float] = {}
-
-    @property
-    def processor(self) -> float:
-        """Seconds of all processes, less what each spent after its last sample."""
-        return sum(self._spent.values())
-
-    def run(self) -> None:
-        due = time.monotonic() + 1.0
-        while not self.stop.wait(self.EVERY):
-            shares = time.monotonic() >= due
-            due += self.RARELY * shares
-            matrix, below = 0, []
-            with suppress(psutil.Error):
-                top = psutil.Process(self._root)
-                below = [each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()]
-            for process in below:
-                with suppress(psutil.Error):  # it ended meanwhile
-                    matrix += self._look(process, shares)
-            self._peak("matrix", matrix)
-
-    def _look(self, process: psutil.Process, shares: bool) -> int:
-        """Note what a process uses; give the bytes of the matrix that it accounts for."""
-        role = _role(process)
-        with process.oneshot():
-            times, memory, began = process.cpu_times(), process.memory_info(), process.create_time()
-        self._spent[process.pid, began] = times.user + times.system
-        self._peak(role, memory.rss)
-        self._peak(f"{role}, without mapped files", memory.rss - memory.shared)
-        if not shares or role not in ("driver", "worker"):
-            return 0
-        maps = [part for part in process.memory_maps(grouped=False) if part.path.endswith("vectors.npy")]
-        if maps and role == "worker":
-            # Pages of the matrix count as private as long as no other worker has looked at them.
-            alone = sum(part.private_clean + part.private_dirty for part in maps)
-            self._peak("worker, private", process.memory_full_info().uss - alone)
-        return sum(part.pss for part in maps)
-
-    def _peak(self, name: str, value: float) -> None:
-        if value > 0:
-            self.peaks[name] = max(self.peaks[name], value / 1e6)
+    start, use = time.perf_counter(), Use(0.0, {}, defaultdict(float))
+    due = start + 1.0
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            if job.wait(EVERY):
+                raise click.ClickException(f"the job failed with exit code {job.returncode}")
+            use.seconds = time.perf_counter() - start
+            return use
+        counted = time.perf_counter() >= due
+        due += RARELY * counted
+        below, shares = [], 0
+        with suppress(psutil.Error):
+            top = psutil.Process(root or job.pid)
+            below = [each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()]
+        for process in below:
+            with suppress(psutil.Error):  # it ended meanwhile
+                shares += _look(process, use, counted)
+        _peak(use, "matrix", shares)
 
 
-def _role(process: psutil.Process) -> str:
-    command = process.cmdline()
-    if process.name() == "java":
-        return "executor" if "CoarseGrainedExecutorBackend" in " ".join(command) else "JVM"
-    if "pyspark.daemon" not in command:
-        return "driver"
-    parent = process.parent()
-    return "worker" if parent is not None and "pyspark.daemon" in parent.cmdline() else "worker daemon"
+def _look(process: psutil.Process, use: Use, counted: bool) -> int:
+    """Note what a process uses; give the bytes of the matrix that it accounts for, if pages are counted."""
+    command, parent = process.cmdline(), process.parent()
+    forked = parent is not None and "pyspark.daemon" in command and "pyspark.daemon" in parent.cmdline()
+    executor = any("CoarseGrainedExecutorBackend" in part for part in command)
+    role = "executor" if executor else "worker" if forked else "driver"
+    with process.oneshot():
+        times, memory, began = process.cpu_times(), process.memory_info(), process.create_time()
+    use.spent[process.pid, began] = times.user + times.system
+    _peak(use, role, memory.rss)
+    _peak(use, f"{role}, without mapped files", memory.rss - memory.shared)
+    if not counted or executor:
+        return 0
+    maps = [part for part in process.memory_maps(grouped=False) if part.path.endswith("vectors.npy")]
+    if maps and forked:
+        # Pages of the matrix count as private as long as no other worker has looked at them.
+        alone = sum(part.private_clean + part.private_dirty for part in maps)
+        _peak(use, "worker, private", process.memory_full_info().uss - alone)
+    return sum(part.pss for part in maps)
 
 
-def watch(job: subprocess.Popen[Any], root: int | None = None) -> tuple[float, Use]:
-    """Wait for a job that was just started; give its seconds, and what it, or all below ``root``, used."""
-    start, use = time.perf_counter(), Use(root or job.pid)
-    use.start()
-    if job.wait():
-        raise click.ClickException(f"the job failed with exit code {job.returncode}")
-    seconds = time.perf_counter() - start
-    use.stop.set()
-    use.join()
-    return seconds, use
+def _peak(use: Use, name: str, value: float) -> None:
+    use.peaks[name] = max(use.peaks[name], value / 1e6)
 
 
-def run_job(command: Sequence[str]) -> tuple[float, Use]:
-    """Run a job; give its seconds, and what it used."""
+def run_job(command: Sequence[str]) -> Use:
     return watch(subprocess.Popen(command, stdout=subprocess.DEVNULL))
 
 
@@ -207,7 +187,6 @@ class Texts:
         self.rng = np.random.default_rng(0)
 
     def ids(self, count: int) -> NDArray[np.int64]:
-        """Draw word ids."""
         return np.searchsorted(self.weights, self.rng.random(count) * self.weights[-1])
 
     def sanitized(self, own: Sanitizer, count: int, times: int = 1) -> tuple[float, int]:

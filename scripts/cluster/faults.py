@@ -55,8 +55,6 @@ SPLITTING: Final = {f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBy
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A submitted job."""
-
     process: subprocess.Popen[Any]  # spark-submit, which is the driver's JVM
     folder: Path  # of its own, with its log and Spark's event log
     output: Path  # the table that it is to write
@@ -83,11 +81,9 @@ class Run:
         return self.wait_for(f".{self.output.name}.*/table/_temporary/0/task_*")
 
     def log(self) -> str:
-        """What the driver printed."""
         return (self.folder / "driver.log").read_text(errors="replace")
 
     def ended(self, *codes: int) -> None:
-        """Wait for the end, with one of these exit codes."""
         code = int(self.process.wait(PATIENCE))
         expect(code in codes, f"exit code {code}:\n{self.log()}")
 
@@ -98,7 +94,6 @@ class Run:
         return [json.loads(line) for line in lines if f'"SparkListener{kind}"' in line]
 
     def check_tasks(self, reason: str) -> None:
-        """Check that a task ended for a reason, by Spark's name."""
         ends = {event["Task End Reason"]["Reason"] for event in self.events("TaskEnd")}
         expect(reason in ends, f"tasks ended with {ends}")
 
@@ -154,7 +149,6 @@ class World:
 
     @cached_property
     def undisturbed(self) -> tuple[dict[str, Any], Any]:
-        """Bytes and counts of a run without a fault."""
         run = self.submit("undisturbed")
         run.ended(0)
         given, rows = (pq.read_table(each)["id"].to_pylist() for each in (self.table, run.output))
@@ -202,21 +196,17 @@ def busiest(processes: list[psutil.Process]) -> psutil.Process:
 def altered(bundle: Path) -> Iterator[None]:
     """A bundle whose vectors have other last bytes for a while."""
     with (bundle / "vectors.npy").open("r+b") as opened:
-        opened.seek(-4, os.SEEK_END)
+        place = opened.seek(-4, os.SEEK_END)
         before = opened.read()
-        opened.seek(-4, os.SEEK_END)
-        opened.write(b"\xff" * 4)
-        opened.flush()
+        os.pwrite(opened.fileno(), b"\xff" * 4, place)
         try:
             yield
         finally:
-            opened.seek(-4, os.SEEK_END)
-            opened.write(before)
+            os.pwrite(opened.fileno(), before, place)
 
 
 @contextmanager
 def moved_away(folder: Path) -> Iterator[None]:
-    """A folder that bears another name for a while."""
     away = folder.with_name(f"{folder.name}-away")
     folder.rename(away)
     try:
@@ -343,22 +333,14 @@ def copy_altered(world: World) -> None:
     world.complete(world.submit("copy-altered"))
 
 
-def two_runs(world: World) -> None:
-    first = world.submit("two-runs", spark_cores_max="1").at_work()
-    second = world.submit("two-runs", key=False, spark_cores_max="1")
-    world.none(second, "Another run is writing the output", output=True)
-    expect(first.process.poll() is None, "the first run was not at work any more")
-    world.complete(first)
-
-
-def two_runs_overwrite(world: World) -> None:
-    """The second has another key."""
-    options = ("two-overwrite", *OVERWRITE, "--trust-id")
-    first = world.submit(*options, key=False, spark_cores_max="1").at_work()
-    second = world.submit(*options, spark_cores_max="1")
-    world.none(first, "Another run took over the output", output=True)
-    expect(second.process.poll() is None, "the second run was not at work any more")
-    world.complete(second)
+def two_runs(world: World, *overwrite: str, output: str, lost: str) -> None:
+    """The second is refused, or takes over; the other one has another key than the undisturbed run."""
+    first = world.submit(output, *overwrite, key=not overwrite, spark_cores_max="1").at_work()
+    second = world.submit(output, *overwrite, key=bool(overwrite), spark_cores_max="1")
+    loser, winner = (first, second) if overwrite else (second, first)
+    world.none(loser, lost, output=True)
+    expect(winner.process.poll() is None, "the other run was not at work any more")
+    world.complete(winner)
 
 
 FAULTS: Final[dict[str, Callable[[World], None]]] = {
@@ -374,8 +356,10 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "bundle removed after submission": partial(bundle_changed, harm=moved_away, output="removed-before"),
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
-    "two runs at once": two_runs,
-    "two runs at once with --mode overwrite": two_runs_overwrite,
+    "two runs at once": partial(two_runs, output="two", lost="Another run is writing the output"),
+    "two runs at once with --mode overwrite": lambda world: two_runs(
+        world, *OVERWRITE, "--trust-id", output="two-overwrite", lost="Another run took over the output"
+    ),
 }
 
 

@@ -106,7 +106,6 @@ class Scene:
         (folder / "log4j2.properties").write_text(LOGGING)
 
     def places(self, name: str) -> dict[str, list[Path]]:
-        """What a job of this name leaves, by kind."""
         hosts, run = self.cluster.hosts, self.folder / name
         return {
             "output": [run / "out"],
@@ -182,7 +181,6 @@ class Scene:
                 process.wait(0.5)
 
     def secrets(self) -> dict[str, tuple[bytes, ...]]:
-        """What no run may leave, by name."""
         embedding = Embedding.open(self.bundle)
         release = Laplace(epsilon=1.0).release_noise(
             self.key, salt=LABEL, embedding=embedding, search=ExactSearch.over(embedding)
@@ -204,19 +202,6 @@ class Scene:
             for place, files in self.places(name).items()
         }
 
-    def leak(self) -> int:
-        """Run a job that leaks wherever options and settings allow it, and put a file where they do not."""
-        java = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties -Dnote={PLANTED}"
-        code = self.run(
-            "leaky",
-            *["--keep", "other", "--name", PLANTED],
-            conf={"spark.note": PLANTED, "spark.executor.extraJavaOptions": java},
-        )
-        for host in self.cluster.hosts:
-            (host / "tmp" / "forgotten").write_text(SENTENCE)
-            (next(host.glob("work/*/*/")) / "forgotten").write_text(SENTENCE)
-        return code
-
 
 @click.command()
 def main() -> None:
@@ -227,7 +212,13 @@ def main() -> None:
         codes["failing"] = scene.run("failing", "--oov", "fail")
         secrets, plant = scene.secrets(), {"planted": text_forms(PLANTED)}
         left = [scene.hits(run, secrets) for run in codes]
-        codes["leaky"] = scene.leak()
+        # Then one that leaks wherever options and settings allow it, and files where they do not.
+        java = f"-Dlog4j2.configurationFile={scene.folder}/log4j2.properties -Dnote={PLANTED}"
+        conf = {"spark.note": PLANTED, "spark.executor.extraJavaOptions": java}
+        codes["leaky"] = scene.run("leaky", "--keep", "other", "--name", PLANTED, conf=conf)
+        for host in cluster.hosts:
+            for folder in (host / "tmp", next(host.glob("work/*/*/"))):
+                (folder / "forgotten").write_text(SENTENCE)
         faults = [
             f"exit code {code} of {run}" for run, code in codes.items() if code != 2 * (run == "failing")
         ]

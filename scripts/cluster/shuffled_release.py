@@ -16,7 +16,6 @@ spark = SparkSession.builder.getOrCreate()
 
 
 def released(df: DataFrame, name: str) -> DataFrame:
-    """Release a table under a key of its own."""
     return privatize(
         df,
         embedding=bundle,

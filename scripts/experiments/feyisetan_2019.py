@@ -1,10 +1,5 @@
 """Hyperbolic noise after Feyisetan et al. 2019: how often words stay, and what is kept.
 
-    python -m scripts.experiments.feyisetan_2019 table4 --ball ball --flat glove-50d
-    python -m scripts.experiments.feyisetan_2019 clipped --ball ball --flat glove-50d
-    python -m scripts.experiments.feyisetan_2019 tasks --ball ball --flat glove-300d --data senteval
-    python -m scripts.experiments.feyisetan_2019 slots --ball ball --flat glove-300d --data snips.parquet
-
 Every comparison is over the words that the ball and the Euclidean embedding have in common. ``table4`` gives
 Laplace noise the epsilon at which its largest N_w of any word is that of an epsilon in the ball, and compares
 averages. ``clipped`` does the same with the paper's own construction: noise of density ((1 - |z|) / (1 +
@@ -73,14 +68,14 @@ class World:
 
     @classmethod
     def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
-        """Restrict embeddings to their common words."""
         flat, curved = shared.in_common(folder, large, ball)
         ids = np.flatnonzero(np.isin(large.words.to_pylist(), flat.words.to_pylist()))
         return cls(large=large, flat=flat, ball=curved, ids=ids)
 
-    def space(self, configured: Mechanism) -> Embedding:
-        """The embedding that a mechanism works in."""
-        return self.flat if configured.name == "laplace" else self.ball
+    def released(self, rows: WordRows, configured: Mechanism, seed: int = 0) -> Words:
+        """Perturb words by a mechanism in the embedding that it works in."""
+        space = self.flat if configured.name == "laplace" else self.ball
+        return shared.releases(rows, [configured], space, seed=seed)[0][0].words
 
     def perturbed(self, texts: Texts, setting: Setting, seed: int) -> WordRows:
         """Perturb the common words in slots, and drop the other words in slots."""
@@ -91,7 +86,7 @@ class World:
         own[self.ids] = np.arange(len(self.ids))
         rows = texts.words.having(np.where(texts.slots, own[words], -1))
         if isinstance(setting, Mechanism):
-            drawn = shared.releases(rows, [setting], self.space(setting), seed=seed)[0][0].words
+            drawn = self.released(rows, setting, seed)
         else:
             drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
         return texts.words.having(np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words)))
@@ -176,34 +171,27 @@ def table4(world: World) -> None:
 EDGE: Final = 1e-5  # section V-D has 10e-5 "as in" Nickel and Kiela 2017, who have 1e-5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clipped:
-    """Noise added to a word's coordinates in the ball, scaled back to the edge where it leaves the ball.
+def clipped_outputs(ball: Embedding, epsilon: float, words: Words) -> NDArray[np.int64]:
+    """Draw outputs of words (k,), int64 (k, RUNS): noise is added in the ball, what leaves it scaled back.
 
     An experiment alone: nothing is proven of it.
     """
-
-    ball: Embedding
-    epsilon: float
-
-    def outputs(self, words: Words, runs: int, seed: int) -> NDArray[np.int64]:
-        """Draw outputs of words (k,): int64 (k, runs)."""
-        rng, n = np.random.default_rng(seed), self.ball.dimension
-        nearest = ExactSearch.over(self.ball).of_words(self.ball)
-        radii = LebesgueRadii.of(dimension=n, epsilon=self.epsilon)
-        found = np.empty((len(words), runs), dtype=np.int64)
-        for row, word in enumerate(words):
-            points = uniform_directions(rng.random((runs, n)))
-            points *= np.tanh(radii(rng.random(runs)) / 2.0)[:, None]
-            points += self.ball.vectors[word]
-            lengths = np.sqrt(np.square(points).sum(axis=1))
-            outside = lengths >= 1.0
-            points[outside] *= ((1.0 - EDGE) / lengths[outside])[:, None]
-            squares = np.square(points).sum(axis=1)
-            # ln q0 and Klein coordinates, as the search takes them.
-            logs = np.log1p(squares) - np.log1p(-squares)
-            found[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
-        return found
+    rng, n = np.random.default_rng(0), ball.dimension
+    nearest = ExactSearch.over(ball).of_words(ball)
+    radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)
+    found = np.empty((len(words), RUNS), dtype=np.int64)
+    for row, word in enumerate(words):
+        points = uniform_directions(rng.random((RUNS, n)))
+        points *= np.tanh(radii(rng.random(RUNS)) / 2.0)[:, None]
+        points += ball.vectors[word]
+        lengths = np.sqrt(np.square(points).sum(axis=1))
+        outside = lengths >= 1.0
+        points[outside] *= ((1.0 - EDGE) / lengths[outside])[:, None]
+        squares = np.square(points).sum(axis=1)
+        # ln q0 and Klein coordinates, as the search takes them.
+        logs = np.log1p(squares) - np.log1p(-squares)
+        found[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
+    return found
 
 
 @main.command()
@@ -213,7 +201,7 @@ def clipped(world: World) -> None:
     words = world.flat.words.to_pylist()
     rows, stays, often = shared.evenly(500, len(words)), [], []
     for epsilon in EPSILONS:
-        outputs = Clipped(ball=world.ball, epsilon=epsilon).outputs(rows, RUNS, seed=0)
+        outputs = clipped_outputs(world.ball, epsilon, rows)
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]
@@ -243,8 +231,6 @@ STAY: Final = "words that stay"
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Labelled texts."""
-
     words: WordRows  # of the large vocabulary
     slots: NDArray[np.bool_]  # (tokens,), which are in a slot
     labels: NDArray[Any]
@@ -348,7 +334,6 @@ def slots(world: World, hyperbolic: Sequence[float], data: Path) -> None:
 
 
 def known_words(texts: WordRows, embedding: Embedding) -> Any:
-    """Say which known words each text has."""
     return shared.bag_of_words(texts, embedding)[:, :-1].sign()
 
 
@@ -382,8 +367,8 @@ def examples(world: World, chosen: Mapping[str, Setting]) -> str:
             runs = WordRows(words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS)
             for label, setting in chosen.items():
                 if isinstance(setting, Mechanism):
-                    outputs = shared.releases(runs, [setting], world.space(setting))[0][0].words
-                    rows.append((word, new, nearer, label, np.count_nonzero(outputs == words.index(new))))
+                    became = np.count_nonzero(world.released(runs, setting) == words.index(new))
+                    rows.append((word, new, nearer, label, became))
     return shared.markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
 
 

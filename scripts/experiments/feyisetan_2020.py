@@ -1,9 +1,6 @@
 """How often words stay under Laplace noise, and what tasks and an auditor keep, after Feyisetan et al. 2020.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 n-w glove-50d --epsilon 5
-    OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2020 tasks glove-300d --data FOLDER
-
-FOLDER has ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
+The data are ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
 asks whether an author's mails were among those that a language model was trained on (after Song and Shmatikov
 2019): here a model of word pairs, and likelihood ratios.
 """
@@ -84,21 +81,6 @@ class Corpus:
 def tasks(bundle: Path, data: Path) -> None:
     """Print what classifiers and an auditor get right after Laplace noise."""
     embedding = Embedding.open(bundle)
-    corpus = read(data, embedding)
-    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
-    chance = {"auditor (AUC)": 0.5}
-    for name, labels in corpus.labels.items():
-        chance[name] = np.unique(labels, return_counts=True)[1].max() / len(labels)
-    rows = [
-        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
-        for name in found[np.inf]
-    ]
-    columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
-    click.echo(shared.markdown(("", "chance", *columns), rows))
-
-
-def read(data: Path, embedding: Embedding) -> Corpus:
-    """Read a sample of each data set."""
     generator = np.random.default_rng(2020)
     parts: dict[str, WordRows] = {}
     labels: dict[str, NDArray[Any]] = {}
@@ -117,7 +99,17 @@ def read(data: Path, embedding: Embedding) -> Corpus:
     parts["audit"] = WordRows.of(mails, embedding, longest=AUTHOR_WORDS)
     others = pq.read_table(data / "pan11/pan11_small.parquet")["text"].to_pylist()
     reference = WordRows.of([" ".join(others)], embedding)
-    return Corpus(parts=parts, labels=labels, reference=reference)
+    corpus = Corpus(parts=parts, labels=labels, reference=reference)
+    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
+    chance = {"auditor (AUC)": 0.5}
+    for name, own in labels.items():
+        chance[name] = np.unique(own, return_counts=True)[1].max() / len(own)
+    rows = [
+        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
+        for name in found[np.inf]
+    ]
+    columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
+    click.echo(shared.markdown(("", "chance", *columns), rows))
 
 
 def measured(
@@ -157,36 +149,32 @@ def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float
     divides what the model gives them by what a model of other authors' original texts gives them.
     """
     members = np.random.default_rng(seed).permutation(trained_on.count) < trained_on.count // 2
-    target = PairModel(trained_on.take(np.flatnonzero(members)), size)
-    other, texts = PairModel(corpus.reference, size), corpus.parts["audit"]
-    return float(roc_auc_score(members, target.logs(texts) - other.logs(texts)))
+    texts, target = corpus.parts["audit"], trained_on.take(np.flatnonzero(members))
+    logs, others = (pair_logs(each, texts, size) for each in (target, corpus.reference))
+    return float(roc_auc_score(members, logs - others))
 
 
-class PairModel:
-    """A language model of word pairs: each word given the one before it, smoothed by frequencies of words."""
+def pair_logs(trained_on: WordRows, texts: WordRows, size: int) -> Floats:
+    """Mean log probability of each text's words, given those before them: float64 (texts,).
 
-    def __init__(self, texts: WordRows, size: int) -> None:
-        """Count pairs of ``size`` words, the unknown one included."""
-        self._size = size
-        words, before, after, _ = self._split(texts)
-        self._pairs = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
-        self._followed = np.bincount(before, minlength=size)
-        frequency = np.bincount(words, minlength=size) + 0.1
-        self._frequency = frequency / frequency.sum()
+    The language model counts pairs of ``size`` words, the unknown one included, and smooths them by the
+    frequencies of words.
+    """
 
-    def _split(self, texts: WordRows) -> tuple[Words, Words, Words, NDArray[np.int64]]:
-        """All words; of each two that follow one another the first, the second, and their row."""
-        words = np.where(texts.known, texts.words, self._size - 1)
-        inner = texts.rows[1:] == texts.rows[:-1]
-        return words, words[:-1][inner], words[1:][inner], texts.rows[1:][inner]
+    def pairs(rows: WordRows) -> tuple[Words, Words, Words]:
+        """Words, and the first and second of each two that follow one another."""
+        words, inner = np.where(rows.known, rows.words, size - 1), rows.rows[1:] == rows.rows[:-1]
+        return words, words[:-1][inner], words[1:][inner]
 
-    def logs(self, texts: WordRows) -> Floats:
-        """float64 (rows,): mean log probability of each row's words, given those before them."""
-        _, before, after, rows = self._split(texts)
-        counts = np.asarray(self._pairs[before, after]).ravel() + SMOOTHING * self._frequency[after]
-        logs = np.log(counts / (self._followed[before] + SMOOTHING))
-        lengths = np.bincount(rows, minlength=texts.count)
-        return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)
+    words, before, after = pairs(trained_on)
+    seen = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
+    followed, frequency = np.bincount(before, minlength=size), np.bincount(words, minlength=size) + 0.1
+    _, before, after = pairs(texts)
+    smooth = SMOOTHING * (frequency / frequency.sum())[after]
+    logs = np.log((np.asarray(seen[before, after]).ravel() + smooth) / (followed[before] + SMOOTHING))
+    rows = texts.rows[1:][texts.rows[1:] == texts.rows[:-1]]
+    lengths = np.bincount(rows, minlength=texts.count)
+    return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)
 
 
 if __name__ == "__main__":

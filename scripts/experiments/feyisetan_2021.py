@@ -1,9 +1,6 @@
 """Private vectors under the paper's Delta and ours, after Feyisetan and Kasiviswanathan 2021.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.feyisetan_2021 glove-300d --data FOLDER
-
-FOLDER has SentEval's tasks as NAME.parquet. Every repetition has a projection of its own; intervals are over
-projections.
+Every repetition has a projection of its own; intervals are over projections.
 """
 
 from __future__ import annotations
@@ -56,9 +53,6 @@ TABLE_BETA: Final = 0.9
 TEXT_WORDS: Final = (20, 100)
 FOLDS: Final = 5
 
-Row = list[object]
-
-
 # Ways to release vectors
 
 
@@ -69,10 +63,6 @@ class Law:
     matrix: Floats  # (m, n), public
     constant: float  # Delta, in lengths of images per length of inputs
 
-    def images(self, vectors: NDArray[np.floating]) -> Floats:
-        """Project vectors (t, n) without noise: float64 (t, m)."""
-        return vectors.astype(np.float64) @ self.matrix.T
-
     def unit_noise(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw the noise of epsilon = Delta, float64 (count, m): the same for all laws of this m."""
         noise = rng.standard_normal((count, len(self.matrix)))
@@ -81,7 +71,8 @@ class Law:
 
     def released(self, vectors: NDArray[np.floating], epsilon: float, rng: np.random.Generator) -> Floats:
         """Release vectors; ``epsilon`` may be infinite."""
-        return self.images(vectors) + self.unit_noise(len(vectors), rng) * (self.constant / epsilon)
+        noise = self.unit_noise(len(vectors), rng) * (self.constant / epsilon)
+        return vectors.astype(np.float64) @ self.matrix.T + noise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,8 +118,7 @@ def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
 
 
 def stretches(setup: Setup) -> Iterator[str]:
-    """Say what each projection stretches."""
-    rows: list[Row] = []
+    rows = []
     for beta in BETAS:
         laws = [setup.laws(beta, seed) for seed in setup.seeds]
         two, any_two = (
@@ -165,8 +155,7 @@ def sample(embedding: Embedding, count: int) -> NDArray[np.float32]:
 
 
 def figures(setup: Setup) -> Iterator[str]:
-    """Print Figure 1."""
-    pairs, rows = sample(setup.embedding, 100), list[Row]()
+    pairs, rows = sample(setup.embedding, 100), []
     distances = cdist(*pairs)
     for epsilon, beta in product(EPSILONS, BETAS):
         cells = (f"{errors(setup, pairs, beta, name, epsilon):.3g}" for name in LAWS)
@@ -177,12 +166,6 @@ def figures(setup: Setup) -> Iterator[str]:
 
 
 # Table 1
-
-
-def fold(labels: NDArray[Any], number: int) -> NDArray[np.bool_]:
-    """Test on one of five stratified folds: bool (rows,)."""
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels)
-    return np.isin(np.arange(len(labels)), list(folds)[number % FOLDS][1])
 
 
 class Task(NamedTuple):
@@ -215,24 +198,25 @@ def noise_of(
 def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) -> Mean:
     """Train and test on released vectors of texts; one run for each projection."""
     means, found = shared.mean_vectors(task.texts, setup.embedding), []
+    split = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(task.labels, task.labels)
+    folds = [np.isin(np.arange(len(task.labels)), own) for _, own in split]
     for seed in setup.seeds:
         law, rng = setup.laws(TABLE_BETA, seed)[name], np.random.default_rng(seed)
-        features = law.images(means)
+        features = means @ law.matrix.T
         if epsilon < math.inf:
             noise = noise_of(task.texts, law, reading, rng, setup.embedding)
             features += noise * (law.constant / epsilon)
         # By squared errors of rows left out: its "accuracy" is 1 for any two classes (scikit-learn 1.9).
         model = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(1.0, 5.0, 9)))
-        tested = fold(task.labels, seed) if task.tested is None else task.tested
+        tested = folds[seed % FOLDS] if task.tested is None else task.tested
         found.append(shared.scored(model, features.astype(np.float32), task.labels, tested))
     return Mean(found)
 
 
 def senteval(setup: Setup, data: Path) -> Iterator[str]:
-    """Print Table 1."""
     # The vocabulary's Delta covers differences of two words, not those of two averages.
     cells = [(reading, name) for reading in READINGS for name in LAWS if name != "vocabulary"]
-    rows: list[Row] = []
+    rows = []
     for name in TASKS:
         table = pq.read_table(data / f"{name}.parquet").to_pydict()
         labels = np.array(table["coarse" if name == "trec" else "label"])
@@ -250,7 +234,6 @@ def senteval(setup: Setup, data: Path) -> Iterator[str]:
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="folder of the data sets")
 def main(bundle: Path, data: Path) -> None:
-    """Print the tables of docs/experiments/feyisetan-2021.md."""
     setup = Setup(embedding=Embedding.open(bundle, verify=False))
     for piece in chain(stretches(setup), figures(setup), senteval(setup, data)):
         click.echo(piece)

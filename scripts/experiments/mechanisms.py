@@ -1,7 +1,5 @@
 """Mechanisms at equal success of the attack.
 
-    python -m scripts.experiments.mechanisms glove-50d --data snips.parquet [--ball ball]
-
 For each mechanism the epsilon is searched at which an attacker in context recovers a given share of the
 words. With ``--ball``, embeddings are restricted to the words in common, and similarity is measured by the
 Euclidean vectors.
@@ -10,7 +8,7 @@ Euclidean vectors.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,8 +48,6 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Rows and how they are released."""
-
     texts: Sequence[str]
     labels: Sequence[str]
     embedding: Embedding
@@ -76,7 +72,6 @@ class World:
 
     @cached_property
     def original(self) -> WordRows:
-        """The rows without noise."""
         return WordRows.of(self.texts, self.embedding)
 
     def released(self, configured: Mechanism | None) -> WordRows:
@@ -144,7 +139,6 @@ def matched(
 @click.option("--data", type=FILE, required=True, help="Parquet table of Snips, 2017")
 @click.option("--ball", type=FOLDER, help="Bundle of a ball to compare with.")
 def main(bundle: Path, data: Path, ball: Path | None) -> None:
-    """Print the tables of docs/experiments/mechanisms.md."""
     whole, flat = pq.read_table(data, columns=["text", "intent"]), Embedding.open(bundle)
     chosen = whole.take(shared.evenly(ROWS, len(whole)))
     with tempfile.TemporaryDirectory() as name:
@@ -161,26 +155,21 @@ def main(bundle: Path, data: Path, ball: Path | None) -> None:
         worlds = dict.fromkeys(EUCLIDEAN if curved is None else ("laplace", "exponential"), world)
         if curved is not None:
             worlds |= {f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL}
-        known = world.original.known
+        known, rows, floor = world.original.known, [], 0.0
         click.echo(f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n")
-        click.echo("\n".join(table(worlds)))
-
-
-def table(worlds: Mapping[str, World]) -> Iterator[str]:
-    """Compare mechanisms, the best accuracy first, floors and ceilings last."""
-    rows, floor = [], 0.0
-    for label, world in worlds.items():
-        spec = label.removesuffix(", in the ball")
-        epsilon, floor = matched(world, spec, SUCCESS, near=0.005)
-        kept = world.kept(world.released(mechanism(spec, epsilon=epsilon)))
-        rows.append(
-            (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept.values()))
-        )
-    rows.sort(key=lambda row: row[2], reverse=True)
-    for label, texts in (("random words", world.released(None)), ("original", world.original)):
-        rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
-    yield f"Recovered in context: {SUCCESS:.0%}, to within half a point; without any output {floor:.1%}.\n"
-    yield shared.markdown(("mechanism", "ε", "intents right", "similarity of texts", "words that stay"), rows)
+        for label, own in worlds.items():
+            spec = label.removesuffix(", in the ball")
+            epsilon, floor = matched(own, spec, SUCCESS, near=0.005)
+            kept = own.kept(own.released(mechanism(spec, epsilon=epsilon))).values()
+            rows.append((label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept)))
+        rows.sort(key=lambda row: row[2], reverse=True)
+        for label, texts in (("random words", world.released(None)), ("original", world.original)):
+            rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
+    click.echo(
+        f"Recovered in context: {SUCCESS:.0%}, to within half a point; without any output {floor:.1%}.\n"
+    )
+    columns = ("mechanism", "ε", "intents right", "similarity of texts", "words that stay")
+    click.echo(shared.markdown(columns, rows))
 
 
 if __name__ == "__main__":

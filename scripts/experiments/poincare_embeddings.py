@@ -1,7 +1,5 @@
 """Poincaré embeddings of the same pairs in several dimensions and radii: their quality, and room for noise.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.poincare_embeddings PAIRS --dimension 5 --dimension 10
-
 ``--proven`` adds N_w at the same *proven* epsilon: ``hyperbolic-icdm``, which proves epsilon + n, runs at n
 less. ``--gensim`` (``pip install gensim``) adds gensim's embeddings of the same pairs and epochs, with 10
 negatives for every pair.
@@ -60,7 +58,6 @@ def main(
     proven: Sequence[float],
     output: Path | None,
 ) -> None:
-    """Print the tables of docs/experiments/poincare-embeddings.md."""
     options: dict[str, Any] = {"pairs": pairs, "output": Path("unused"), "min_links": min_links}
     known = None if vocabulary is None else read_words(vocabulary)
     relations, filtered = filtered_relations(PoincareOptions.of(options), known)
@@ -91,7 +88,6 @@ def main(
 def of_vectors(
     vectors: NDArray[np.float64], relations: Relations, words: int, seconds: float
 ) -> tuple[str, ...]:
-    """Write the quality of an embedding."""
     found = measure(vectors, relations, words=words)
     ranks = found["reconstruction"]
     return f"{seconds:.0f}", f"{ranks['mean_rank']:.2f}", f"{ranks['mean_average_precision']:.3f}"

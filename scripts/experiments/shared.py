@@ -53,21 +53,16 @@ class Mean:
 
     def __format__(self, form: str) -> str:
         """Write mean and half the interval's width by the same form, such as ``.1f`` or ``.1%``."""
-        both, count = format(self.mean, form), len(self.repetitions)
-        if count == 1:
-            return both
-        half = stats.sem(self.repetitions) * stats.t.ppf(0.975, count - 1)
-        return f"{both} ± {half:{form.lstrip('+')}}"
+        half = stats.sem(self.repetitions) * stats.t.ppf(0.975, len(self.repetitions) - 1)
+        return f"{self.mean:{form}} ± {half:{form.lstrip('+')}}"
 
 
 def repeated(measure: Callable[[T], Mapping[str, float]], repetitions: Iterable[T]) -> dict[str, Mean]:
-    """Measure figures in each repetition; give the mean of each."""
     rows = [measure(each) for each in repetitions]
     return {name: Mean([row[name] for row in rows]) for name in rows[0]}
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Draw a table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
@@ -136,8 +131,6 @@ def staying(
 
 @dataclass(frozen=True, kw_only=True)
 class WordRows:
-    """Texts as the word ids of their tokens."""
-
     words: Words  # (tokens,), -1 where the vocabulary has no such word
     rows: NDArray[np.int64]  # (tokens,), ascending
     count: int  # of rows
@@ -158,19 +151,12 @@ class WordRows:
         """bool (tokens,): which tokens the vocabulary has."""
         return self.words >= 0
 
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """int64 (rows + 1,): where each row's tokens start."""
-        return np.searchsorted(self.rows, np.arange(self.count + 1))
-
     def take(self, chosen: NDArray[np.int64]) -> WordRows:
         """Give some rows, in this order."""
-        starts = self.offsets
-        lengths = np.diff(starts)[chosen]
-        ends = np.cumsum(lengths)
-        tokens = np.arange(lengths.sum()) + np.repeat(starts[chosen] - (ends - lengths), lengths)
-        rows = np.repeat(np.arange(len(chosen)), lengths)
-        return WordRows(words=self.words[tokens], rows=rows, count=len(chosen))
+        starts = np.searchsorted(self.rows, np.arange(self.count + 1))
+        parts = [self.words[starts[row] : starts[row + 1]] for row in chosen]
+        rows = np.repeat(np.arange(len(parts)), [*map(len, parts)])
+        return WordRows(words=np.concatenate(parts), rows=rows, count=len(parts))
 
     def having(self, words: Words) -> WordRows:
         """Give the same rows with other words in them."""

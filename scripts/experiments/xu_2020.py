@@ -1,15 +1,12 @@
 """Mahalanobis noise against Laplace noise, after Xu et al. 2020.
 
-    OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 statistics glove-300d
-    OMP_NUM_THREADS=1 python -m scripts.experiments.xu_2020 texts glove-300d --data FOLDER
-
 ``statistics`` prints N_w and S_w of Tables 1 to 4. Words of a block share their noise, at all epsilons; two
 blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
 differences between lambda and 0 are averaged over each block, and the averages enter a one-sided Student
 test. All claims together have a false-alarm rate of at most LEVEL (Bonferroni).
 
 ``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition has noise
-and a split of its own, which serves every epsilon and lambda. FOLDER has ``sms_spam/sms_spam.parquet``
+and a split of its own, which serves every epsilon and lambda. The data are ``sms_spam/sms_spam.parquet``
 (``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` (``target`` is 0 or 1, ``text``).
 """
 
@@ -150,8 +147,14 @@ def translated(embedding: Embedding, words: Words) -> str:
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
 def texts(bundle: Path, data: Path) -> None:
-    """Classify perturbed texts."""
-    tasks, large = read(data), Embedding.open(bundle)
+    large, stop = Embedding.open(bundle), stop_words()
+    sms = pq.read_table(data / "sms_spam" / "sms_spam.parquet").to_pydict()
+    tweets = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict()
+    # Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
+    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
+    clean = [" ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw]
+    spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
+    tasks = {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
     # The words that these texts have, as in the paper. No release should do this.
     used = np.unique(np.concatenate([WordRows.of(own, large).words for own, _ in tasks.values()]))
     used = used[used >= 0]
@@ -169,19 +172,6 @@ def texts(bundle: Path, data: Path) -> None:
                 scores = f"{cell['kept'].mean:.3f}", f"{cell['accuracy']:.3f}", f"{cell['recall']:.3f}"
                 rows.append((*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else ""))
             click.echo(shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
-
-
-def read(data: Path) -> dict[str, tuple[list[str], NDArray[np.bool_]]]:
-    """Read texts and which of them are of the class that is looked for, by task.
-
-    Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
-    """
-    sms = pq.read_table(data / "sms_spam" / "sms_spam.parquet").to_pydict()
-    tweets, stop = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict(), stop_words()
-    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
-    clean = [" ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw]
-    spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
-    return {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
 
 
 def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embedding) -> Cells:

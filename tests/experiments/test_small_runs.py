@@ -81,7 +81,7 @@ def test_clipped_noise_makes_central_words_of_all(tmp_path):
     radii = np.append(np.linspace(0.3, 1.0, 4), rng.uniform(3.0, 6.0, 116))
     points, names = directions * np.tanh(radii / 2.0)[:, None], [f"w{i}" for i in words]
     ball = shared.made_embedding(names, points, tmp_path / "ball", "poincare")
-    outputs = feyisetan_2019.Clipped(ball=ball, epsilon=8.0).outputs(words, 1000, seed=0)
+    outputs = feyisetan_2019.clipped_outputs(ball, 8.0, words)
     frequent = np.argsort(-np.bincount(outputs.ravel(), minlength=120), kind="stable")[:4]
     assert {*frequent.tolist()} == {*range(4)}
     assert feyisetan_2019.n_w("hyperbolic-icdm", [8.0], ball, words)[1][0] > 900.0
@@ -90,10 +90,8 @@ def test_clipped_noise_makes_central_words_of_all(tmp_path):
 @pytest.mark.long
 def test_words_in_slots_are_perturbed(demo_bundle, ball, tmp_path):
     """Rejects an epsilon that is not used, random words that are no floor, and slots elsewhere in a query."""
-    world, queries = (
-        feyisetan_2019.World.of(ball, demo_bundle, tmp_path),
-        pq.read_table(demo.QUERIES).to_pylist(),
-    )
+    world, queries = feyisetan_2019.World.of(ball, demo_bundle, tmp_path), pq.read_table(demo.QUERIES)
+    queries = queries.to_pylist()
     for query in queries:
         query["spans"] = [(slot["start"], slot["end"]) for slot in query["slots"]]
     texts = feyisetan_2019.of_queries(world, queries, np.arange(len(queries)) % 4 == 0)
@@ -102,9 +100,8 @@ def test_words_in_slots_are_perturbed(demo_bundle, ball, tmp_path):
         inside = " ".join(query["text"][start:end] for start, end in query["spans"])
         expected = shared.WordRows.of([inside], demo_bundle).words
         assert texts.words.words[own & texts.slots].tolist() == expected.tolist()
-    loose = replace(
-        texts, slots=feyisetan_2019.in_slots(texts.words, world, 20), tested=np.zeros(2002, dtype=bool)
-    )
+    slots = feyisetan_2019.in_slots(texts.words, world, 20)
+    loose = replace(texts, slots=slots, tested=np.zeros(2002, dtype=bool))
     chosen = {
         **{name: name for name in (feyisetan_2019.ORIGINAL, feyisetan_2019.RANDOM)},
         **{f"ball {e}": mechanism("hyperbolic-icdm", epsilon=e) for e in (0.125, 60.0)},

@@ -23,7 +23,6 @@ def counted(draws: np.ndarray = DRAWS, words: np.ndarray = WORDS, release_words:
 
 
 def cells(transitions: Transitions) -> pa.Table:
-    """The cells as a table."""
     names = ("epsilon_index", "word", "output", "count", "judged")
     return pa.table({name: getattr(transitions, name) for name in names})
 

@@ -32,27 +32,16 @@ def text_forms(text: str) -> tuple[bytes, ...]:
 
 def key_forms(secret: bytes) -> tuple[bytes, ...]:
     """A key as bytes, hexadecimal, Base64, a Python literal and a list of numbers, in lower case."""
-    forms = [
-        secret,
-        secret.hex().encode(),
-        base64.b64encode(secret),
-        base64.urlsafe_b64encode(secret),
-        repr(secret)[2:-1].encode(),
-        repr(list(secret))[1:-1].encode(),
-        ",".join(map(str, secret)).encode(),
-    ]
-    return tuple(form.lower() for form in forms)
+    encoded = (secret, base64.b64encode(secret), base64.urlsafe_b64encode(secret))
+    numbers = ", ".join(map(str, secret))
+    written = (secret.hex(), repr(secret)[2:-1], numbers, numbers.replace(" ", ""))
+    return tuple(form.lower() for form in (*encoded, *(each.encode() for each in written)))
 
 
 def found(places: Iterable[Path], secrets: Mapping[str, tuple[bytes, ...]]) -> Iterator[tuple[Path, str]]:
-    """Look into files, and folders with all that is in them: their names and their bytes.
+    """Look into files, and folders with all that is in them, for the forms of secrets, by their names.
 
-    Args:
-        places: Where to look.
-        secrets: Names and forms of what is looked for.
-
-    Yields:
-        A file and the name of what it holds.
+    Gives each file with the name of what its own name or its bytes hold.
     """
     for place in places:
         for file in [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file()):

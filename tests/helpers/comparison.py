@@ -39,10 +39,9 @@ def content(file: Path) -> list[Any]:
 
 
 def compared(left: Path, right: Path) -> tuple[list[str], str]:
-    """Compare two folders: the content of every file, or a table's rows where it is cut into other files.
+    """Compare the content of every file of two folders, or a table's rows where it is cut into other files.
 
-    Returns:
-        The names of what differs, and what was compared.
+    Gives the names of what differs, and what was compared.
     """
     ours, theirs = settled(left), settled(right)
     files, both = ours.keys() | theirs.keys(), ours.keys() & theirs.keys()

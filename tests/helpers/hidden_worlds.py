@@ -64,6 +64,5 @@ def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: 
 
 
 def pairs_of(texts: list[list[int]], vocabulary: int) -> PairCounts:
-    """The pairs of words of some texts."""
     words = np.array([word for text in texts for word in text], dtype=np.int64)
     return PairCounts.of_rows(words, np.cumsum([0, *map(len, texts)]), vocabulary=vocabulary)

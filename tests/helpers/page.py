@@ -51,7 +51,6 @@ class Page(HTMLParser):
 
 
 def drawn(folder: Path, page: Mapping[str, Any]) -> Page:
-    """The page as it is written into a folder."""
     folder.mkdir(exist_ok=True)
     write_page(folder, page)
     return Page(folder / "report.html")

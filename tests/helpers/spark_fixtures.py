@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
@@ -18,7 +17,7 @@ from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.source import Source, own_session
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA, write_key
-from tests.helpers.tables import RING_WORDS, texts, write_table
+from tests.helpers.tables import texts, write_table
 
 Opened = Callable[..., Source]
 
@@ -40,16 +39,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Embedding:
-    """64 words evenly on the unit circle: at a tiny epsilon every output word has chance 1/64."""
-    angles = 2 * np.pi * np.arange(len(RING_WORDS)) / len(RING_WORDS)
-    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    return worlds.build(tmp_path_factory.mktemp("ring"), points, names=RING_WORDS)
-
-
-@pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key file with the fixed key of the tests."""
     return write_key(tmp_path_factory.mktemp("key") / "key", worlds.KEY.secret)
 
 

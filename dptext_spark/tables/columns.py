@@ -5,6 +5,7 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
@@ -19,21 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from dptext_spark.counts import Counts
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
+from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.spans import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need no options
@@ -47,6 +39,8 @@ LONGEST: Final = "__dptext_longest_words"
 
 # What --keep takes for all columns.
 _ALL: Final = "*"
+# Spark's name of strings, of whatever collation.
+_STRING: Final = r"string( collate \w+)?"
 # The median is off by one row in so many, at most.
 _ACCURACY: Final = 10_000
 
@@ -120,35 +114,34 @@ class TableColumns:
         fields = self._fields(schema)
         if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
-        sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
+        sanitized = [fields[name] for name in self.sanitized]
         slots = fields[self.slots] if self.slots else None
-        ids = () if self.id is None else (self.id,)
+        ids = [] if self.id is None else [fields[self.id]]
         wrong = [
             f"{name} ({fields[name].data_type.simpleString()}), not {wanted}"
             for names, kinds, wanted in (
-                (self.text, [StringType], "string"),
-                (self.tokens, [ArrayType, StringType], "array<string>"),
-                (self.vector, [ArrayType, FloatType | DoubleType], "array<float> or array<double>"),
-                (ids, [IntegralType | StringType], "an integer or string id"),
+                (self.text, _STRING, "string"),
+                (self.tokens, f"array<{_STRING}>", "array<string>"),
+                (self.vector, "array<(float|double)>", "array<float> or array<double>"),
+                # Decimals without a scale are unsigned integers, as Spark reads them.
+                ([own.name for own in ids], rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
             )
             for name in names
-            if not _is_of(fields[name].data_type, *kinds)
-            # As Spark reads unsigned integers.
-            and not (names is ids and getattr(fields[name].data_type, "scale", None) == 0)
+            if not re.fullmatch(kinds, fields[name].data_type.simpleString())
         ]
-        wrong += [f"{name}, which is in an array" for name in ids if None in fields[name].path]
+        wrong += [f"{own.name}, which is in an array" for own in ids if own.arrays]
         _refuse("Columns have the wrong type", ["; ".join(wrong)])
-        _refuse(
-            f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
-            self.sanitized if slots and len(sanitized) > 1 else (),
-            do="Sanitize them one by one",
-        )
-        _refuse(
-            f"Column {self.slots} does not lie in the same arrays as its text",
-            [own.name for own in sanitized if slots and slots.arrays != own.arrays],
-            allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
-        )
         if slots:
+            _refuse(
+                f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
+                self.sanitized if len(sanitized) > 1 else (),
+                do="Sanitize them one by one",
+            )
+            _refuse(
+                f"Column {self.slots} does not lie in the same arrays as its text",
+                [own.name for own in sanitized if slots.arrays != own.arrays],
+                allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
+            )
             try:
                 kind = to_arrow_type(slots.data_type)
             except PySparkException:  # workers never see it: no type that slots may have
@@ -163,11 +156,13 @@ class TableColumns:
         pairs = (sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2))
         within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
         _refuse("Columns to sanitize are named twice, or lie inside one another", within)
-        clash = {s.name: k.name for s in sanitized for k in kept if s.holds(k) or k.holds(s)}
+        clash = [
+            (s, k) for s in sanitized for k in map(fields.__getitem__, self.keep) if s.holds(k) or k.holds(s)
+        ]
         _refuse(
             "Columns are both sanitized and kept raw",
-            [s if s == k else f"{s} and {k}" for s, k in sorted(clash.items())],
-            do="" if clash.keys() == {*clash.values()} else "Keep the fields next to them one by one",
+            [s.name if s == k else f"{s.name} and {k.name}" for s, k in clash],
+            do="Keep the fields next to them one by one" if any(s != k for s, k in clash) else "",
         )
         _refuse(
             "Partition columns cannot be sanitized: their values are the names of the input's folders",
@@ -194,7 +189,7 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
+        schema: StructType = bare(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
     def released(self, table: StructType) -> StructType:
@@ -206,29 +201,26 @@ class TableColumns:
 
     def ways(self, table: StructType) -> Fields:
         """Give the ways to sanitized fields and slots in what :meth:`select` leaves of such a table."""
-        fields, schema = self._fields(table), self.schema(table)
-        routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
-        if not self.slots:
-            return Fields(routes=routes)
-        slots = fields[self.slots]
-        return Fields(routes=routes, slots=slots.route(prune(table, [slots.path]))[1:])
+        fields = self._fields(table)
+        slots = fields[self.slots].path[1:] if self.slots else None
+        return Fields(paths={name: fields[name].path for name in self.sanitized}, slots=slots)
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read; see :mod:`dptext_spark.tables.batch`.
 
         ``row_id`` names the rows; by default the column ``id`` does.
         """
-        fields = self._fields(df.schema)
-        columns = [
-            pruned(quoted(f.name), bare(df.schema[f.name].dataType), f.dataType).alias(f.name)
-            for f in self.schema(df.schema).fields
-        ]
+        fields, table = self._fields(df.schema), df.schema
+
+        def parts(schema: StructType) -> list[Column]:
+            return [pruned(quoted(f.name), bare(table[f.name].dataType), f.dataType) for f in schema.fields]
+
+        schema = self.schema(table)
+        columns = [part.alias(name) for part, name in zip(parts(schema), schema.names, strict=True)]
         name = fields[str(self.id)].column if row_id is None else row_id
         selected = [F.struct(*columns).alias(ROW), name.cast(StringType()).alias(ID)]
         if self.slots:
-            slots = prune(df.schema, [fields[self.slots].path])[0]
-            whole = bare(df.schema[slots.name].dataType)
-            selected.append(pruned(quoted(slots.name), whole, slots.dataType).alias(SLOTS))
+            selected.append(parts(bare(table, [fields[self.slots].path]))[0].alias(SLOTS))
         return df.select(*selected)
 
     def sanitize(
@@ -263,18 +255,10 @@ def _sanitize_batches(
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
     for batch in Batch.parts(batches, ways):
-        words = batch.words(worker.visible_words) if worker.visible_words else None
         counts: list[NDArray[np.int64]] = []
-        for name, route, found in batch.fields():
-            result = worker.sanitize(
-                found.values,
-                found.ids,
-                column=name,
-                slots=found.slots,
-                positions=found.positions,
-                words=None if words is None else words[found.rows],
-            )
-            batch.put(route, result.values)
+        for name, found in batch.fields(worker.visible_words):
+            result = worker.sanitize(found.values, found.ids, column=name, **found.given)
+            batch.put(name, result.values)
             each = (getattr(result.counts, c) for c in worker.counts.names())
             counts += [found.sum_by_row(of_values, len(batch)) for of_values in each]
         yield batch.to_arrow(counts)
@@ -332,8 +316,3 @@ def absent_columns(absent: Sequence[str], allowed: Sequence[str]) -> InputError:
     return InputError(
         "The input table lacks columns", allowed=names, got=", ".join(absent), do=nearest(absent, allowed)
     )
-
-
-def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
-    """Say whether a type is of a kind, and what its elements are of the next."""
-    return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

@@ -79,41 +79,37 @@ class Table:
         """
         spark = own_session(session(app, on_connect=options.on_connect))
         with stage("Opening the table"):
-            return cls._open(spark, options, columns)
-
-    @classmethod
-    def _open(cls, spark: SparkSession, options: TableOptions, columns: TableColumns) -> Self:
-        read, written = chosen_formats(options, grows=cls.grows)
-        if is_connect(spark):
-            _check_connect(options, read, written)
-        # Of Spark Connect's tables only the reports are files, of this machine or of a volume that it mounts.
-        storage = LocalFiles() if is_connect(spark) else Storage(spark)
-        with plain_errors("The paths of input, output or report could not be looked up"):
-            check_places(storage, _places(options, read, written))
-            cls.check_output(storage, options, written, spark)
-            place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
-        source = read.open(spark)
-        columns = check_refused(source, columns)
-        try:
-            columns = columns.named(source.df.schema)
-            columns.check(source.df, source.partitions)
-            folders = tuple(name for name in source.partitions if name in columns.keep)
-            table = cls(
-                options=options,
-                columns=columns,
-                storage=storage,
-                source=source,
-                written=replace(written, partitions=folders),
-                identity=place,
-            )
-            _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
-        except (ConfigError, InputError) as error:
-            if not (read.names_remedy and error.allowed):
-                raise
-            # What is allowed would quote names that may be a row.
-            raise type(error)(error.what, got=error.got, do=read.names_remedy) from None
-        table.written.check_schema(spark, columns.released(source.df.schema))
-        return table
+            read, written = chosen_formats(options, grows=cls.grows)
+            if is_connect(spark):
+                _check_connect(options, read, written)
+            # On Spark Connect only reports are files, of this machine or of a volume that it mounts.
+            storage = LocalFiles() if is_connect(spark) else Storage(spark)
+            with plain_errors("The paths of input, output or report could not be looked up"):
+                check_places(storage, _places(options, read, written))
+                cls.check_output(storage, options, written, spark)
+                place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
+            source = read.open(spark)
+            columns = check_refused(source, columns)
+            try:
+                columns = columns.named(source.df.schema)
+                columns.check(source.df, source.partitions)
+                folders = tuple(name for name in source.partitions if name in columns.keep)
+                table = cls(
+                    options=options,
+                    columns=columns,
+                    storage=storage,
+                    source=source,
+                    written=replace(written, partitions=folders),
+                    identity=place,
+                )
+                _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
+            except (ConfigError, InputError) as error:
+                if not (read.names_remedy and error.allowed):
+                    raise
+                # What is allowed would quote names that may be a row.
+                raise type(error)(error.what, got=error.got, do=read.names_remedy) from None
+            table.written.check_schema(spark, columns.released(source.df.schema))
+            return table
 
     @classmethod
     def check_output(
@@ -140,9 +136,9 @@ class Table:
         selected = self.columns.select(self.df, row_id)
         if not FORMATS[self.options.format].has_positions:
             return selected
+        file, row = POSITION
         lies = metadata(self.source.read)
-        places = (lies["file_path"], lies["row_index"])
-        return selected.withColumns(dict(zip(POSITION, places, strict=True)))
+        return selected.withColumns({file: lies["file_path"], row: lies["row_index"]})
 
     @property
     def checked_id(self) -> str | None:
@@ -217,28 +213,25 @@ class Table:
             "keeps_order": partitioning.keeps_order,
         }
 
-    def report(self, facts: Facts, found: Facts) -> Report:
-        """Make the report, of facts that there are in any case, and of others that may be missing."""
-        others = {name: value for name, value in found.items() if value not in (None, {}, [])}
-        whole = {**facts, **others, "rows": found.get("rows"), "columns": found.get("columns", {})}
-        return Report(facts=whole, text=describe(whole))
-
-    def write_reports(self, report: Report) -> None:
+    def write_reports(self, facts: Facts, found: Facts) -> Report:
         """Write the report that may be shared, and the one that may not, next to the output that is there.
 
-        Of a dry run the private one alone, where there is a folder for it.
+        Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in any case;
+        of those ``found`` some may be missing.
         """
-        failed = "The output was written, but its report could not be"
-        if self.options.dry_run:
-            if self.options.reports is None:
-                return
-            failed = "The report of the dry run could not be written"
-        else:
+        others = {name: value for name, value in found.items() if value not in (None, {}, [])}
+        whole = {**facts, **others, "rows": found.get("rows"), "columns": found.get("columns", {})}
+        report = Report(facts=whole, text=describe(whole))
+        failed = "The report of the dry run could not be written"
+        if not self.options.dry_run:
+            failed = "The output was written, but its report could not be"
             public = report.to_publish(self.options.published)
             self.write_beside("public report", self.options.public_report_path, public)
-        with plain_errors(failed):
-            self.storage.make_private_folder(self.options.beside("private"))
-            self.storage.write(self.options.report_path, report.to_json())
+        if self.options.reports is not None or not self.options.dry_run:
+            with plain_errors(failed):
+                self.storage.make_private_folder(self.options.beside("private"))
+                self.storage.write(self.options.report_path, report.to_json())
+        return report
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already."""

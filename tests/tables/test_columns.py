@@ -87,7 +87,7 @@ def test_long_rows_go_through_workers_in_parts(line, monkeypatch):
     rows = [{"n": n, "turns": [{"text": "w1 " * count}, None]} for n, count in enumerate(words)]
     columns = {"row": rows, "id": [f"{n}" for n in range(9)], "slots": [[own, None] for own in slots]}
     whole = pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
-    ways = Fields(routes=(("turns[].text", (1, -1, 0)),), slots=(-1,))
+    ways = Fields(paths={"turns[].text": ("turns", None, "text")}, slots=(None,))
     sanitizer = worlds.sanitizer(line, Laplace(epsilon=0.5), protect="slots:slots")
     (alone,) = _sanitize_batches(sanitizer, ways, [whole])
     monkeypatch.setattr(batch, "_PART_BYTES", 200)

@@ -339,7 +339,7 @@ def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path):
 def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, tmp_path):
     """As on an object store: both reserve before either looks, under fresh keys, with a budget for one."""
     write_table(tmp_path / "in" / "a.parquet", {"id": [*ROWS], "text": [*ROWS.values()]})
-    both, add = threading.Barrier(2), LedgerRun._add
+    both, add = threading.Barrier(2), LedgerFolder.add
 
     @contextmanager
     def no_lock(self):
@@ -351,7 +351,7 @@ def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, t
             both.wait(timeout=100)
 
     monkeypatch.setattr(LedgerRun, "_turn", no_lock)
-    monkeypatch.setattr(LedgerRun, "_add", add_together)
+    monkeypatch.setattr(LedgerFolder, "add", add_together)
 
     def run(epsilon):
         try:
@@ -372,7 +372,7 @@ def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, t
 @pytest.mark.parametrize(("event", "named"), [("assessed", "id"), ("ended", "id"), ("assessed", None)])
 def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, release, ledger, monkeypatch):
     """The one exception: without ids a row that was not assessed may be any. Rejects a free one."""
-    add = LedgerRun._add
+    add = LedgerFolder.add
 
     def dies(self, release, kind, facts):
         if kind == event:
@@ -380,7 +380,7 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, rel
         add(self, release, kind, facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LedgerRun, "_add", dies)
+        patch.setattr(LedgerFolder, "add", dies)
         patch.setattr(LedgerRun, "_leave", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             release(ROWS, epsilon=6.0, budget=10.0, id=named)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
+from dptext_spark.tables.batch import FieldValues, replace_values
 from dptext_spark.text.columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
-from dptext_spark.text.nested import ELEMENTS, FieldValues, replace_values
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
@@ -113,13 +113,13 @@ def test_equal_ids_of_all_types_have_equal_bytes():
 INNER = pa.struct([("who", pa.string()), ("text", pa.string()), ("words", pa.list_(pa.string()))])
 STRUCT = pa.struct([("lang", pa.int64()), ("payload", INNER)])
 DEEP = pa.list_(pa.list_(pa.struct([("words", pa.list_(pa.string()))])))
-ROUTES = [
-    (STRUCT, (1, 1)),
-    (STRUCT, (1, 2, ELEMENTS)),
-    (pa.list_(INNER), (ELEMENTS, 1)),
-    (pa.list_(INNER), (ELEMENTS, 2)),
-    (pa.large_list(pa.large_string()), (ELEMENTS,)),
-    (DEEP, (ELEMENTS, ELEMENTS, 0)),
+PATHS = [
+    (STRUCT, ("payload", "text")),
+    (STRUCT, ("payload", "words", None)),
+    (pa.list_(INNER), (None, "text")),
+    (pa.list_(INNER), (None, "words")),
+    (pa.large_list(pa.large_string()), (None,)),
+    (DEEP, (None, None, "words")),
     (pa.string(), ()),  # the column itself
 ]
 
@@ -133,35 +133,35 @@ def values_of(kind):
     return st.none() | (st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"]))
 
 
-def reference(value, route, kind, places=()):
+def reference(value, path, kind, places=()):
     """Walk one row in plain Python: the places in arrays, and the value, of each leaf."""
-    if not route:
+    if not path:
         yield places, value
-    elif route[0] == ELEMENTS:
+    elif path[0] is None:
         for place, element in enumerate(value or []):
-            yield from reference(element, route[1:], kind.value_type, (*places, place))
+            yield from reference(element, path[1:], kind.value_type, (*places, place))
     else:
-        field = kind.field(route[0])
-        yield from reference(value and value[field.name], route[1:], field.type, places)
+        inside = kind.field(path[0]).type
+        yield from reference(value and value[path[0]], path[1:], inside, places)
 
 
-@pytest.mark.parametrize(("kind", "route"), ROUTES)
+@pytest.mark.parametrize(("kind", "path"), PATHS)
 @settings(derandomize=True, max_examples=25)
 @given(data=st.data())
-def test_leaves_are_taken_out_and_put_back(kind, route, data):
+def test_leaves_are_taken_out_and_put_back(kind, path, data):
     """Also of a slice, whose buffers hold other rows."""
     rows = data.draw(st.lists(values_of(kind), max_size=6))
     start = data.draw(st.integers(0, len(rows)))
     column, rows = pa.array(rows, kind)[start:], rows[start:]
-    leaves = FieldValues.of(column, route)
-    expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, route, kind)]
+    leaves = FieldValues.of(column, path)
+    expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, path, kind)]
     places = map(tuple, leaves.positions.tolist())
     assert [*zip(leaves.rows.tolist(), places, leaves.values.to_pylist(), strict=True)] == expected
-    back = replace_values(column, route, leaves.values)
+    back = replace_values(column, path, leaves.values)
     back.validate(full=True)
     assert back.to_pylist() == rows
-    emptied = replace_values(column, route, pa.nulls(len(expected), leaves.values.type))
-    assert FieldValues.of(emptied, route).values.null_count == len(expected)
+    emptied = replace_values(column, path, pa.nulls(len(expected), leaves.values.type))
+    assert FieldValues.of(emptied, path).values.null_count == len(expected)
 
 
 def test_equal_texts_have_the_noise_of_their_row_and_place(small):

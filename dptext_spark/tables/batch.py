@@ -49,7 +49,7 @@ class FieldValues:
                 parents = np.repeat(np.arange(len(column)), np.diff(offsets))
                 places = np.arange(offsets[-1]) - offsets[parents]
                 rows, positions = rows[parents], np.column_stack([positions[parents], places])
-            column = children if step is None else children[field_names(column).index(step)]
+            column = children if step is None else children[_names(column).index(step)]
         return cls(values=column, rows=rows, positions=positions)
 
     @property
@@ -62,8 +62,7 @@ class FieldValues:
         return np.bincount(self.rows, weights=counts, minlength=rows).astype(np.int64)
 
 
-def field_names(column: pa.StructArray) -> list[str]:
-    """Name the fields of a struct."""
+def _names(column: pa.StructArray) -> list[str]:
     return [field.name for field in column.type]
 
 
@@ -77,7 +76,7 @@ def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Arra
         kind = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
         offsets = pa.array(list_offsets(column), pa.int64() if kind is pa.LargeListArray else pa.int32())
         return kind.from_arrays(offsets, elements, mask=nulls)
-    names = field_names(column)
+    names = _names(column)
     children[names.index(step)] = replace_values(children[names.index(step)], rest, values)
     # The children of a null struct are null, whatever its type says of them.
     fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]

@@ -41,8 +41,8 @@ LONGEST: Final = "__dptext_longest_words"
 _ALL: Final = "*"
 # Spark's name of strings, of whatever collation.
 _STRING: Final = r"string( collate \w+)?"
-# The median is off by one row in so many, at most.
-_ACCURACY: Final = 10_000
+ACCURACY: Final = 10_000
+"""Percentiles are off by one row in so many, at most."""
 
 KindT = TypeVar("KindT", bound=Counts[int])
 WorkerT = TypeVar("WorkerT", bound=Hashable)
@@ -100,17 +100,14 @@ class TableColumns:
         return replace(self, keep=kept, left_out=())  # which may differ in capitals only
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
-        """Check that the columns exist and have the right types; see :meth:`check_schema`."""
+        """Check them as :meth:`check_schema` does."""
         exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         self.check_schema(df.schema, partitions, exact=exact)
 
     def check_schema(
         self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
     ) -> None:
-        """Check that the columns exist in a table and have the right types.
-
-        ``exact`` says that names may differ in capitals only.
-        """
+        """Check that columns exist and have the right types; ``exact``: names may differ in capitals only."""
         fields = self._fields(schema)
         if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
@@ -194,9 +191,9 @@ class TableColumns:
 
     def released(self, table: StructType) -> StructType:
         """Give the schema of what comes out."""
+        texts, fields = self.text if self.vectors else (), self.schema(table).fields
         # A text without words has no vector, so a column of another type has nulls of its own.
-        texts, vector = self.text if self.vectors else (), ArrayType(FloatType())
-        fields = self.schema(table).fields
+        vector = ArrayType(FloatType())
         return StructType([StructField(f.name, vector) if f.name in texts else f for f in fields])
 
     def ways(self, table: StructType) -> Fields:
@@ -206,21 +203,18 @@ class TableColumns:
         return Fields(paths={name: fields[name].path for name in self.sanitized}, slots=slots)
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a checked frame what workers read; see :mod:`dptext_spark.tables.batch`.
+        """Leave in a checked frame what workers read; ``row_id`` or else the column ``id`` names the rows."""
+        table, fields = bare(df.schema), self._fields(df.schema)
 
-        ``row_id`` names the rows; by default the column ``id`` does.
-        """
-        fields, table = self._fields(df.schema), df.schema
+        def part(field: StructField) -> Column:
+            return pruned(quoted(field.name), table[field.name].dataType, field.dataType)
 
-        def parts(schema: StructType) -> list[Column]:
-            return [pruned(quoted(f.name), bare(table[f.name].dataType), f.dataType) for f in schema.fields]
-
-        schema = self.schema(table)
-        columns = [part.alias(name) for part, name in zip(parts(schema), schema.names, strict=True)]
+        columns = [part(field).alias(field.name) for field in self.schema(table).fields]
         name = fields[str(self.id)].column if row_id is None else row_id
         selected = [F.struct(*columns).alias(ROW), name.cast(StringType()).alias(ID)]
         if self.slots:
-            selected.append(parts(bare(table, [fields[self.slots].path]))[0].alias(SLOTS))
+            (slots,) = bare(table, [fields[self.slots].path]).fields
+            selected.append(part(slots).alias(SLOTS))
         return df.select(*selected)
 
     def sanitize(
@@ -243,7 +237,7 @@ class TableColumns:
             if kind.shown is not None:
                 shown = (map(partial(counter, name), kind.shown) for name in self.sanitized)
                 row_words = reduce(add, (columns[of_all] - columns[left_out] for of_all, left_out in shown))
-                measures.append(F.percentile_approx(row_words, 0.5, _ACCURACY).alias(MEDIAN))
+                measures.append(F.percentile_approx(row_words, 0.5, ACCURACY).alias(MEDIAN))
                 measures.append(F.max(row_words).alias(LONGEST))
             result = result.observe(observation, *measures)
         return result.select(f"{ROW}.*")

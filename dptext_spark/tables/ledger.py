@@ -160,15 +160,10 @@ class LedgerFolder:
 # Fingerprints
 
 
-def fingerprints(selected: DataFrame, key: NoiseKey, sanitizer: Sanitizer, ways: Fields) -> DataFrame:
-    """Make, lazily, those of the rows that ``TableColumns.select`` gave, with a derived key of the ledger."""
-    return selected.mapInArrow(partial(_fingerprint_batches, key, sanitizer, ways), LINES)
-
-
 def _fingerprint_batches(
     key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Make fingerprints of rows of Arrow batches; runs in Python workers."""
+    """Make fingerprints of rows that ``TableColumns.select`` gave, with a derived key; runs in workers."""
     sanitizer = shared(sanitizer)
 
     def hashed(*parts: bytes | memoryview) -> bytes:
@@ -294,9 +289,8 @@ class LedgerRun:
         guarantee = in_euclidean_distance(guarantee, release.embedding)
         if guarantee.epsilon > LARGEST_EPSILON:
             raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
-        grows, far = options.incremental is not None, guarantee.distances
-        known_as: Naming = "id" if options.id is not None else "file" if grows else "position"
-        place = storage.real(options.incremental) if options.incremental is not None else ""
+        far, place = guarantee.distances, storage.real(options.incremental) if options.incremental else ""
+        known_as: Naming = "id" if options.id is not None else "file" if job.grows else "position"
         names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
         policies = {name: str(policy) for name, policy in vars(release.policy).items()}
         self.job, self.options = job, options
@@ -320,7 +314,7 @@ class LedgerRun:
             distances=None if far is None else {name: getattr(far, name) for name in NEIGHBOURS},
         )
         own, ways = key.derive(b"ledger"), columns.ways(job.source.df.schema)
-        made = partial(fingerprints, key=own, sanitizer=sanitizer, ways=ways)
+        made = partial(_fingerprint_batches, own, sanitizer, ways)
         # Under a fresh key no two runs have a row in common.
         self._fingerprints = None if options.key_file is None else made
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
@@ -353,7 +347,8 @@ class LedgerRun:
 
     def look(self, selected: DataFrame) -> None:
         """Find what a release of these rows would cost, or refuse it, and write nothing."""
-        self._assess(self.folder.read(), self._fingerprints(selected) if self._fingerprints else None)
+        mine = None if self._fingerprints is None else selected.mapInArrow(self._fingerprints, LINES)
+        self._assess(self.folder.read(), mine)
 
     @contextmanager
     def reserve(self, selected: DataFrame) -> Iterator[None]:
@@ -370,7 +365,7 @@ class LedgerRun:
             if self._fingerprints is not None:
                 # Before they are reserved: whoever sees the reservation can read them.
                 observation = Observation("dptext fingerprints")
-                lines = self._fingerprints(selected).observe(observation, *_measures())
+                lines = selected.mapInArrow(self._fingerprints, LINES).observe(observation, *_measures())
                 with progress(spark, "Fingerprinting rows for the ledger"):
                     lines.write.parquet(self.folder.rows(release))
                 made = observation.get

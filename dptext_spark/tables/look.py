@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from dptext_spark.lookup import WordReader
 from dptext_spark.spark.progress import progress
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.columns import TableColumns, shared
+from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.parquet_types import setting
 from dptext_spark.text.columns import SLICE_BYTES
@@ -114,29 +114,18 @@ class Coverage(Counter[str]):
 
 @dataclass(kw_only=True)
 class Sample:
-    """Looks at some rows, once, and warns where the vocabulary lacks many words.
+    """Looks at some rows, once, and warns where the vocabulary lacks many words."""
 
-    Attributes:
-        columns: The columns of the run; texts and token lists are looked at.
-        table: The schema of the table.
-        reader: How they are read.
-        fate: What becomes of unknown words, and what to do about it, in sentences.
-        identifiers: Likewise of identifiers, if they are no marks.
-        found: What the first call found, by column.
-        lengths: How many words its rows have, all columns together; None before it, and for no rows.
-        words: How many they have on average, likewise.
-        rows: How many rows each of Spark's partitions has; None where the sample is not the whole table.
-    """
-
-    columns: TableColumns
+    columns: TableColumns  # of the run: texts and token lists are looked at
     table: StructType
     reader: WordReader
-    fate: str
-    identifiers: str = ""
-    found: dict[str, Coverage] = field(default_factory=dict)
+    fate: str  # what becomes of unknown words, and what to do about it, in sentences
+    identifiers: str = ""  # likewise of identifiers, if they are no marks
+    found: dict[str, Coverage] = field(default_factory=dict)  # by the first call, by column
+    # How many words its rows have, all columns together, and on average; None before it, and for no rows.
     lengths: dict[str, int | None] | None = None
     words: float | None = None
-    rows: list[int] | None = None
+    rows: list[int] | None = None  # of each of Spark's partitions, where the sample is the whole table
 
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
@@ -195,7 +184,6 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}
-_ACCURACY: Final = 10_000
 
 
 def count_persons(
@@ -213,7 +201,7 @@ def count_persons(
     sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
     named = F.col("person").isNotNull()
     shares = [*_PERCENTILES.values()]
-    totals = [F.percentile_approx(F.when(named, F.col(n)), shares, _ACCURACY) for n in ("rows", "words")]
+    totals = [F.percentile_approx(F.when(named, F.col(n)), shares, ACCURACY) for n in ("rows", "words")]
     nobody = F.sum(F.when(~named, F.col("rows")))
     persons, unnamed, rows, words = sums.agg(F.count("person"), nobody, *totals).collect()[0]
     if not persons:

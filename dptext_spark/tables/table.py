@@ -30,9 +30,6 @@ from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.source import Source, own_session, where
 from dptext_spark.tables.storage import Storage
 
-Place: TypeAlias = tuple[str, str, str]
-"""What lies there, the option that moves it, and its path."""
-
 Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
 """Called with rows, as :meth:`TableColumns.select` gives them; what it gives is entered while they are
 sanitized and written."""
@@ -284,14 +281,14 @@ def check_input(read: Format) -> None:
             raise read.unreadable(NO_FILE)
 
 
-def _places(options: TableOptions, read: Format, written: Format) -> list[Place]:
+def _places(options: TableOptions, read: Format, written: Format) -> list[tuple[str, str, str]]:
     """Give the places of a run that are paths."""
     is_path = {"Input": read.has_path, "Output": written.has_path}
     return [place for place in options.places if is_path.get(place[0], True)]
 
 
-def check_places(storage: LocalFiles, places: Iterable[Place]) -> None:
-    """Refuse places of which one lies inside another."""
+def check_places(storage: LocalFiles, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse places of which one lies inside another: what lies there, the option that moves it, a path."""
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, (other == "Input" and storage.matches(source)) or [source]):

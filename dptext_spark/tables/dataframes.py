@@ -145,9 +145,6 @@ def privatize(
     Returns:
         The sanitized and kept columns and fields, in the frame's order, under their names, types and
         nullability; structs have the fields that were named. No metadata of the frame's fields is in it.
-
-    Raises:
-        DptextError: Columns, ids or parameters are wrong.
     """
     if df.isStreaming:
         do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"

@@ -95,11 +95,7 @@ class LedgerFolder:
         self._read: dict[str, dict[str, Any]] = {}
 
     def read(self) -> Ledger:
-        """Read all events; a ledger that nobody began has none.
-
-        Raises:
-            ConfigError: It is damaged, or is a folder of other things.
-        """
+        """Read all events; a ledger that nobody began has none. One that is damaged is refused."""
         # In this order: another run may begin the ledger meanwhile.
         others = [p for p in self.storage.children(self.path) if not p.rpartition("/")[2].startswith(".")]
         if not self.storage.exists(self.events):
@@ -204,9 +200,7 @@ def _measures() -> list[Column]:
 def compare(
     mine: DataFrame, earlier: DataFrame | None, before: Ledger, terms: Terms
 ) -> tuple[RowCounts, Decimal | None, Decimal]:
-    """Compare fingerprints of a release's rows with those of earlier ones; no row leaves Spark.
-
-    ``earlier`` are those of its family, with a column ``release``.
+    """Compare fingerprints of a release's rows with ``earlier`` ones of its family; no row leaves Spark.
 
     Returns:
         Counts of rows; the largest earlier total in the family of those that get new noise, None where none
@@ -270,11 +264,7 @@ def _tiny(number: Decimal | float) -> Decimal:
 
 
 class LedgerRun:
-    """What a run does with the ledger of its options; ``costs`` has the facts of each batch.
-
-    Raises:
-        ConfigError: The ledger is damaged, or refuses the release whatever its rows are.
-    """
+    """What a run does with the ledger of its options; ``costs`` has the facts of each batch."""
 
     def __init__(
         self,
@@ -352,11 +342,7 @@ class LedgerRun:
 
     @contextmanager
     def reserve(self, selected: DataFrame) -> Iterator[None]:
-        """Reserve a release of the rows that the block perturbs and writes, and commit it when it has ended.
-
-        Raises:
-            ConfigError: The ledger refuses it, or is damaged; nothing was perturbed.
-        """
+        """Reserve a release of rows that the block perturbs and writes, and commit it when it has ended."""
         release, storage, spark = uuid4().hex, self.job.storage, selected.sparkSession
         made, mine = None, None
         self._check(self.folder.read())
@@ -451,10 +437,7 @@ class LedgerRun:
         raise damaged(got, "the fingerprints of a release's rows are not those that were written")
 
     def _leave(self, release: str) -> None:
-        """Withdraw a release, if it was reserved; where that fails it counts.
-
-        Its rows stay: another run may be reading them, which saw it before.
-        """
+        """Withdraw a release, if it was reserved: its rows stay, as another run may be reading them."""
         with suppress(*FAILURES, DptextError):
             if any(entry.release == release for entry in self.folder.read().entries):
                 self.folder.add(release, "ended", {"state": "withdrawn"})

@@ -50,12 +50,8 @@ class Partitioning:
         """Spread rows over tasks, lazily, and drop the columns of :data:`POSITION`.
 
         Rows that have a position keep their order. Others come in the order of a hash that nobody can compute
-        who sees the output: numbers of files would publish bits of the id.
-
-        Args:
-            rows: They are counted here, and read once more for a sample where they are shuffled.
-            row_id: Names each row.
-            partitions: Columns that name the output's folders: each folder gets few files.
+        who sees the output: numbers of files would publish bits of the id. ``partitions`` name the output's
+        folders: each gets few files. Rows are counted here, and read once more where they are shuffled.
         """
         position = [name for name in POSITION if name in rows.columns]
         if not hasattr(rows.sparkSession, "sparkContext"):

@@ -37,23 +37,16 @@ sanitized and written."""
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A private table that is open, and the output that it becomes.
+    """A private table that is open, and the output that it becomes."""
 
-    Attributes:
-        columns: Those of the options, with the names that ``--keep '*'`` stands for.
-        written: The output, in the input's partitions.
-        identity: Where the rows come from: one place has one.
-        grows: Whether runs add files to one output.
-    """
-
-    grows: ClassVar[bool] = False
+    grows: ClassVar[bool] = False  # whether runs add files to one output
 
     options: TableOptions
-    columns: TableColumns
+    columns: TableColumns  # those of the options, with the names that ``--keep '*'`` stands for
     storage: LocalFiles
     source: Source
-    written: Format
-    identity: str
+    written: Format  # the output, in the input's partitions
+    identity: str  # where the rows come from: one place has one
 
     @classmethod
     def check_paths(cls, options: TableOptions) -> None:
@@ -69,11 +62,7 @@ class Table:
 
     @classmethod
     def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
-        """Start Spark under this name and check paths, columns and filter; no row is released.
-
-        Raises:
-            DptextError: Options or input are wrong.
-        """
+        """Start Spark under this name and check paths, columns and filter; no row is released."""
         spark = own_session(session(app, on_connect=options.on_connect))
         with stage("Opening the table"):
             read, written = chosen_formats(options, grows=cls.grows)
@@ -145,11 +134,7 @@ class Table:
     def sanitize(
         self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
     ) -> Mapping[str, Any]:
-        """Sanitize the table and write the output; what is under its name is always whole.
-
-        Returns:
-            The number of ``rows`` and the sums of the counters.
-        """
+        """Sanitize, and write the output, whole or not at all; give ``rows`` and sums of counters."""
         selected = self.rows.drop(*POSITION)
         if partitioning.sample is not None:
             partitioning.sample(selected)

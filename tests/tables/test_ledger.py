@@ -159,12 +159,12 @@ def test_rows_that_move_are_not_new(release, tmp_path):
     """Without --id a row is its file and position. Rejects a renamed file whose rows begin at nothing."""
     release(ROWS, id=None)
     (tmp_path / "in" / "a.parquet").rename(tmp_path / "in" / "b.parquet")
-    moved = release(id=None, budget=20.0)
+    moved = release(id=None, budget=20.0, dry_run=True)
     assert counts(moved) == (6, 0, 0, 0) and moved["total"] == 20
     (tmp_path / "in" / "b.parquet").rename(tmp_path / "in" / "a.parquet")
     write_table(tmp_path / "in" / "c.parquet", {"id": [7], "text": ["w01"]})
-    more = release(id=None, dry_run=True)  # the row of c may be one of b, which may have been one of a
-    assert counts(more) == (1, 6, 0, 6) and more["total"] == 30
+    more = release(id=None, dry_run=True)  # the row of c may have been one of a
+    assert counts(more) == (1, 6, 0, 6) and more["total"] == 20
 
 
 def test_a_growing_table_enters_its_new_rows(release, ledger, tmp_path):
@@ -277,6 +277,7 @@ def test_comparison_against_rows(spark, known_as):
     *others, last = entries
     named = dict(zip((each.release for each in entries), rows, strict=True))
     mine = lines_of(spark, {last.release: named.pop(last.release)}).drop("release")
+    mine = mine.union(mine)  # with --trust-id a row may come twice
     found, costliest, total = compare(mine, lines_of(spark, named), Ledger(tuple(others)), last.terms)
 
     changed = [any(changed for _, changed, _ in row) for row in facts.values()]
@@ -308,7 +309,7 @@ def test_what_was_cut_off_before_it_was_assessed_frees_nobody(spark):
     counts = {"new": 0, "equal": 1, "changed": 0}
     found = compare(again, earlier, Ledger((done, cut_off)), terms(epsilon=2.0))
     assert found == ({**counts, "free": 0}, 9, 11)
-    known = Ledger((done, entry(2, total=11, epsilon=2.0)))
+    known = Ledger((done, entry(2, total=11, epsilon=2.0, state="unfinished")))  # killed later
     assert compare(again, earlier, known, terms(epsilon=2.0)) == ({**counts, "free": 1}, None, 11)
     assert Ledger((cut_off, done)).total() == Ledger((done, cut_off)).total() == 11
 
@@ -364,13 +365,13 @@ def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, t
 
 
 @pytest.mark.usefixtures("light")
-@pytest.mark.parametrize(("event", "named"), [("assessed", "id"), ("ended", "id"), ("assessed", None)])
-def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, release, ledger, monkeypatch):
+@pytest.mark.parametrize("named", ["id", None])
+def test_a_kill_counts_and_the_same_release_costs_nothing_more(named, release, ledger, monkeypatch):
     """The one exception: without ids a row that was not assessed may be any. Rejects a free one."""
     add = LedgerFolder.add
 
     def dies(self, release, kind, facts):
-        if kind == event:
+        if kind == "assessed":
             raise KeyboardInterrupt
         add(self, release, kind, facts)
 
@@ -383,7 +384,7 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, rel
     with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
         release(epsilon=5.0 if named else 6.0, budget=10.0, id=named)
     # Its budget is checked once, and it then counts once.
-    assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == (6 if event == "assessed" else 0)
+    assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 6
     assert ledger().total() == (6 if named else 12)
     assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 0
 

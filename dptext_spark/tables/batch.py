@@ -97,13 +97,13 @@ class Batch:
 
     row: pa.StructArray  # what comes out of each row
     ids: pa.Array
-    slots: pa.Array | None
+    slots: pa.Array | None  # in the same arrays as the texts that they are of
     ways: Fields
 
     @classmethod
     def from_arrow(cls, batch: pa.RecordBatch, ways: Fields) -> Self:
         """Read a batch with the columns ``row``, ``id`` and perhaps ``slots``; others are passed over."""
-        slots = None if ways.slots is None else batch.column(SLOTS)
+        slots = None if ways.slots is None else FieldValues.of(batch.column(SLOTS), ways.slots).values
         return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, ways=ways)
 
     @classmethod
@@ -122,17 +122,12 @@ class Batch:
         return len(self.row)
 
     def fields(self, count: CountWords | None = None) -> Iterator[tuple[str, FieldValues]]:
-        """Take out all fields that are sanitized, one after the other; their slots lie in the same arrays.
-
-        Where ``count`` is given, with the words of their rows.
-        """
+        """Take out all sanitized fields, one after the other; with ``count`` also the words of their rows."""
         words = count and self.words(count)
         for name, path in self.ways.paths.items():
-            found, slots = FieldValues.of(self.row, path), None
-            if self.slots is not None and self.ways.slots is not None:
-                slots = FieldValues.of(self.slots, self.ways.slots).values
-            own = None if words is None else words[found.rows]
-            yield name, replace(found, ids=self.ids.take(pa.array(found.rows)), slots=slots, words=own)
+            found = FieldValues.of(self.row, path)
+            ids, own = self.ids.take(pa.array(found.rows)), None if words is None else words[found.rows]
+            yield name, replace(found, ids=ids, slots=self.slots, words=own)
 
     def put(self, name: str, values: pa.Array) -> None:
         """Put other values in the place of a field's."""

@@ -1,14 +1,11 @@
-"""Arrow columns as tokens and back, in every layout that Arrow has for the same rows; fields inside them."""
+"""Arrow columns as tokens and back, in every layout that Arrow has for the same rows."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.tables.batch import FieldValues, replace_values
 from dptext_spark.text.columns import DROP, KEEP, Tokens, column_kind, id_bytes, slices
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
 from dptext_spark.text.tokens import tokenize
@@ -108,60 +105,6 @@ def test_equal_ids_of_all_types_have_equal_bytes():
     for wrong in (pa.array([1.0]), pa.array([True]), pa.array([b"1"]), pa.array([None, "1"])):
         with pytest.raises(InputError, match=r"wrong type|must not be null"):
             id_bytes(wrong)
-
-
-INNER = pa.struct([("who", pa.string()), ("text", pa.string()), ("words", pa.list_(pa.string()))])
-STRUCT = pa.struct([("lang", pa.int64()), ("payload", INNER)])
-DEEP = pa.list_(pa.list_(pa.struct([("words", pa.list_(pa.string()))])))
-PATHS = [
-    (STRUCT, ("payload", "text")),
-    (STRUCT, ("payload", "words", None)),
-    (pa.list_(INNER), (None, "text")),
-    (pa.list_(INNER), (None, "words")),
-    (pa.large_list(pa.large_string()), (None,)),
-    (DEEP, (None, None, "words")),
-    (pa.string(), ()),  # the column itself
-]
-
-
-def values_of(kind):
-    """Values of an Arrow type, null at every level."""
-    if pa.types.is_struct(kind):
-        return st.none() | st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return st.none() | st.lists(values_of(kind.value_type), max_size=3)
-    return st.none() | (st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"]))
-
-
-def reference(value, path, kind, places=()):
-    """Walk one row in plain Python: the places in arrays, and the value, of each leaf."""
-    if not path:
-        yield places, value
-    elif path[0] is None:
-        for place, element in enumerate(value or []):
-            yield from reference(element, path[1:], kind.value_type, (*places, place))
-    else:
-        inside = kind.field(path[0]).type
-        yield from reference(value and value[path[0]], path[1:], inside, places)
-
-
-@pytest.mark.parametrize(("kind", "path"), PATHS)
-@settings(derandomize=True, max_examples=25)
-@given(data=st.data())
-def test_leaves_are_taken_out_and_put_back(kind, path, data):
-    """Also of a slice, whose buffers hold other rows."""
-    rows = data.draw(st.lists(values_of(kind), max_size=6))
-    start = data.draw(st.integers(0, len(rows)))
-    column, rows = pa.array(rows, kind)[start:], rows[start:]
-    leaves = FieldValues.of(column, path)
-    expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, path, kind)]
-    places = map(tuple, leaves.positions.tolist())
-    assert [*zip(leaves.rows.tolist(), places, leaves.values.to_pylist(), strict=True)] == expected
-    back = replace_values(column, path, leaves.values)
-    back.validate(full=True)
-    assert back.to_pylist() == rows
-    emptied = replace_values(column, path, pa.nulls(len(expected), leaves.values.type))
-    assert FieldValues.of(emptied, path).values.null_count == len(expected)
 
 
 def test_equal_texts_have_the_noise_of_their_row_and_place(small):

@@ -365,9 +365,8 @@ def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, t
 
 
 @pytest.mark.usefixtures("light")
-@pytest.mark.parametrize("named", ["id", None])
-def test_a_kill_counts_and_the_same_release_costs_nothing_more(named, release, ledger, monkeypatch):
-    """The one exception: without ids a row that was not assessed may be any. Rejects a free one."""
+def test_a_kill_counts_and_the_same_release_costs_nothing_more(release, ledger, monkeypatch):
+    """Rejects a run that was cut off before it was assessed and is free, or counts twice."""
     add = LedgerFolder.add
 
     def dies(self, release, kind, facts):
@@ -379,14 +378,14 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(named, release, l
         patch.setattr(LedgerFolder, "add", dies)
         patch.setattr(LedgerRun, "_leave", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
-            release(ROWS, epsilon=6.0, budget=10.0, id=named)
+            release(ROWS, epsilon=6.0, budget=10.0)
     assert states(ledger()) == ["unfinished"] and ledger().total() == 6
     with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
-        release(epsilon=5.0 if named else 6.0, budget=10.0, id=named)
+        release(epsilon=5.0, budget=10.0)
     # Its budget is checked once, and it then counts once.
-    assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 6
-    assert ledger().total() == (6 if named else 12)
-    assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 0
+    for requested in (6, 0):
+        assert release(epsilon=6.0, budget=12.0)["requested"] == requested
+        assert ledger().total() == 6
 
 
 def test_a_server_must_write_where_this_machine_reads(tmp_path):

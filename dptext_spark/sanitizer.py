@@ -114,7 +114,7 @@ class Sanitizer:
             slots: For the policy ``slots:COLUMN``: structs with ``start`` and ``end``, in code points of text
                 or elements of token lists, the end exclusive.
             positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
-                id: the place of each in those arrays; see :class:`~dptext_spark.text.nested.FieldValues`.
+                id: the place of each in those arrays; see :class:`~dptext_spark.tables.batch.FieldValues`.
             words: int64 (rows,), for a row budget: how many words each row has in all columns and arrays of
                 the release, as :meth:`visible_words` counts them; by default those of this column.
         """

@@ -48,7 +48,7 @@ def test_all_columns_of_a_row_share_one_budget(line):
     release = worlds.sanitizer(line, WEAK, row_budget=BUDGET)
     row = {"text": "w1 w3", "turns": ["w0 w1", "w2"], "words": ["w0", "w4", "w2", "w3"]}
     batch = pa.RecordBatch.from_pydict({"row": pa.array([row]), "id": pa.array(["7"])})
-    ways = Fields(routes=(("text", (0,)), ("turns[]", (1, -1)), ("words", (2,))))
+    ways = Fields(paths={"text": ("text",), "turns[]": ("turns", None), "words": ("words",)})
     recorder = Recorder(release)
     shared.cache_clear()
     assert sum(part.num_rows for part in _sanitize_batches(release, ways, [batch])) == 1
@@ -76,7 +76,7 @@ def test_slots_of_elements(line):
     }
     arrays = {name: pa.array(each) for name, each in columns.items()}
     batch = pa.RecordBatch.from_pydict(arrays | {"id": pa.array([*"1234"])})
-    ways = Fields(routes=(("turns[].said", (0, -1, 0)),), slots=(-1, 0))
+    ways = Fields(paths={"turns[].said": ("turns", None, "said")}, slots=(None, "marks"))
     words = release.visible_words(pa.array(said), pa.array(marks)).tolist()
     (counted,) = _count(release.release.reader, ways, [batch])
     assert counted["words"].to_pylist() == [sum(words), words[0], 0, 0] and sum(words) == 6

@@ -201,7 +201,7 @@ def _work(
     simulation = shared(simulation)
     for arrow in batches:
         batch = Batch.from_arrow(arrow, ways)
-        ((_, _, texts),) = batch.fields()
+        ((_, texts),) = batch.fields()
         thirds = arrow.column(_THIRD).to_numpy(zero_copy_only=False)
         for third in range(3):
             own = pa.array(np.flatnonzero(thirds == third))

@@ -104,9 +104,7 @@ def run(options: PrivatizeOptions) -> Report:
     found["coverage"] = coverage(sample.found)
     found["ledger"] = [] if ledger is None else ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
-    report = table.report(facts, found)
-    table.write_reports(report)
-    return report
+    return table.write_reports(facts, found)
 
 
 def privatize_table(**options: Any) -> Report:

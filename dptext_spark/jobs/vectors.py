@@ -99,12 +99,10 @@ def run(options: VectorsOptions) -> Report:
         **table_facts(about=about, **job.table_facts(partitioning)),
         "embedding": embedding and embedding_json(embedding),
     }
-    report = job.report(facts, seen)
     if not options.dry_run:
         projections = {"projections": _grouped((each, name) for name, each in found.items())}
         job.write_beside("projection", options.projection_path, written(projections))
-    job.write_reports(report)
-    return report
+    return job.write_reports(facts, seen)
 
 
 def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:

@@ -5,6 +5,7 @@ The output has the fields that were named, in the structs and arrays around them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
@@ -19,20 +20,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.fields import Field, bare, beside, field_names, prune, pruned, quoted
+from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need no options
@@ -46,8 +38,10 @@ LONGEST: Final = "__dptext_longest_words"
 
 # What --keep takes for all columns.
 _ALL: Final = "*"
-# The median is off by one row in so many, at most.
-_ACCURACY: Final = 10_000
+# Spark's name of strings, of whatever collation.
+_STRING: Final = r"string( collate \w+)?"
+ACCURACY: Final = 10_000
+"""Percentiles are off by one row in so many, at most."""
 
 KindT = TypeVar("KindT", "TokenCounts[int]", "VectorCounts[int]")
 WorkerT = TypeVar("WorkerT", bound=Hashable)
@@ -105,49 +99,45 @@ class TableColumns:
         return replace(self, keep=kept, left_out=())  # which may differ in capitals only
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
-        """Check that the columns exist and have the right types; see :meth:`check_schema`."""
+        """Check them as :meth:`check_schema` does."""
         exact = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         self.check_schema(df.schema, partitions, exact=exact)
 
     def check_schema(
         self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
     ) -> None:
-        """Check that the columns exist in a table and have the right types.
-
-        ``exact`` says that names may differ in capitals only.
-        """
+        """Check that columns exist and have the right types; ``exact``: names may differ in capitals only."""
         fields = self._fields(schema)
         if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
-        sanitized, kept = ([fields[name] for name in names] for names in (self.sanitized, self.keep))
+        sanitized = [fields[name] for name in self.sanitized]
         slots = fields[self.slots] if self.slots else None
-        ids = () if self.id is None else (self.id,)
+        ids = [] if self.id is None else [fields[self.id]]
         wrong = [
             f"{name} ({fields[name].data_type.simpleString()}), not {wanted}"
             for names, kinds, wanted in (
-                (self.text, [StringType], "string"),
-                (self.tokens, [ArrayType, StringType], "array<string>"),
-                (self.vector, [ArrayType, FloatType | DoubleType], "array<float> or array<double>"),
-                (ids, [IntegralType | StringType], "an integer or string id"),
+                (self.text, _STRING, "string"),
+                (self.tokens, f"array<{_STRING}>", "array<string>"),
+                (self.vector, "array<(float|double)>", "array<float> or array<double>"),
+                # Decimals without a scale are unsigned integers, as Spark reads them.
+                ([own.name for own in ids], rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
             )
             for name in names
-            if not _is_of(fields[name].data_type, *kinds)
-            # As Spark reads unsigned integers.
-            and not (names is ids and getattr(fields[name].data_type, "scale", None) == 0)
+            if not re.fullmatch(kinds, fields[name].data_type.simpleString())
         ]
-        wrong += [f"{name}, which is in an array" for name in ids if None in fields[name].path]
+        wrong += [f"{own.name}, which is in an array" for own in ids if own.arrays]
         _refuse("Columns have the wrong type", ["; ".join(wrong)])
-        _refuse(
-            f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
-            self.sanitized if slots and len(sanitized) > 1 else (),
-            do="Sanitize them one by one",
-        )
-        _refuse(
-            f"Column {self.slots} does not lie in the same arrays as its text",
-            [own.name for own in sanitized if slots and slots.arrays != own.arrays],
-            allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
-        )
         if slots:
+            _refuse(
+                f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
+                self.sanitized if len(sanitized) > 1 else (),
+                do="Sanitize them one by one",
+            )
+            _refuse(
+                f"Column {self.slots} does not lie in the same arrays as its text",
+                [own.name for own in sanitized if slots.arrays != own.arrays],
+                allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
+            )
             try:
                 kind = to_arrow_type(slots.data_type)
             except PySparkException:  # workers never see it: no type that slots may have
@@ -162,11 +152,13 @@ class TableColumns:
         pairs = (sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2))
         within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
         _refuse("Columns to sanitize are named twice, or lie inside one another", within)
-        clash = {s.name: k.name for s in sanitized for k in kept if s.holds(k) or k.holds(s)}
+        clash = [
+            (s, k) for s in sanitized for k in map(fields.__getitem__, self.keep) if s.holds(k) or k.holds(s)
+        ]
         _refuse(
             "Columns are both sanitized and kept raw",
-            [s if s == k else f"{s} and {k}" for s, k in sorted(clash.items())],
-            do="" if clash.keys() == {*clash.values()} else "Keep the fields next to them one by one",
+            [s.name if s == k else f"{s.name} and {k.name}" for s, k in clash],
+            do="Keep the fields next to them one by one" if any(s != k for s, k in clash) else "",
         )
         _refuse(
             "Partition columns cannot be sanitized: their values are the names of the input's folders",
@@ -193,41 +185,35 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = prune(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
+        schema: StructType = bare(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
         return schema
 
     def released(self, table: StructType) -> StructType:
         """Give the schema of what comes out."""
+        texts, fields = self.text if self.vectors else (), self.schema(table).fields
         # A text without words has no vector, so a column of another type has nulls of its own.
-        texts, vector = self.text if self.vectors else (), ArrayType(FloatType())
-        fields = self.schema(table).fields
+        vector = ArrayType(FloatType())
         return StructType([StructField(f.name, vector) if f.name in texts else f for f in fields])
 
     def ways(self, table: StructType) -> Fields:
         """Give the ways to sanitized fields and slots in what :meth:`select` leaves of such a table."""
-        fields, schema = self._fields(table), self.schema(table)
-        routes = tuple((name, fields[name].route(schema)) for name in self.sanitized)
-        if not self.slots:
-            return Fields(routes=routes)
-        slots = fields[self.slots]
-        return Fields(routes=routes, slots=slots.route(prune(table, [slots.path]))[1:])
+        fields = self._fields(table)
+        slots = fields[self.slots].path[1:] if self.slots else None
+        return Fields(paths={name: fields[name].path for name in self.sanitized}, slots=slots)
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a checked frame what workers read; see :mod:`dptext_spark.tables.batch`.
+        """Leave in a checked frame what workers read; ``row_id`` or else the column ``id`` names the rows."""
+        table, fields = bare(df.schema), self._fields(df.schema)
 
-        ``row_id`` names the rows; by default the column ``id`` does.
-        """
-        fields = self._fields(df.schema)
-        columns = [
-            pruned(quoted(f.name), bare(df.schema[f.name].dataType), f.dataType).alias(f.name)
-            for f in self.schema(df.schema).fields
-        ]
+        def part(field: StructField) -> Column:
+            return pruned(quoted(field.name), table[field.name].dataType, field.dataType)
+
+        columns = [part(field).alias(field.name) for field in self.schema(table).fields]
         name = fields[str(self.id)].column if row_id is None else row_id
         selected = [F.struct(*columns).alias(ROW), name.cast(StringType()).alias(ID)]
         if self.slots:
-            slots = prune(df.schema, [fields[self.slots].path])[0]
-            whole = bare(df.schema[slots.name].dataType)
-            selected.append(pruned(quoted(slots.name), whole, slots.dataType).alias(SLOTS))
+            (slots,) = bare(table, [fields[self.slots].path]).fields
+            selected.append(part(slots).alias(SLOTS))
         return df.select(*selected)
 
     def sanitize(
@@ -251,7 +237,7 @@ class TableColumns:
                     add,
                     (columns[counter(n, "tokens")] - columns[counter(n, "dropped")] for n in self.sanitized),
                 )
-                measures.append(F.percentile_approx(row_words, 0.5, _ACCURACY).alias(MEDIAN))
+                measures.append(F.percentile_approx(row_words, 0.5, ACCURACY).alias(MEDIAN))
                 measures.append(F.max(row_words).alias(LONGEST))
             result = result.observe(observation, *measures)
         return result.select(f"{ROW}.*")
@@ -263,18 +249,10 @@ def _sanitize_batches(
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
     for batch in Batch.parts(batches, ways):
-        words = batch.words(worker.visible_words) if worker.visible_words else None
         counts: list[NDArray[np.int64]] = []
-        for name, route, found in batch.fields():
-            result = worker.sanitize(
-                found.values,
-                found.ids,
-                column=name,
-                slots=found.slots,
-                positions=found.positions,
-                words=None if words is None else words[found.rows],
-            )
-            batch.put(route, result.values)
+        for name, found in batch.fields(worker.visible_words):
+            result = worker.sanitize(found.values, found.ids, column=name, **found.given)
+            batch.put(name, result.values)
             counts += [found.sum_by_row(of_values, len(batch)) for of_values in result.counts]
         yield batch.to_arrow(counts)
 
@@ -331,8 +309,3 @@ def absent_columns(absent: Sequence[str], allowed: Sequence[str]) -> InputError:
     return InputError(
         "The input table lacks columns", allowed=names, got=", ".join(absent), do=nearest(absent, allowed)
     )
-
-
-def _is_of(data_type: Any, kind: Any, *inner: Any) -> bool:
-    """Say whether a type is of a kind, and what its elements are of the next."""
-    return isinstance(data_type, kind) and (not inner or _is_of(data_type.elementType, *inner))

@@ -1,8 +1,4 @@
-"""DataFrames in, sanitized DataFrames out.
-
-Tables are sanitized by ``mapInArrow``: whole Arrow batches, each row evaluated once, nothing pickled
-but a small plan.
-"""
+"""DataFrames in, sanitized DataFrames out."""
 
 from __future__ import annotations
 
@@ -117,11 +113,10 @@ def privatize(
     """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
 
     Recomputing the result gives the same words again: noise is a function of key, id and content. In a
-    notebook the guarantee and its scope are printed below the cell.
+    notebook the guarantee and its scope are printed below the cell. ``counts`` receives what was done to the
+    words, with the first action on the result.
 
     Args:
-        df: Any frame.
-        embedding: A bundle or its folder.
         mechanism: For example ``Laplace(epsilon=15)``.
         id: Column that names each row: integer or string, unique, without nulls. Neither row order
             nor ``monotonically_increasing_id`` will do: they change when Spark recomputes the frame.
@@ -145,15 +140,11 @@ def privatize(
         name: With a key: the name of what is released, such as the table and its date. Equal ids and texts
             under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
-        counts: Receives what was done to the words, with the first action on the result.
         show: False prints nothing in a notebook.
 
     Returns:
         The sanitized and kept columns and fields, in the frame's order, under their names, types and
         nullability; structs have the fields that were named. No metadata of the frame's fields is in it.
-
-    Raises:
-        DptextError: Columns, ids or parameters are wrong.
     """
     if df.isStreaming:
         do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
@@ -201,14 +192,10 @@ def privatize_udf(
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``.
 
-    It gives the words that :func:`privatize` gives with the same arguments. The ids are not checked: all rows
-    that it is given, of whatever table, count as one release, and where an id comes twice it shows whether
-    the two texts are equal. A UDF sees one column of a row: there are no slots and no row budget.
-
-    ``column`` is the text column's name, which the noise depends on.
-
-    Raises:
-        ConfigError: ``protect`` needs slots.
+    It gives the words that :func:`privatize` gives with the same arguments; the noise depends on ``column``,
+    the name of the text's. The ids are not checked: all rows that it is given, of whatever table, count as
+    one release, and where an id comes twice it shows whether the two texts are equal. A UDF sees one column
+    of a row: there are no slots and no row budget.
     """
     check_release_name(key, name)
     words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}

@@ -6,10 +6,10 @@ element of an array.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -24,10 +24,8 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from dptext_spark.text.nested import ELEMENTS, Route
-
-Step = str | None
-"""A struct's field by name; None, written ``[]``, stands for the elements of an array."""
+Path: TypeAlias = tuple[str | None, ...]
+"""Steps to a field: a struct's field by name; None, written ``[]``, stands for the elements of an array."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +33,14 @@ class Field:
     """A column, or a field inside one, as the user names it; the first step of its path is the column."""
 
     name: str
-    path: tuple[Step, ...]
+    path: Path
     data_type: DataType
 
     @classmethod
     def find(cls, schema: StructType, name: str) -> list[Field]:
         """Read a name in every way that the table allows: names may hold dots and brackets themselves."""
-        paths = dict.fromkeys(_paths(schema, f".{name}"))
-        return [cls(name=name, path=path, data_type=_type_at(schema, path)) for path in paths]
+        found = dict(_paths(schema, f".{name}"))
+        return [cls(name=name, path=path, data_type=kind) for path, kind in found.items()]
 
     @property
     def column(self) -> Column:
@@ -51,7 +49,7 @@ class Field:
         return reduce(Column.getField, rest, quoted(first))
 
     @property
-    def arrays(self) -> tuple[Step, ...]:
+    def arrays(self) -> Path:
         """The path to the elements of the innermost array that the field lies in; empty where in none."""
         depths = [depth for depth, step in enumerate(self.path, 1) if step is None]
         return self.path[: max(depths, default=0)]
@@ -60,44 +58,31 @@ class Field:
         """Say whether the other one is this one, or lies inside."""
         return other.path[: len(self.path)] == self.path
 
-    def route(self, schema: StructType) -> Route:
-        """Number the steps by the fields of ``schema``, which has this field."""
-        return tuple(
-            ELEMENTS if step is None else around.fieldNames().index(step)
-            for around, step in self._steps(schema)
-        )
-
-    def is_repeated(self, schema: StructType, exact: bool) -> bool:
+    def is_repeated(self, around: Any, exact: bool) -> bool:
         """Say whether a struct on the way has another field of that name; in any case unless ``exact``."""
         form = str if exact else str.lower
-        return any(
-            step is not None and [*map(form, around.fieldNames())].count(form(step)) > 1
-            for around, step in self._steps(schema)
-        )
+        for step in self.path:
+            if step is None:
+                around = around.elementType
+            elif [*map(form, around.names)].count(form(step)) > 1:
+                return True
+            else:
+                around = around[step].dataType
+        return False
 
-    def _steps(self, schema: StructType) -> Iterator[tuple[Any, Step]]:
-        """Give each step with the type that it starts from."""
-        return ((_type_at(schema, self.path[:depth]), step) for depth, step in enumerate(self.path))
 
-
-def _paths(data_type: DataType, name: str) -> Iterator[tuple[Step, ...]]:
-    """Find every way from here to what is left of a name."""
+def _paths(data_type: DataType, name: str) -> Iterator[tuple[Path, DataType]]:
+    """Find every way from here to what is left of a name, and the type there."""
     if not name:
-        yield ()
+        yield (), data_type
     elif isinstance(data_type, ArrayType):
         if name.startswith("[]"):
-            yield from ((None, *rest) for rest in _paths(data_type.elementType, name[2:]))
+            yield from (((None, *rest), kind) for rest, kind in _paths(data_type.elementType, name[2:]))
     elif isinstance(data_type, StructType):
         for field in data_type.fields:
             if name.startswith(f".{field.name}"):
                 inside = _paths(field.dataType, name[1 + len(field.name) :])
-                yield from ((field.name, *rest) for rest in inside)
-
-
-def _type_at(data_type: Any, path: Sequence[Step]) -> Any:
-    for step in path:
-        data_type = data_type.elementType if step is None else data_type[step].dataType
-    return data_type
+                yield from (((field.name, *rest), kind) for rest, kind in inside)
 
 
 def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
@@ -111,31 +96,23 @@ def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
         yield name
 
 
-def prune(data_type: Any, paths: Collection[Sequence[Step]]) -> Any:
-    """Leave in a type what some path leads to, and what is around it; :func:`bare`."""
-    if () in paths:
-        return bare(data_type)
-    if isinstance(data_type, ArrayType):
-        return ArrayType(prune(data_type.elementType, [p[1:] for p in paths]), data_type.containsNull)
-    fields = [
-        StructField(field.name, prune(field.dataType, inside), field.nullable)
-        for field in data_type.fields
-        if (inside := [tuple(path[1:]) for path in paths if path[0] == field.name])
-    ]
-    return StructType(fields)
+def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
+    """Leave in a type what some path leads to, by default all, and what is around it, without metadata.
 
-
-def bare(data_type: Any) -> Any:
-    """Give a type without the metadata of any field in it; names, nullability and collations stay.
-
-    Metadata may quote rows, as comments do and the labels of a ``StringIndexer``, and Spark writes it into
-    footers, logs and catalogs. ``char`` and ``varchar`` become strings: mapInArrow refuses them.
+    Names, nullability and collations stay. Metadata may quote rows, as comments do and the labels of a
+    ``StringIndexer``, and Spark writes it into footers, logs and catalogs. ``char`` and ``varchar`` become
+    strings: mapInArrow refuses them.
     """
+
+    def after(step: str | None) -> list[Path]:
+        return [()] if () in paths else [path[1:] for path in paths if path[0] == step]
+
     match data_type:
         case StructType():
-            return StructType([StructField(f.name, bare(f.dataType), f.nullable) for f in data_type.fields])
+            inside = [(field, after(field.name)) for field in data_type.fields]
+            return StructType([StructField(f.name, bare(f.dataType, p), f.nullable) for f, p in inside if p])
         case ArrayType():
-            return ArrayType(bare(data_type.elementType), data_type.containsNull)
+            return ArrayType(bare(data_type.elementType, after(None)), data_type.containsNull)
         case MapType():
             key, value = bare(data_type.keyType), bare(data_type.valueType)
             return MapType(key, value, data_type.valueContainsNull)
@@ -144,17 +121,17 @@ def bare(data_type: Any) -> Any:
     return data_type
 
 
-def beside(data_type: Any, taken: Collection[Sequence[Step]], name: str = "") -> Iterator[str]:
+def beside(data_type: Any, taken: Collection[Path], name: str = "") -> Iterator[str]:
     """Name the largest fields of a type, or itself, that hold none of those taken and lie in none."""
     if not taken:
         yield name
     elif () in taken:
         return
     elif isinstance(data_type, ArrayType):
-        yield from beside(data_type.elementType, [tuple(path[1:]) for path in taken], f"{name}[]")
+        yield from beside(data_type.elementType, [path[1:] for path in taken], f"{name}[]")
     else:
         for field in data_type.fields:
-            inside = [tuple(path[1:]) for path in taken if path[0] == field.name]
+            inside = [path[1:] for path in taken if path[0] == field.name]
             yield from beside(field.dataType, inside, f"{name}.{field.name}" if name else field.name)
 
 

@@ -70,16 +70,9 @@ class GrowingTable(Table):
     def claim(self, release: Release, key: NoiseKey) -> None:
         """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run."""
         options, seal = self.options, key.seal
-
-        def settled(pairs: tuple[str, ...]) -> str:
-            return "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
-
-        formats = {
-            "format": options.format,
-            "output-format": options.output_format or options.format,
-            "read-option": settled(options.read_option),
-            "write-option": settled(options.write_option),
-        }
+        formats = {"format": options.format, "output-format": options.output_format or options.format}
+        for name, pairs in {"read-option": options.read_option, "write-option": options.write_option}.items():
+            formats[name] = "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
         identity = {
             **{name: value for name, value in options.to_json().items() if name not in _FREE},
             "input": self.storage.real(options.input),

@@ -94,11 +94,7 @@ class LedgerFolder:
         self._read: dict[str, dict[str, Any]] = {}
 
     def read(self) -> Ledger:
-        """Read all events; a ledger that nobody began has none.
-
-        Raises:
-            ConfigError: It is damaged, or is a folder of other things.
-        """
+        """Read all events; a ledger that nobody began has none. One that is damaged is refused."""
         # In this order: another run may begin the ledger meanwhile.
         others = [p for p in self.storage.children(self.path) if not p.rpartition("/")[2].startswith(".")]
         if not self.storage.exists(self.events):
@@ -117,6 +113,17 @@ class LedgerFolder:
         if gone := sorted(self._read.keys() - whole.keys()):
             raise damaged(gone[0])
         return Ledger.from_events(self._read.values())
+
+    def add(self, release: str, event: str, facts: Mapping[str, Any]) -> None:
+        """Add an event, which is there whole or not at all."""
+        name, content = write_event(release, event, facts)
+        hidden = f"{self.events}/.{name}.part"
+        self.storage.write(hidden, content)
+        self.storage.rename(hidden, f"{self.events}/{name}")
+
+    def rows(self, release: str) -> str:
+        """Name the folder of a release's fingerprints."""
+        return f"{self.path}/rows/{release}"
 
     def check_seen(self, spark: SparkSession) -> None:
         """Refuse a folder that a server of Spark Connect does not see as this machine does.
@@ -148,15 +155,10 @@ class LedgerFolder:
 # Fingerprints
 
 
-def fingerprints(selected: DataFrame, key: NoiseKey, sanitizer: Sanitizer, ways: Fields) -> DataFrame:
-    """Make, lazily, those of the rows that ``TableColumns.select`` gave, with a derived key of the ledger."""
-    return selected.mapInArrow(partial(_fingerprint_batches, key, sanitizer, ways), LINES)
-
-
 def _fingerprint_batches(
     key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Make fingerprints of rows of Arrow batches; runs in Python workers."""
+    """Make fingerprints of rows that ``TableColumns.select`` gave, with a derived key; runs in workers."""
     sanitizer = shared(sanitizer)
 
     def hashed(*parts: bytes | memoryview) -> bytes:
@@ -165,20 +167,12 @@ def _fingerprint_batches(
     for batch in Batch.parts(batches, ways):
         row_ids = id_bytes(batch.ids)
         rows = pa.array([hashed(b"row", row_id) for row_id in row_ids], pa.binary())
-        words = batch.words(sanitizer.visible_words) if sanitizer.visible_words else None
-        for column, _, found in batch.fields():
+        for column, found in batch.fields(sanitizer.visible_words):
             contents: list[list[bytes | memoryview]] = [
                 [b"content", row_id, column.encode()] for row_id in row_ids
             ]
             keys: list[list[bytes]] = [[b"context"] for _ in row_ids]
-            contexts = sanitizer.contexts(
-                found.values,
-                found.ids,
-                column=column,
-                slots=found.slots,
-                positions=found.positions,
-                words=None if words is None else words[found.rows],
-            )
+            contexts = sanitizer.contexts(found.values, found.ids, column=column, **found.given)
             places = found.positions.astype("<i8")
             for row, at, (content, own) in zip(found.rows.tolist(), places, contexts, strict=True):
                 contents[row] += (at.tobytes(), *content)
@@ -205,9 +199,7 @@ def _measures() -> list[Column]:
 def compare(
     mine: DataFrame, earlier: DataFrame | None, before: Ledger, terms: Terms
 ) -> tuple[RowCounts, Decimal | None, Decimal]:
-    """Compare fingerprints of a release's rows with those of earlier ones; no row leaves Spark.
-
-    ``earlier`` are those of its family, with a column ``release``.
+    """Compare fingerprints of a release's rows with ``earlier`` ones of its family; no row leaves Spark.
 
     Returns:
         Counts of rows; the largest earlier total in the family of those that get new noise, None where none
@@ -221,42 +213,32 @@ def compare(
     # Of each place what was released of it: once for each noise context, however often it came. A run that
     # was cut off before it was assessed counts, but frees nobody: no budget was checked for it.
     assessed = F.col("release").isin([e.release for e in family if e.total is not None])
-    contexts = earlier.groupBy(*_PLACE, "context").agg(
-        F.min("content").alias("content"),
+    uses = earlier.groupBy(*_PLACE, F.col("context").alias("used")).agg(
+        F.min("content").alias("before"),
         F.max(worth.cast(_SUM)).alias("worth"),
         F.bool_or(assessed).alias("assessed"),
     )
-    known = contexts.groupBy(*_PLACE).agg(
-        F.collect_list(F.struct("context", "worth", "assessed")).alias("uses"),
-        F.collect_set("content").alias("contents"),
+    is_own, no = F.col("used") == F.col("context"), F.lit(False)
+    pairs = mine.join(uses, [*_PLACE], "left").distinct()
+    places = pairs.groupBy(*_PLACE, "content", "context").agg(
+        (F.count("used") == 0).alias("new"),
+        F.coalesce(F.bool_or(F.col("before") == F.col("content")), no).alias("same"),
+        F.coalesce(F.bool_or(is_own & F.col("assessed")), no).alias("free"),
+        F.coalesce(F.sum("worth"), F.lit(0)).alias("spent"),
+        # Its own context, which it would share with a run that was cut off, counts once.
+        F.coalesce(F.sum(F.when(is_own, F.col("worth"))), F.lit(0)).alias("own"),
     )
-    new = F.col("uses").isNull()
-
-    def is_own(use: Column) -> Column:
-        return use["context"] == F.col("context")
-
-    free = F.coalesce(F.exists("uses", lambda use: is_own(use) & use["assessed"]), F.lit(False))
-    # Its own context, which it would share with a run that was cut off, counts once.
-    counted = F.filter("uses", lambda use: free | ~is_own(use))
-    known_spent = F.aggregate(
-        counted, F.lit(0).cast(_SUM), lambda sum_, use: (sum_ + use["worth"]).cast(_SUM)
-    )
+    new, free = F.col("new"), F.col("free")
     # A row that may be any earlier one counts from the largest total.
-    any_row = ~free & {"id": F.lit(False), "file": ~new, "position": F.lit(True)}[terms.known_as]
-    spent = F.when(any_row, F.lit(_tiny(largest))).otherwise(F.coalesce(known_spent, F.lit(0))).cast(_SUM)
-    places = mine.join(known, [*_PLACE], "left").select(
-        "row",
-        new.alias("new"),
-        (~new & ~F.array_contains("contents", F.col("content"))).alias("changed"),
-        free.alias("free"),
-        F.when(~free, spent).alias("costliest"),
-        (spent + F.when(free, F.lit(0)).otherwise(F.lit(_tiny(terms.epsilon)))).cast(_SUM).alias("total"),
-    )
+    any_row = ~free & {"id": no, "file": ~new, "position": F.lit(True)}[terms.known_as]
+    known = F.col("spent") - F.when(free, F.lit(0)).otherwise(F.col("own"))
+    spent = F.when(any_row, F.lit(_tiny(largest))).otherwise(known).cast(_SUM)
     rows = places.groupBy("row").agg(
         F.bool_or("new").alias("new"),
-        F.bool_or("changed").alias("changed"),
+        F.bool_or(~new & ~F.col("same")).alias("changed"),
         F.bool_and("free").alias("free"),
-        *(F.max(name).alias(name) for name in ("costliest", "total")),
+        F.max(F.when(~free, spent)).alias("costliest"),
+        F.max(spent + F.when(free, F.lit(0)).otherwise(F.lit(_tiny(terms.epsilon)))).alias("total"),
     )
     found = rows.agg(
         F.count_if("changed").alias("changed"),
@@ -281,11 +263,7 @@ def _tiny(number: Decimal | float) -> Decimal:
 
 
 class LedgerRun:
-    """What a run does with the ledger of its options; ``costs`` has the facts of each batch.
-
-    Raises:
-        ConfigError: The ledger is damaged, or refuses the release whatever its rows are.
-    """
+    """What a run does with the ledger of its options; ``costs`` has the facts of each batch."""
 
     def __init__(
         self,
@@ -300,9 +278,8 @@ class LedgerRun:
         guarantee = in_euclidean_distance(guarantee, release.embedding)
         if guarantee.epsilon > LARGEST_EPSILON:
             raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
-        grows, far = options.incremental is not None, guarantee.distances
-        known_as: Naming = "id" if options.id is not None else "file" if grows else "position"
-        place = storage.real(options.incremental) if options.incremental is not None else ""
+        far, place = guarantee.distances, storage.real(options.incremental) if options.incremental else ""
+        known_as: Naming = "id" if options.id is not None else "file" if job.grows else "position"
         names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
         policies = {name: str(policy) for name, policy in vars(release.policy).items()}
         self.job, self.options = job, options
@@ -326,7 +303,7 @@ class LedgerRun:
             distances=None if far is None else {name: getattr(far, name) for name in NEIGHBOURS},
         )
         own, ways = key.derive(b"ledger"), columns.ways(job.source.df.schema)
-        made = partial(fingerprints, key=own, sanitizer=sanitizer, ways=ways)
+        made = partial(_fingerprint_batches, own, sanitizer, ways)
         # Under a fresh key no two runs have a row in common.
         self._fingerprints = None if options.key_file is None else made
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
@@ -359,15 +336,12 @@ class LedgerRun:
 
     def look(self, selected: DataFrame) -> None:
         """Find what a release of these rows would cost, or refuse it, and write nothing."""
-        self._assess(self.folder.read(), self._fingerprints(selected) if self._fingerprints else None)
+        mine = None if self._fingerprints is None else selected.mapInArrow(self._fingerprints, LINES)
+        self._assess(self.folder.read(), mine)
 
     @contextmanager
     def reserve(self, selected: DataFrame) -> Iterator[None]:
-        """Reserve a release of the rows that the block perturbs and writes, and commit it when it has ended.
-
-        Raises:
-            ConfigError: The ledger refuses it, or is damaged; nothing was perturbed.
-        """
+        """Reserve a release of rows that the block perturbs and writes, and commit it when it has ended."""
         release, storage, spark = uuid4().hex, self.job.storage, selected.sparkSession
         made, mine = None, None
         self._check(self.folder.read())
@@ -376,11 +350,11 @@ class LedgerRun:
             if self._fingerprints is not None:
                 # Before they are reserved: whoever sees the reservation can read them.
                 observation = Observation("dptext fingerprints")
-                lines = self._fingerprints(selected).observe(observation, *_measures())
+                lines = selected.mapInArrow(self._fingerprints, LINES).observe(observation, *_measures())
                 with progress(spark, "Fingerprinting rows for the ledger"):
-                    lines.write.parquet(self._rows(release))
+                    lines.write.parquet(self.folder.rows(release))
                 made = observation.get
-                mine = spark.read.schema(LINES).parquet(literal(self._rows(release)))
+                mine = spark.read.schema(LINES).parquet(literal(self.folder.rows(release)))
             with self._turn():
                 facts = {
                     "number": 1 + max((e.number for e in self.folder.read().entries), default=0),
@@ -388,10 +362,10 @@ class LedgerRun:
                     "terms": self.terms.model_dump(mode="json"),
                     "fingerprints": made,
                 }
-                self._add(release, "reserved", facts)
+                self.folder.add(release, "reserved", facts)
                 # Read after the reservation is there: of two runs that reserve at once one sees the other.
                 others = (entry for entry in self.folder.read().entries if entry.release != release)
-                self._add(release, "assessed", self._assess(Ledger(tuple(others)), mine))
+                self.folder.add(release, "assessed", self._assess(Ledger(tuple(others)), mine))
         except BaseException:
             self._leave(release)
             raise
@@ -404,17 +378,7 @@ class LedgerRun:
                 if place is not None and not storage.exists(place):
                     self._leave(release)
             raise
-        self._add(release, "ended", {"state": "committed"})
-
-    def _rows(self, release: str) -> str:
-        return f"{self.folder.path}/rows/{release}"
-
-    def _add(self, release: str, event: str, facts: Mapping[str, Any]) -> None:
-        """Add an event, which is there whole or not at all."""
-        name, content = write_event(release, event, facts)
-        hidden = f"{self.folder.events}/.{name}.part"
-        self.job.storage.write(hidden, content)
-        self.job.storage.rename(hidden, f"{self.folder.events}/{name}")
+        self.folder.add(release, "ended", {"state": "committed"})
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -457,7 +421,7 @@ class LedgerRun:
         if not wanted:
             return None
         try:
-            files = [literal(self._rows(name)) for name in wanted]
+            files = [literal(self.folder.rows(name)) for name in wanted]
             read = mine.sparkSession.read.schema(LINES).parquet(*files)
             earlier = read.withColumn("release", F.regexp_extract("_metadata.file_path", _RELEASE, 1))
             found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release
@@ -472,12 +436,9 @@ class LedgerRun:
         raise damaged(got, "the fingerprints of a release's rows are not those that were written")
 
     def _leave(self, release: str) -> None:
-        """Withdraw a release, if it was reserved; where that fails it counts.
-
-        Its rows stay: another run may be reading them, which saw it before.
-        """
+        """Withdraw a release, if it was reserved: its rows stay, as another run may be reading them."""
         with suppress(*FAILURES, DptextError):
             if any(entry.release == release for entry in self.folder.read().entries):
-                self._add(release, "ended", {"state": "withdrawn"})
+                self.folder.add(release, "ended", {"state": "withdrawn"})
             else:
-                self.job.storage.delete(self._rows(release))
+                self.job.storage.delete(self.folder.rows(release))

@@ -5,10 +5,11 @@ Workers count: numbers reach the driver, no row and no word does.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Self
 
@@ -17,13 +18,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress
 from dptext_spark.lookup import WordReader
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.columns import TableColumns, shared
+from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
@@ -42,24 +42,14 @@ language are missing there are several in ten.
 """
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(Counter[str]):
     """How many words of a column the vocabulary has, in a sample of its rows.
 
-    Attributes:
-        rows: How many rows the sample has.
-        tokens: Tokens that the policy protects.
-        unknown: Those of them that the vocabulary lacks.
-        unspaced: Sum over the rows of the share of letters in scripts without spaces, of texts of which the
-            tokenizer takes each run of such letters for one word.
-        identifiers: How many spans of each of ``TYPES`` the patterns find, whether they are marked or not.
+    It counts ``rows``, the ``tokens`` that the policy protects, those of them that are ``unknown`` to the
+    vocabulary, and spans of each of ``TYPES`` that patterns find, whether they are marked or not. Where the
+    tokenizer takes each run of letters in scripts without spaces for one word, ``unspaced`` is the sum over
+    the rows of the share of such letters.
     """
-
-    rows: int = 0
-    tokens: int = 0
-    unknown: int = 0
-    unspaced: float = 0.0
-    identifiers: tuple[int, ...] = (0,) * len(TYPES)
 
     @classmethod
     def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
@@ -69,58 +59,45 @@ class Coverage:
             return cls()
         rows = len(run.tokens.offsets) - 1
         texts = map(lookup_form, filter(None, run.tokens.strings))
-        kinds = Counter(kind for text in texts for _, _, kind in find(text, TYPES))
-        by_runs = run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name
-        return cls(
-            rows=rows,
-            tokens=int(run.protected.sum()),
-            unknown=int(run.unknown.sum()),
-            unspaced=rows * unspaced_share(values[run.rows]) if by_runs else 0.0,
-            identifiers=tuple(kinds[kind] for kind in TYPES),
-        )
-
-    @classmethod
-    def sum(cls, parts: Sequence[Sequence[float]]) -> Self:
-        """Put samples together, each given by its :attr:`numbers`."""
-        rows, tokens, unknown, unspaced, *found = np.sum(parts, axis=0).tolist()
-        return cls(int(rows), int(tokens), int(unknown), unspaced, tuple(map(int, found)))
-
-    @property
-    def numbers(self) -> list[float]:
-        """All counts, in the order of the fields."""
-        return [self.rows, self.tokens, self.unknown, self.unspaced, *self.identifiers]
+        found = cls(kind for text in texts for _, _, kind in find(text, TYPES))
+        found.update(rows=rows, tokens=int(run.protected.sum()), unknown=int(run.unknown.sum()))
+        if run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name:
+            shares: Any = rows * unspaced_share(values[run.rows])
+            found["unspaced"] = shares
+        return found
 
     @property
     def unknown_share(self) -> float:
         """Share of the words that the vocabulary lacks."""
-        return self.unknown / max(self.tokens, 1)
+        return self["unknown"] / max(self["tokens"], 1)
 
     @property
     def unspaced_share(self) -> float:
         """Share of the letters that are of scripts without spaces, on average over the rows."""
-        return self.unspaced / max(self.rows, 1)
+        return self["unspaced"] / max(self["rows"], 1)
 
     def to_json(self) -> dict[str, Any]:
         """Give the sample as JSON-ready values."""
-        found = dict(zip(TYPES, self.identifiers, strict=True))
-        return {**asdict(self), "unspaced": round(self.unspaced_share, 4), "identifiers": found}
+        counts = {name: self[name] for name in ("rows", "tokens", "unknown")}
+        identifiers = {name: self[name] for name in TYPES}
+        return {**counts, "unspaced": round(self.unspaced_share, 4), "identifiers": identifiers}
 
     def identified(self, but: Collection[str] = ()) -> str:
         """Count what patterns find, by type but for some; empty if nothing."""
-        counted = zip(TYPES, self.identifiers, strict=True)
-        return ", ".join(f"{count:,} {kind}" for kind, count in counted if count and kind not in but)
+        return ", ".join(f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but)
 
     def describe(self) -> str:
         """Say how much the vocabulary has."""
         found = f"; identifiers that patterns find: {self.identified()}" if self.identified() else ""
-        if not self.tokens:
-            return f"no words in a sample of {self.rows:,} rows{found}"
-        known = f"{1 - self.unknown_share:.1%} of {self.tokens:,} words are in the vocabulary"
-        return f"{known} (a sample of {self.rows:,} rows){found}"
+        sample = f"a sample of {self['rows']:,} rows"
+        if not self["tokens"]:
+            return f"no words in {sample}{found}"
+        known = f"{1 - self.unknown_share:.1%} of {self['tokens']:,} words are in the vocabulary"
+        return f"{known} ({sample}){found}"
 
     def warning(self, column: str, fate: str) -> str:
         """Say what to know of a column before the run, if anything; ``fate`` is that of unknown words."""
-        of, sample = f"of column {column}", f"in a sample of {self.rows:,} rows"
+        of, sample = f"of column {column}", f"in a sample of {self['rows']:,} rows"
         unknown = f"{self.unknown_share:.1%} of the words"
         if self.unspaced_share > MANY:
             return (
@@ -136,29 +113,18 @@ class Coverage:
 
 @dataclass(kw_only=True)
 class Sample:
-    """Looks at some rows, once, and warns where the vocabulary lacks many words.
+    """Looks at some rows, once, and warns where the vocabulary lacks many words."""
 
-    Attributes:
-        columns: The columns of the run; texts and token lists are looked at.
-        table: The schema of the table.
-        reader: How they are read.
-        fate: What becomes of unknown words, and what to do about it, in sentences.
-        identifiers: Likewise of identifiers, if they are no marks.
-        found: What the first call found, by column.
-        lengths: How many words its rows have, all columns together; None before it, and for no rows.
-        words: How many they have on average, likewise.
-        rows: How many rows each of Spark's partitions has; None where the sample is not the whole table.
-    """
-
-    columns: TableColumns
+    columns: TableColumns  # of the run: texts and token lists are looked at
     table: StructType
     reader: WordReader
-    fate: str
-    identifiers: str = ""
-    found: dict[str, Coverage] = field(default_factory=dict)
+    fate: str  # what becomes of unknown words, and what to do about it, in sentences
+    identifiers: str = ""  # likewise of identifiers, if they are no marks
+    found: dict[str, Coverage] = field(default_factory=dict)  # by the first call, by column
+    # How many words its rows have, all columns together, and on average; None before it, and for no rows.
     lengths: dict[str, int | None] | None = None
     words: float | None = None
-    rows: list[int] | None = None
+    rows: list[int] | None = None  # of each of Spark's partitions, where the sample is the whole table
 
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
@@ -173,13 +139,13 @@ class Sample:
         spark, name = selected.sparkSession, "spark.sql.limit.initialNumPartitions"
         changes = spark.conf.isModifiable(name)  # some servers let nobody change it
         work = partial(_sample, self.reader, columns.ways(self.table))
-        counted = narrow.mapInArrow(work, from_arrow_schema(_SAMPLE))
+        samples = narrow.mapInArrow(work, "sample string")
         more = setting(spark, name, str(SAMPLE_TASKS)) if changes else nullcontext()
         with progress(spark, "Looking at a sample"), more:
-            tasks = counted.limit(SAMPLE_TASKS).collect()
-        if tasks:
-            by_column = zip(*(task["coverage"] for task in tasks), strict=True)
-            self.found = dict(zip(columns.sanitized, map(Coverage.sum, by_column), strict=True))
+            tasks = [json.loads(sample) for (sample,) in samples.limit(SAMPLE_TASKS).collect()]
+        for task in tasks:
+            for name, counted in zip(columns.sanitized, task["coverage"], strict=True):
+                self.found.setdefault(name, Coverage()).update(counted)
         if words := sorted(count for task in tasks for count in task["words"]):
             median = words[(len(words) - 1) // 2]
             self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
@@ -190,14 +156,10 @@ class Sample:
             warnings = [coverage.warning(name, self.fate)]
             left = coverage.identified(but=self.reader.policy.identifiers.marked)
             if left and self.identifiers:
-                rows = f"in a sample of {coverage.rows:,} rows"
+                rows = f"in a sample of {coverage['rows']:,} rows"
                 warnings.append(f"Column {name} has identifiers ({left}), {rows}. {self.identifiers}")
             for warning in filter(None, warnings):
                 click.echo(f"Warning, for those who run the job: {warning}", err=True)
-
-
-_NUMBERS: Final = pa.list_(pa.list_(pa.float64()))
-_SAMPLE: Final = pa.schema({"coverage": _NUMBERS, "words": pa.list_(pa.int64()), "rows": pa.int64()})
 
 
 def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -208,20 +170,19 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
     reader, batches = shared(reader), iter(batches)
     first = next(batches, None)
     rows: int | None = 0 if first is None else len(first)
-    coverage, words = [Coverage()] * len(ways.routes), np.zeros(0, dtype=np.int64)
+    found: dict[str, Any] = {"coverage": [Coverage()] * len(ways.paths), "words": []}
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
         batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
-        coverage = [Coverage.measure(found.values, reader, found.slots) for _, _, found in batch.fields()]
-        words = batch.words(reader.visible_words)
+        found["coverage"] = [Coverage.measure(own.values, reader, own.slots) for _, own in batch.fields()]
+        # Sorted: no number has the place of a row.
+        found["words"] = np.sort(batch.words(reader.visible_words)).tolist()
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
-    found = {"coverage": [c.numbers for c in coverage], "words": np.sort(words).tolist(), "rows": rows}
-    yield pa.RecordBatch.from_pylist([found], _SAMPLE)
+    yield pa.RecordBatch.from_pydict({"sample": [json.dumps(found | {"rows": rows})]})
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}
-_ACCURACY: Final = 10_000
 
 
 def count_persons(
@@ -239,7 +200,7 @@ def count_persons(
     sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
     named = F.col("person").isNotNull()
     shares = [*_PERCENTILES.values()]
-    totals = [F.percentile_approx(F.when(named, F.col(n)), shares, _ACCURACY) for n in ("rows", "words")]
+    totals = [F.percentile_approx(F.when(named, F.col(n)), shares, ACCURACY) for n in ("rows", "words")]
     nobody = F.sum(F.when(~named, F.col("rows")))
     persons, unnamed, rows, words = sums.agg(F.count("person"), nobody, *totals).collect()[0]
     if not persons:

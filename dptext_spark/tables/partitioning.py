@@ -23,15 +23,11 @@ POSITION: Final[tuple[str, ...]] = ("__dptext_file", "__dptext_row")
 
 # Operations a second of the core that lengths are planned for, in a matrix product of single precision.
 _SPEED: Final = 6e10
-# Seconds of a task: what is planned, what is far more than that, and what is not worth a task.
+# Seconds of a task: what is planned, and what is not worth a task.
 _PLANNED: Final = 30.0
-_FAR: Final = 4.0 * _PLANNED
 _SHORTEST: Final = 1.0
-# Tasks that each core gets where tables are small, and partitions that are enough as they are.
+# Tasks that each core gets where tables are small.
 _TASKS_OF_CORE: Final = 8
-_ENOUGH_OF_CORE: Final = 2
-# Spark's driver keeps account of each task.
-_MOST_TASKS: Final = 10_000
 # Words of a row where no sample says more; and what a row costs besides them.
 _WORDS: Final = 20.0
 _ROW: Final = 1e6
@@ -41,33 +37,21 @@ _SHUFFLES: Final = ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.Sort
 
 @dataclass(kw_only=True)
 class Partitioning:
-    """How the rows of a run are spread over tasks.
+    """How the rows of a run are spread over tasks."""
 
-    Attributes:
-        word: Operations for each of a row's words.
-        row: Operations for a row besides its words.
-        sample: Knows, once it was taken, the words of a row, and perhaps the rows of each partition.
-        keeps_order: Whether no row that was spread lost its place.
-        private_remarks: What a report says to those who run the job.
-    """
-
-    word: float
-    row: float = 0.0
-    sample: Sample | None = None
-    keeps_order: bool = True
-    private_remarks: list[str] = field(default_factory=list)
+    word: float  # operations for each of a row's words
+    row: float = 0.0  # and for a row besides them
+    sample: Sample | None = None  # knows, once it was taken, the words of a row, perhaps rows of partitions
+    keeps_order: bool = True  # whether no row that was spread lost its place
+    private_remarks: list[str] = field(default_factory=list)  # of a report, for those who run the job
     _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     def spread(self, rows: DataFrame, row_id: Column, partitions: Sequence[Column] = ()) -> DataFrame:
         """Spread rows over tasks, lazily, and drop the columns of :data:`POSITION`.
 
         Rows that have a position keep their order. Others come in the order of a hash that nobody can compute
-        who sees the output: numbers of files would publish bits of the id.
-
-        Args:
-            rows: They are counted here, and read once more for a sample where they are shuffled.
-            row_id: Names each row.
-            partitions: Columns that name the output's folders: each folder gets few files.
+        who sees the output: numbers of files would publish bits of the id. ``partitions`` name the output's
+        folders: each gets few files. Rows are counted here, and read once more where they are shuffled.
         """
         position = [name for name in POSITION if name in rows.columns]
         if not hasattr(rows.sparkSession, "sparkContext"):
@@ -97,9 +81,9 @@ def planned_tasks(partitions: Sequence[float], cores: int) -> int | None:
     """Say over how many tasks to spread partitions of so many seconds each; None to leave them."""
     seconds = sum(partitions)
     length = min(_PLANNED, max(_SHORTEST, seconds / (_TASKS_OF_CORE * cores)))
-    tasks = min(math.ceil(round(seconds / length, 6)), _MOST_TASKS)
-    few = len(partitions) < min(_ENOUGH_OF_CORE * cores, tasks)
-    return tasks if few or max(partitions, default=0.0) > _FAR else None
+    tasks = min(math.ceil(round(seconds / length, 6)), 10_000)  # Spark's driver keeps account of each
+    few = len(partitions) < min(2 * cores, tasks)
+    return tasks if few or max(partitions, default=0.0) > 4.0 * _PLANNED else None
 
 
 def is_encrypted(spark: SparkSession) -> bool:

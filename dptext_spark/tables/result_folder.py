@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,19 +19,12 @@ from dptext_spark.tables.storage import LocalFiles, Storage
 
 
 def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced.
-
-    Raises:
-        ConfigError: The output is not free.
-    """
+    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced."""
     what = file.removesuffix(".json")
     if not places.exists(place):
         return
     if not places.exists(f"{place}/{file}"):
-        article = "an" if what[0] in "aeiou" else "a"
-        raise ConfigError(
-            f"The output {place} exists and is not {article} {what}", do="Choose another --output"
-        )
+        raise ConfigError(f"The output {place} exists and is no {what}", do="Choose another --output")
     if not overwrite:
         raise ConfigError(
             f"The {what} {place} exists", do="Choose another --output, or replace it with --overwrite"
@@ -62,16 +55,12 @@ def write_results(
         with stage("Writing the report"):
             storage.write(f"{folder}/{kind.FILE}", reports[0].to_json())
             if drawn:
-                _draw(storage, folder, kind.page(facts))
+                from dptext_spark.report.page import write_page  # slow to load, and not everywhere
+
+                with TemporaryDirectory(prefix="dptext-page-") as here:
+                    write_page(Path(here), kind.page(facts))
+                    for name in ("report.html", "plots"):
+                        storage.put(Path(here, name), f"{folder}/{name}")
 
     write_whole(spark, place, write, overwrite=options.overwrite)
     return reports[0]
-
-
-def _draw(storage: Storage, folder: str, page: Mapping[str, Any]) -> None:
-    from dptext_spark.report.page import write_page  # slow to load, and not everywhere
-
-    with TemporaryDirectory(prefix="dptext-page-") as here:
-        write_page(Path(here), page)
-        for name in ("report.html", "plots"):
-            storage.put(Path(here, name), f"{folder}/{name}")

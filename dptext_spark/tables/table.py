@@ -28,9 +28,6 @@ from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.source import Source, own_session, where
 from dptext_spark.tables.storage import NO_FILE, LocalFiles, Storage, is_absent, is_plain, local_path
 
-Place: TypeAlias = tuple[str, str, str]
-"""What lies there, the option that moves it, and its path."""
-
 Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
 """Called with rows, as :meth:`TableColumns.select` gives them; what it gives is entered while they are
 sanitized and written."""
@@ -38,23 +35,16 @@ sanitized and written."""
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A private table that is open, and the output that it becomes.
+    """A private table that is open, and the output that it becomes."""
 
-    Attributes:
-        columns: Those of the options, with the names that ``--keep '*'`` stands for.
-        written: The output, in the input's partitions.
-        identity: Where the rows come from: one place has one.
-        grows: Whether runs add files to one output.
-    """
-
-    grows: ClassVar[bool] = False
+    grows: ClassVar[bool] = False  # whether runs add files to one output
 
     options: TableOptions
-    columns: TableColumns
+    columns: TableColumns  # those of the options, with the names that ``--keep '*'`` stands for
     storage: LocalFiles
     source: Source
-    written: Format
-    identity: str
+    written: Format  # the output, in the input's partitions
+    identity: str  # where the rows come from: one place has one
 
     @classmethod
     def check_paths(cls, options: TableOptions) -> None:
@@ -70,48 +60,40 @@ class Table:
 
     @classmethod
     def open(cls, app: str, options: TableOptions, columns: TableColumns) -> Self:
-        """Start Spark under this name and check paths, columns and filter; no row is released.
-
-        Raises:
-            DptextError: Options or input are wrong.
-        """
+        """Start Spark under this name and check paths, columns and filter; no row is released."""
         spark = own_session(session(app, on_connect=options.on_connect))
         with stage("Opening the table"):
-            return cls._open(spark, options, columns)
-
-    @classmethod
-    def _open(cls, spark: SparkSession, options: TableOptions, columns: TableColumns) -> Self:
-        read, written = chosen_formats(options, grows=cls.grows)
-        if is_connect(spark):
-            _check_connect(options, read, written)
-        # Of Spark Connect's tables only the reports are files, of this machine or of a volume that it mounts.
-        storage = LocalFiles() if is_connect(spark) else Storage(spark)
-        with plain_errors("The paths of input, output or report could not be looked up"):
-            check_places(storage, _places(options, read, written))
-            cls.check_output(storage, options, written, spark)
-            place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
-        source = read.open(spark)
-        columns = check_refused(source, columns)
-        try:
-            columns = columns.named(source.df.schema)
-            columns.check(source.df, source.partitions)
-            folders = tuple(name for name in source.partitions if name in columns.keep)
-            table = cls(
-                options=options,
-                columns=columns,
-                storage=storage,
-                source=source,
-                written=replace(written, partitions=folders),
-                identity=place,
-            )
-            _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
-        except (ConfigError, InputError) as error:
-            if not (read.names_remedy and error.allowed):
-                raise
-            # What is allowed would quote names that may be a row.
-            raise type(error)(error.what, got=error.got, do=read.names_remedy) from None
-        table.written.check_schema(spark, columns.released(source.df.schema))
-        return table
+            read, written = chosen_formats(options, grows=cls.grows)
+            if is_connect(spark):
+                _check_connect(options, read, written)
+            # On Spark Connect only reports are files, of this machine or of a volume that it mounts.
+            storage = LocalFiles() if is_connect(spark) else Storage(spark)
+            with plain_errors("The paths of input, output or report could not be looked up"):
+                check_places(storage, _places(options, read, written))
+                cls.check_output(storage, options, written, spark)
+                place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
+            source = read.open(spark)
+            columns = check_refused(source, columns)
+            try:
+                columns = columns.named(source.df.schema)
+                columns.check(source.df, source.partitions)
+                folders = tuple(name for name in source.partitions if name in columns.keep)
+                table = cls(
+                    options=options,
+                    columns=columns,
+                    storage=storage,
+                    source=source,
+                    written=replace(written, partitions=folders),
+                    identity=place,
+                )
+                _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
+            except (ConfigError, InputError) as error:
+                if not (read.names_remedy and error.allowed):
+                    raise
+                # What is allowed would quote names that may be a row.
+                raise type(error)(error.what, got=error.got, do=read.names_remedy) from None
+            table.written.check_schema(spark, columns.released(source.df.schema))
+            return table
 
     @classmethod
     def check_output(
@@ -138,9 +120,9 @@ class Table:
         selected = self.columns.select(self.df, row_id)
         if not FORMATS[self.options.format].has_positions:
             return selected
+        file, row = POSITION
         lies = metadata(self.source.read)
-        places = (lies["file_path"], lies["row_index"])
-        return selected.withColumns(dict(zip(POSITION, places, strict=True)))
+        return selected.withColumns({file: lies["file_path"], row: lies["row_index"]})
 
     @property
     def checked_id(self) -> str | None:
@@ -150,11 +132,7 @@ class Table:
     def sanitize(
         self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
     ) -> Mapping[str, Any]:
-        """Sanitize the table and write the output; what is under its name is always whole.
-
-        Returns:
-            The number of ``rows`` and the sums of the counters.
-        """
+        """Sanitize, and write the output, whole or not at all; give ``rows`` and sums of counters."""
         selected = self.rows.drop(*POSITION)
         if partitioning.sample is not None:
             partitioning.sample(selected)
@@ -215,28 +193,25 @@ class Table:
             "keeps_order": partitioning.keeps_order,
         }
 
-    def report(self, facts: Facts, found: Facts) -> Report:
-        """Make the report, of facts that there are in any case, and of others that may be missing."""
-        others = {name: value for name, value in found.items() if value not in (None, {}, [])}
-        whole = {**facts, **others, "rows": found.get("rows"), "columns": found.get("columns", {})}
-        return Report(facts=whole, text=describe(whole))
-
-    def write_reports(self, report: Report) -> None:
+    def write_reports(self, facts: Facts, found: Facts) -> Report:
         """Write the report that may be shared, and the one that may not, next to the output that is there.
 
-        Of a dry run the private one alone, where there is a folder for it.
+        Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in any case;
+        of those ``found`` some may be missing.
         """
-        failed = "The output was written, but its report could not be"
-        if self.options.dry_run:
-            if self.options.reports is None:
-                return
-            failed = "The report of the dry run could not be written"
-        else:
+        others = {name: value for name, value in found.items() if value not in (None, {}, [])}
+        whole = {**facts, **others, "rows": found.get("rows"), "columns": found.get("columns", {})}
+        report = Report(facts=whole, text=describe(whole))
+        failed = "The report of the dry run could not be written"
+        if not self.options.dry_run:
+            failed = "The output was written, but its report could not be"
             public = report.to_publish(self.options.published)
             self.write_beside("public report", self.options.public_report_path, public)
-        with plain_errors(failed):
-            self.storage.make_folder(self.options.beside("private"), private=True)
-            self.storage.write(self.options.report_path, report.to_json())
+        if self.options.reports is not None or not self.options.dry_run:
+            with plain_errors(failed):
+                self.storage.make_folder(self.options.beside("private"), private=True)
+                self.storage.write(self.options.report_path, report.to_json())
+        return report
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already."""
@@ -289,14 +264,14 @@ def check_input(read: Format) -> None:
             raise read.unreadable(NO_FILE)
 
 
-def _places(options: TableOptions, read: Format, written: Format) -> list[Place]:
+def _places(options: TableOptions, read: Format, written: Format) -> list[tuple[str, str, str]]:
     """Give the places of a run that are paths."""
     is_path = {"Input": read.has_path, "Output": written.has_path}
     return [place for place in options.places if is_path.get(place[0], True)]
 
 
-def check_places(storage: LocalFiles, places: Iterable[Place]) -> None:
-    """Refuse places of which one lies inside another."""
+def check_places(storage: LocalFiles, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse places of which one lies inside another: what lies there, the option that moves it, a path."""
     for (other, _, source), (what, option, target) in combinations(places, 2):
         goal = storage.real(target)
         for place in map(storage.real, (other == "Input" and storage.matches(source)) or [source]):

@@ -32,7 +32,7 @@ def drawn(monkeypatch):
     return keys
 
 
-WAYS = (("a", (0,)), ("b", (1,)))
+WAYS = {"a": ("a",), "b": ("b",)}
 
 
 def contexts(release, batch, key=b"ledger", ways=WAYS):
@@ -42,7 +42,7 @@ def contexts(release, batch, key=b"ledger", ways=WAYS):
 
 
 def ways_of(batch, ways=WAYS):
-    return Fields(routes=ways, slots=() if SLOTS in batch.schema.names else None)
+    return Fields(paths=ways, slots=() if SLOTS in batch.schema.names else None)
 
 
 def batch(a, b):
@@ -54,7 +54,7 @@ def batch(a, b):
 def test_what_names_depend_on(ring):
     """Rejects contents that are equal for two ids or columns, contexts without the label, raw values."""
     # And a context for each element of an array, where elements that move would cost nothing.
-    ways = (("a", (0,)), ("b", (1, -1)))
+    ways = WAYS | {"b": ("b", None)}
 
     def made(a, b, name="label", key=b"ledger"):
         release = sanitizer(ring, Laplace(epsilon=3.0), name=name)

@@ -1,6 +1,7 @@
 """dptext privatize --ledger: what releases add up to on real tables, whatever ends a run."""
 
 import json
+import re
 import shutil
 import threading
 from collections import defaultdict
@@ -114,20 +115,14 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, t
 
 
 @pytest.mark.usefixtures("light")
-def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, tmp_path, plane):
+def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, plane):
     """Rejects "nothing is spent" where a weaker policy lets words pass, and a refusal of what is out."""
     release(ROWS, budget=50.0)
-    write_table(tmp_path / "more" / "a.parquet", {"id": [1], "text": ["w01"], "more": ["w02"]})
-    for words, changes in {
-        "stop words of column text": {"protect": "content"},
-        "column text": {"text": ["more"], "keep": ["text"], "place": "more", "name": "more"},
-    }.items():
-        said = rf"Got: {words} \(protected in release 1\)\. .*leave out --budget once"
-        with pytest.raises(ConfigError, match=said):
-            release(budget=50.0, **changes)
+    said = "stop words of column text (protected in release 1)"
+    with pytest.raises(ConfigError, match=rf"Got: {re.escape(said)}\. .*leave out --budget once"):
+        release(budget=50.0, protect="content")
     assert len(ledger().entries) == 1  # refused before anything was reserved
     told = release(protect="content")
-    said = "stop words of column text (protected in release 1)"
     assert f"Raw from now on, without any bound: {said}." in told["said"]
     assert told["exposed"] == [said] and "nothing is spent" not in told["said"]
     assert told["requested"] == 0
@@ -164,12 +159,12 @@ def test_rows_that_move_are_not_new(release, tmp_path):
     """Without --id a row is its file and position. Rejects a renamed file whose rows begin at nothing."""
     release(ROWS, id=None)
     (tmp_path / "in" / "a.parquet").rename(tmp_path / "in" / "b.parquet")
-    moved = release(id=None, budget=20.0)
+    moved = release(id=None, budget=20.0, dry_run=True)
     assert counts(moved) == (6, 0, 0, 0) and moved["total"] == 20
     (tmp_path / "in" / "b.parquet").rename(tmp_path / "in" / "a.parquet")
     write_table(tmp_path / "in" / "c.parquet", {"id": [7], "text": ["w01"]})
-    more = release(id=None, dry_run=True)  # the row of c may be one of b, which may have been one of a
-    assert counts(more) == (1, 6, 0, 6) and more["total"] == 30
+    more = release(id=None, dry_run=True)  # the row of c may have been one of a
+    assert counts(more) == (1, 6, 0, 6) and more["total"] == 20
 
 
 def test_a_growing_table_enters_its_new_rows(release, ledger, tmp_path):
@@ -282,6 +277,7 @@ def test_comparison_against_rows(spark, known_as):
     *others, last = entries
     named = dict(zip((each.release for each in entries), rows, strict=True))
     mine = lines_of(spark, {last.release: named.pop(last.release)}).drop("release")
+    mine = mine.union(mine)  # with --trust-id a row may come twice
     found, costliest, total = compare(mine, lines_of(spark, named), Ledger(tuple(others)), last.terms)
 
     changed = [any(changed for _, changed, _ in row) for row in facts.values()]
@@ -313,7 +309,7 @@ def test_what_was_cut_off_before_it_was_assessed_frees_nobody(spark):
     counts = {"new": 0, "equal": 1, "changed": 0}
     found = compare(again, earlier, Ledger((done, cut_off)), terms(epsilon=2.0))
     assert found == ({**counts, "free": 0}, 9, 11)
-    known = Ledger((done, entry(2, total=11, epsilon=2.0)))
+    known = Ledger((done, entry(2, total=11, epsilon=2.0, state="unfinished")))  # killed later
     assert compare(again, earlier, known, terms(epsilon=2.0)) == ({**counts, "free": 1}, None, 11)
     assert Ledger((cut_off, done)).total() == Ledger((done, cut_off)).total() == 11
 
@@ -339,7 +335,7 @@ def test_a_ledger_that_another_run_begins_meanwhile_is_one(tmp_path):
 def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, tmp_path):
     """As on an object store: both reserve before either looks, under fresh keys, with a budget for one."""
     write_table(tmp_path / "in" / "a.parquet", {"id": [*ROWS], "text": [*ROWS.values()]})
-    both, add = threading.Barrier(2), LedgerRun._add
+    both, add = threading.Barrier(2), LedgerFolder.add
 
     @contextmanager
     def no_lock(self):
@@ -351,7 +347,7 @@ def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, t
             both.wait(timeout=100)
 
     monkeypatch.setattr(LedgerRun, "_turn", no_lock)
-    monkeypatch.setattr(LedgerRun, "_add", add_together)
+    monkeypatch.setattr(LedgerFolder, "add", add_together)
 
     def run(epsilon):
         try:
@@ -369,28 +365,27 @@ def test_two_runs_without_a_lock_never_both_pass(release, ledger, monkeypatch, t
 
 
 @pytest.mark.usefixtures("light")
-@pytest.mark.parametrize(("event", "named"), [("assessed", "id"), ("ended", "id"), ("assessed", None)])
-def test_a_kill_counts_and_the_same_release_costs_nothing_more(event, named, release, ledger, monkeypatch):
-    """The one exception: without ids a row that was not assessed may be any. Rejects a free one."""
-    add = LedgerRun._add
+def test_a_kill_counts_and_the_same_release_costs_nothing_more(release, ledger, monkeypatch):
+    """Rejects a run that was cut off before it was assessed and is free, or counts twice."""
+    add = LedgerFolder.add
 
     def dies(self, release, kind, facts):
-        if kind == event:
+        if kind == "assessed":
             raise KeyboardInterrupt
         add(self, release, kind, facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LedgerRun, "_add", dies)
+        patch.setattr(LedgerFolder, "add", dies)
         patch.setattr(LedgerRun, "_leave", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
-            release(ROWS, epsilon=6.0, budget=10.0, id=named)
+            release(ROWS, epsilon=6.0, budget=10.0)
     assert states(ledger()) == ["unfinished"] and ledger().total() == 6
     with pytest.raises(ConfigError, match="has spent 6 and has 4 left"):
-        release(epsilon=5.0 if named else 6.0, budget=10.0, id=named)
+        release(epsilon=5.0, budget=10.0)
     # Its budget is checked once, and it then counts once.
-    assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == (6 if event == "assessed" else 0)
-    assert ledger().total() == (6 if named else 12)
-    assert release(epsilon=6.0, budget=12.0, id=named)["requested"] == 0
+    for requested in (6, 0):
+        assert release(epsilon=6.0, budget=12.0)["requested"] == requested
+        assert ledger().total() == 6
 
 
 def test_a_server_must_write_where_this_machine_reads(tmp_path):

@@ -1,4 +1,4 @@
-"""Columns of every library as tokens and back, in every layout of the same rows; fields inside them."""
+"""Columns of every library as tokens and back, in every layout of the same rows."""
 
 import math
 
@@ -6,14 +6,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.text.columns import DROP, KEEP, Tokens, id_bytes, slices
 from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
-from dptext_spark.text.nested import ELEMENTS, FieldValues, replace_values
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
@@ -183,57 +180,3 @@ def test_equal_texts_have_the_noise_of_their_row_and_place(private):
     among = words_at([6, 6, 7, 7], [[0], [1], [0], [1]])
     assert among[3:] == words_at([7], [[1]]) and len({*among}) == 4
     assert words_at([1, 2], [[], []]) == words_at([1, 2])  # fields of structs have the noise of columns
-
-
-INNER = pa.struct([("who", pa.string()), ("text", pa.string()), ("words", pa.list_(pa.string()))])
-STRUCT = pa.struct([("lang", pa.int64()), ("payload", INNER)])
-DEEP = pa.list_(pa.list_(pa.struct([("words", pa.list_(pa.string()))])))
-ROUTES = [
-    (STRUCT, (1, 1)),
-    (STRUCT, (1, 2, ELEMENTS)),
-    (pa.list_(INNER), (ELEMENTS, 1)),
-    (pa.list_(INNER), (ELEMENTS, 2)),
-    (pa.large_list(pa.large_string()), (ELEMENTS,)),
-    (DEEP, (ELEMENTS, ELEMENTS, 0)),
-    (pa.string(), ()),  # the column itself
-]
-
-
-def values_of(kind):
-    """Values of an Arrow type, null at every level."""
-    if pa.types.is_struct(kind):
-        return st.none() | st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return st.none() | st.lists(values_of(kind.value_type), max_size=3)
-    return st.none() | (st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"]))
-
-
-def reference(value, route, kind, places=()):
-    """Walk one row in plain Python: the places in arrays, and the value, of each leaf."""
-    if not route:
-        yield places, value
-    elif route[0] == ELEMENTS:
-        for place, element in enumerate(value or []):
-            yield from reference(element, route[1:], kind.value_type, (*places, place))
-    else:
-        field = kind.field(route[0])
-        yield from reference(value and value[field.name], route[1:], field.type, places)
-
-
-@pytest.mark.parametrize(("kind", "route"), ROUTES)
-@settings(derandomize=True, max_examples=25)
-@given(data=st.data())
-def test_leaves_are_taken_out_and_put_back(kind, route, data):
-    """Also of a slice, whose buffers hold other rows."""
-    rows = data.draw(st.lists(values_of(kind), max_size=6))
-    start = data.draw(st.integers(0, len(rows)))
-    column, rows = pa.array(rows, kind)[start:], rows[start:]
-    leaves = FieldValues.of(column, route)
-    expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, route, kind)]
-    places = map(tuple, leaves.positions.tolist())
-    assert [*zip(leaves.rows.tolist(), places, leaves.values.to_pylist(), strict=True)] == expected
-    back = replace_values(column, route, leaves.values)
-    back.validate(full=True)
-    assert back.to_pylist() == rows
-    emptied = replace_values(column, route, pa.nulls(len(expected), leaves.values.type))
-    assert FieldValues.of(emptied, route).values.null_count == len(expected)

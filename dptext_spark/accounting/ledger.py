@@ -136,8 +136,9 @@ class Terms(_Record):
 
 
 def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
-    """Write down a law of losses."""
-    return {"law": type(law).__name__, **vars(law)}
+    """Write down a law of losses; what a law from elsewhere has besides plain values is left out."""
+    plain = {name: value for name, value in vars(law).items() if isinstance(value, str | int | float | None)}
+    return {"law": type(law).__name__, **plain}
 
 
 def law_of(terms: Terms) -> LossLaw | None:

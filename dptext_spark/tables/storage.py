@@ -260,9 +260,11 @@ class Storage(LocalFiles):
         system, place = self._at(pattern)
         try:
             return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
-        except PySparkException:
+        except PySparkException as error:
             raise ConfigError(
-                f"Spark cannot look for {pattern} as a pattern where names have a colon",
+                f"Spark cannot look for {pattern} as a pattern",
+                allowed="patterns where no name has a colon",
+                got=condition(error),
                 do="Give one folder or file, or rename it",
             ) from None
 

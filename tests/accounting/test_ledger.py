@@ -5,6 +5,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,6 +150,8 @@ def test_laws_come_back_or_are_none():
     # Without its truncation, too, which has a default.
     for name in ("Other", "SphericalLaplace", "BoundedRange"):
         assert law_of(terms(loss={"law": name, "epsilon": 1.0})) is None
+    foreign = SimpleNamespace(epsilon=1.0, table=np.ones(3))
+    assert law_of(terms(loss=recorded(foreign))) is None
 
 
 def test_several_releases_of_a_word_together():

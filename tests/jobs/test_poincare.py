@@ -192,7 +192,7 @@ def test_faults_are_said_at_once(spark, tmp_path):
     refused(
         dptext(*run, "--dimension", 1, "--learning-rate", 0, "--seed", -1),
         "--dimension has a wrong value. Allowed: a number, 2 or more. Got: 1.",
-        "--learning-rate has a wrong value. Allowed: a number above 0. Got: 0.0.",
+        "--learning-rate has a wrong value. Allowed: a number above 0. Got: 0.",
         "--seed has a wrong value. Allowed: a number, 0 or more. Got: -1.",
     )
     assert names(tmp_path) == {"p.tsv"}

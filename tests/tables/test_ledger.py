@@ -290,7 +290,7 @@ def test_comparison_against_rows(spark, known_as):
 
 
 def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark):
-    """Rejects totals of 28 digits, and no rows or no earlier ones that fail."""
+    """Rejects totals of 28 digits, no rows or no earlier ones that fail, and a release counted again."""
     rows = {(n, "a"): (1, n) for n in range(3)}
     none, some = (lines_of(spark, {"": each}).drop("release") for each in ({}, rows))
     total = Decimal("1000000000000.000000000000000001")
@@ -298,6 +298,11 @@ def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark):
     assert compare(none, None, Ledger(), terms())[1:] == (None, 0)
     found = compare(some, None, many, terms(known_as="position"))
     assert found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0]["new"] == 3
+    # Rows of new files are no earlier ones, and what came out twice counts once.
+    assert compare(some, None, many, terms(known_as="file"))[1:] == (0, 10)
+    twice = [entry(number, known_as="id") for number in (1, 2)]
+    earlier = lines_of(spark, {each.release: {place: (1, 9) for place in rows} for each in twice})
+    assert compare(some, earlier, Ledger(tuple(twice)), terms(known_as="id"))[1:] == (10, 20)
 
 
 def test_what_was_cut_off_before_it_was_assessed_frees_nobody(spark):

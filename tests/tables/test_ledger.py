@@ -301,7 +301,7 @@ def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark):
     # Rows of new files are no earlier ones, and what came out twice counts once.
     assert compare(some, None, many, terms(known_as="file"))[1:] == (0, 10)
     twice = [entry(number, known_as="id") for number in (1, 2)]
-    earlier = lines_of(spark, {each.release: {place: (1, 9) for place in rows} for each in twice})
+    earlier = lines_of(spark, {each.release: dict.fromkeys(rows, (1, 9)) for each in twice})
     assert compare(some, earlier, Ledger(tuple(twice)), terms(known_as="id"))[1:] == (10, 20)
 
 

@@ -45,7 +45,10 @@ def found(places: Iterable[Path], secrets: Mapping[str, tuple[bytes, ...]]) -> I
     """
     for place in places:
         for file in [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file()):
-            data = file.read_bytes()
+            try:
+                data = file.read_bytes()
+            except FileNotFoundError:  # of a process that ends
+                continue
             avro = _blocks(data) if data[:4] == b"Obj\x01" and b"deflate" in data[:4096] else ()
             content = b"\n".join([str(file).encode(), data, *avro]).lower()
             for name, forms in secrets.items():

@@ -188,6 +188,13 @@ def test_wrong_fields_are_refused_at_once(options, message):
         TableColumns(**names, id=options.get("id", "id"), slots=options.get("slots")).check_schema(SCHEMA)
 
 
+def test_an_interval_is_no_id():
+    """Its name, too, begins as that of integers does."""
+    schema = struct(("id", DayTimeIntervalType()), ("text", STRING))
+    with pytest.raises(InputError, match=r"id \(interval day to second\), not an integer or string id"):
+        TableColumns(text=("text",), keep=(), id="id").check_schema(schema)
+
+
 AMBIGUOUS = struct(
     ("id", IntegerType()),
     ("a", struct(("b", STRING), ("c", STRING), ("C", STRING))),

@@ -7,7 +7,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DayTimeIntervalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from dptext_spark import Laplace, privatize
 from dptext_spark.errors import InputError

@@ -300,10 +300,10 @@ class PolicyOptions(Options):
     )
     tokenizer: Tokenizer = TOKENIZER()
     identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
-        "e-mails, phones, dates: mask, mask:email,phone, surrogate:LABEL, off", "mask"
+        "e-mails, dates: mask, mask:email,phone, surrogate:LABEL, off", "mask"
     )
     numbers: Literal["mask", "words"] = WORDS(
-        "runs of more than two figures: mask, or words of the vocabulary", "mask"
+        "runs of over two figures: mask, or words of the vocabulary", "mask"
     )
     mask_spans: Column | None = WORDS("column of spans to mask, as names that a detector found", None)
 

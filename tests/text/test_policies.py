@@ -58,10 +58,10 @@ def test_what_policies_say(policy, said):
 @pytest.mark.parametrize(
     ("option", "values", "message"),
     [
-        ("oov", ["", "MASK", "mask:", "mask:x", None, AllWords()], "mask, drop, random, fail, keep-unpro"),
+        ("oov", ["", "MASK", "mask:", "mask:x", None, AllWords()], "mask, .*keep-unpro"),
         ("protect", ["slots", "slots:", "ALL", "all:", " all", "rare:3"], "all, content, slots:COLUMN"),
-        ("layout", ["kept"], "words, keep. Got: 'kept'"),
-        ("tokenizer", ["ICU", "icu:78.3"], "words, icu"),
+        ("layout", ["kept"], "words, keep.* Got: 'kept'"),
+        ("tokenizer", ["ICU", "icu:78.3"], "words, .*icu"),
         ("identifiers", ["surrogate", "off:email"], "mask, surrogate:LABEL, off"),
         ("identifiers", ["mask:emial"], "email, .*Perhaps you meant email"),
         ("numbers", ["off"], r"mask, words\. Got: 'off'"),
@@ -147,5 +147,5 @@ def test_a_new_policy_is_one_class(small, monkeypatch):
         OovPolicy.shape,
         "Dashes stand in the output.",
     ]
-    with pytest.raises(ConfigError, match=r"fail, keep-unprotected, first:COUNT\. Got: 'x'"):
+    with pytest.raises(ConfigError, match=r"fail, keep-unprotected.*, first:COUNT\. Got: 'x'"):
         TextPolicy(oov="x")

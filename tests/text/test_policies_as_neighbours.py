@@ -18,7 +18,7 @@ from dptext_spark.lookup import WordReader, joining, look_up
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
 from dptext_spark.text.columns import KEEP, MARK, Tokens, read_spans
 from dptext_spark.text.identifiers import Marker, find
-from dptext_spark.text.layout import assemble
+from dptext_spark.text.layout import Layout, assemble
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import lookup_form, lookup_forms, straight, token_spans
 from tests.helpers import worlds
@@ -178,7 +178,7 @@ def check(world, protect, tokenizer, examples, *phases):
     @settings(FIXED, max_examples=examples, phases=phases or [*Phase])
     @given(st.data())
     def supports_are_equal(data):
-        layout = data.draw(st.sampled_from(["words", "keep"]))
+        layout = data.draw(st.sampled_from([*Layout.policies]))
         oov = data.draw(st.sampled_from(["mask", "drop", "random", "keep-unprotected"]))
         given = {"tokenizer": tokenizer, "layout": layout, "oov": oov}
         given["identifiers"] = found = data.draw(st.sampled_from(["mask", "mask", "off", "mask:email"]))

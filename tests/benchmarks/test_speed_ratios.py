@@ -66,8 +66,8 @@ def drawn(embedding, mechanism, count):
 
 
 def test_the_exact_search_is_a_matrix_product_and_noise_a_small_part(wide):
-    """Usual: 0.7 and 5."""
-    # Rejects distances without BLAS (0.1) or all in double precision (0.3), a generator for each token (1.7),
+    """Usual: 1.8 and 2.4 where words have 8-bit codes, 0.7 and 5 in single precision."""
+    # Rejects distances without BLAS (0.1) or all in double precision (0.3), a generator for each token (0.8),
     # and a covariance that is factored at each draw.
     mechanism = Laplace(epsilon=60.0)
     bound = mechanism.bind(wide, ExactSearch.over(wide))
@@ -79,7 +79,7 @@ def test_the_exact_search_is_a_matrix_product_and_noise_a_small_part(wide):
     points = noisy()
     a, b = points.astype(np.float32), np.ascontiguousarray(wide.vectors)
     assert times_as_fast(lambda: bound.search(points), lambda: a @ b.T) > 0.35
-    assert times_as_fast(noisy, lambda: bound.search(points)) > 2.0
+    assert times_as_fast(noisy, lambda: bound.search(points)) > 1.2
 
 
 def test_lists_are_searched_faster_than_all_words(clusters):
@@ -93,9 +93,9 @@ def test_lists_are_searched_faster_than_all_words(clusters):
 
 
 def test_known_words_are_drawn_from_their_lists(wide):
-    """Usual: 17. Rejects lists of near words that are made again for each batch (1.2)."""
+    """Usual: 4.7, and 17 without codes. Rejects lists that are made again for each batch (0.6)."""
     words = wide.words.take(pa.array(zipf_words(wide.inputs, 2_000)))
     rows = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_001, 100, dtype=np.int32)), words)
     ids, both = pa.array(range(len(rows))), (Exponential(epsilon=60.0), Laplace(epsilon=60.0))
     works = [partial(sanitizer(wide, each).sanitize, rows, ids, column="tokens") for each in both]
-    assert times_as_fast(*works) > 5.0
+    assert times_as_fast(*works) > 2.0

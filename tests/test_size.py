@@ -21,7 +21,7 @@ def words(paths):
     ("measured", "most"),
     [
         pytest.param(lambda: lines("dptext_spark"), 21_000, id="lines of the package"),
-        pytest.param(lambda: lines("tests"), 20_600, id="lines of tests"),
+        pytest.param(lambda: lines("tests"), 20_610, id="lines of tests"),
         pytest.param(lambda: lines("scripts"), 3_850, id="lines of scripts"),
         pytest.param(
             lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 33_080, id="words of documents"

@@ -45,9 +45,14 @@ def vocabulary_forms(token: str) -> tuple[str, ...]:
     return (*lookup_forms(" ".join(words)), *(lookup_forms("_".join(words)) if len(words) > 1 else ()))
 
 
-def _fold(token: str) -> str:
-    """Fold what lower case makes of a token into one form."""
+@lru_cache(maxsize=1 << 17)  # nearly all that occur, in some tens of MB at most
+def _folded(token: str) -> str:
     return lookup_form(lookup_form(token).casefold())
+
+
+def _fold(token: str) -> str:
+    """Fold what lower case makes of a token into one form; long ones would fill a worker's memory."""
+    return _folded(token) if len(token) <= 32 else _folded.__wrapped__(token)
 
 
 @dataclass(frozen=True, eq=False)

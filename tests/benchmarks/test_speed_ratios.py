@@ -14,6 +14,7 @@ from dptext_spark.calibration.recall import zipf_words
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.noise import to_uniform
+from dptext_spark.search import coarse
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.shared import sanitizer, seconds
@@ -26,7 +27,9 @@ TURNS = 5
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
+def _one_thread(monkeypatch):
+    # Without 8-bit codes, which some processors lack: with them the exact search is faster.
+    monkeypatch.setattr(coarse, "_pays", lambda words, dimension: False)
     with threadpool_limits(1):
         yield
 
@@ -66,8 +69,8 @@ def drawn(embedding, mechanism, count):
 
 
 def test_the_exact_search_is_a_matrix_product_and_noise_a_small_part(wide):
-    """Usual: 1.8 and 2.4 where words have 8-bit codes, 0.7 and 5 in single precision."""
-    # Rejects distances without BLAS (0.1) or all in double precision (0.3), a generator for each token (0.8),
+    """Usual: 0.76 and 5.5."""
+    # Rejects distances without BLAS (0.1) or all in double precision (0.3), a generator for each token (1.7),
     # and a covariance that is factored at each draw.
     mechanism = Laplace(epsilon=60.0)
     bound = mechanism.bind(wide, ExactSearch.over(wide))
@@ -79,11 +82,11 @@ def test_the_exact_search_is_a_matrix_product_and_noise_a_small_part(wide):
     points = noisy()
     a, b = points.astype(np.float32), np.ascontiguousarray(wide.vectors)
     assert times_as_fast(lambda: bound.search(points), lambda: a @ b.T) > 0.35
-    assert times_as_fast(noisy, lambda: bound.search(points)) > 1.2
+    assert times_as_fast(noisy, lambda: bound.search(points)) > 2.0
 
 
 def test_lists_are_searched_faster_than_all_words(clusters):
-    """Usual: 4.5. Rejects an index all of whose lists are looked at (0.6)."""
+    """Usual: 7. Rejects an index all of whose lists are looked at (0.6)."""
     mechanism = Laplace(epsilon=10.0)
     exact = mechanism.bind(clusters, ExactSearch.over(clusters))
     words = np.random.default_rng(0).permutation(zipf_words(clusters.inputs, 4096))
@@ -93,9 +96,9 @@ def test_lists_are_searched_faster_than_all_words(clusters):
 
 
 def test_known_words_are_drawn_from_their_lists(wide):
-    """Usual: 4.7, and 17 without codes. Rejects lists that are made again for each batch (0.6)."""
+    """Usual: 7.6. Rejects lists of near words that are made again for each batch (1.2)."""
     words = wide.words.take(pa.array(zipf_words(wide.inputs, 2_000)))
     rows = pa.ListArray.from_arrays(pa.array(np.arange(0, 2_001, 100, dtype=np.int32)), words)
     ids, both = pa.array(range(len(rows))), (Exponential(epsilon=60.0), Laplace(epsilon=60.0))
     works = [partial(sanitizer(wide, each).sanitize, rows, ids, column="tokens") for each in both]
-    assert times_as_fast(*works) > 2.0
+    assert times_as_fast(*works) > 5.0

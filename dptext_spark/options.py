@@ -29,6 +29,7 @@ from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.facts import Target
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
+from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
@@ -534,7 +535,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     public_corpus: TablePath | None = MEASURE("texts that attackers learn from; default: sampled rows", None)
     versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
     candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
-    runs: Count = MEASURE("draws of each word, from which attackers learn", 1000)
+    channel_limit: Share = MEASURE(
+        "simulate noise until half of it costs attackers less than this share of words", LIMIT
+    )
     confidence: Confidence = MEASURE("of each interval, and of the choice", CONFIDENCE)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(

@@ -138,7 +138,7 @@ class BallLaw(RadialLaw):
     def bound(self, distance: float) -> float:
         return (self.epsilon + self.power) * distance
 
-    def _fall(self, radii: Floats) -> Floats:
+    def fall(self, radii: Floats) -> Floats:
         """By how much the log-density is less at these hyperbolic distances than at 0."""
         log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
         return np.asarray(self.epsilon * radii + 2.0 * self.power * log_cosh)
@@ -150,7 +150,7 @@ class BallLaw(RadialLaw):
         # A distance is convex on a geodesic, so that the farthest point of a cell is an end.
         farther = np.tanh(np.maximum(first, last) / 2.0) - np.tanh(start / 2.0)
         excess = (stop - start) * self.power * np.maximum(farther, 0.0)
-        found = self._fall(first) - self._fall(start) + excess
+        found = self.fall(first) - self.fall(start) + excess
         return np.asarray(np.clip(found, -self.bound(distance), self.bound(distance)))
 
 

@@ -9,20 +9,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Final, Self
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 
-from dptext_spark.evaluation.emissions import Candidates, Emissions
+from dptext_spark.channel.channel import Channel
+from dptext_spark.evaluation.candidates import Candidates
+from dptext_spark.evaluation.chains import forward_backward, forward_backward_in_pairs
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.language import BigramModel, PairCounts, smoothed
+from dptext_spark.evaluation.language import Language
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Floats, Ints
 
 STRONGER: Final = "What is recovered is the success of these attackers: a stronger attacker gets more."
 """What every report of their success says."""
+
+STRONGEST: Final = "strongest"
+"""In place of an attacker's name: the one that recovers most."""
 
 TOP: Final = (1, 5)
 """A word counts as recovered if it is among this number of guesses."""
@@ -30,8 +37,11 @@ TOP: Final = (1, 5)
 RANKS: Final = (100, 1_000, 10_000)
 """Where bands of words end, by how frequent they are in the corpus; the last band has no end."""
 
-CANDIDATES: Final = 64
+CANDIDATES: Final = 192
 """Words that are taken into account at each place of a text."""
+
+STATES: Final = 16
+"""Of them, those that a trigram model chooses among: the likeliest by a bigram model."""
 
 ATTACKERS: Final[dict[str, type[Attacker]]] = {}
 """Attackers by name; each subclass enters itself."""
@@ -39,11 +49,70 @@ ATTACKERS: Final[dict[str, type[Attacker]]] = {}
 # Tokens that are attacked at once.
 _TOKENS: Final = 1 << 13
 
+# The least probability of a candidate that has not been ruled out, and what is left of it beyond the states.
+_LEAST: Final = 1e-8
+_BEYOND_STATES: Final = 1e-2
+_FEW: Final = 20  # words are too few to learn from
+_PENALTY: Final = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class Known:
+    """What attackers learn from: none of it are the rows that they attack."""
+
+    language: Language  # of all texts that they have
+    language_without_shadow: Language  # of all but the shadow rows
+    shadow: SimulatedRows  # texts that they release themselves, to see how well their guesses do
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class Evidence:
+    """What the outputs of some rows say of each word, K candidates a token."""
+
+    rows: SimulatedRows
+    candidates: Candidates  # by each token's own outputs
+    language: Language
+
+    @classmethod
+    def of(cls, rows: SimulatedRows, channel: Channel, language: Language, *, most: int) -> Evidence:
+        """Look at rows through a channel."""
+        candidates = Candidates.of(rows, channel, language.words, most=most)
+        return cls(rows=rows, candidates=candidates, language=language)
+
+    @cached_property
+    def by_pairs(self) -> Floats:
+        """P[candidate | all outputs of the row], float64 (t, K), by which word follows which."""
+        return forward_backward(self.candidates, self.language.pairs, self.rows.offsets)
+
+    @cached_property
+    def by_triples(self) -> Floats:
+        """The same by which word follows which two, float64 (t, K); not 0 beyond the likeliest ``STATES``."""
+        order = np.argsort(-self.by_pairs, axis=1, kind="stable")[:, :STATES]
+        likeliest = Candidates(
+            words=np.take_along_axis(self.candidates.words, order, axis=1),
+            log_emission=np.take_along_axis(self.candidates.log_emission, order, axis=1),
+        )
+        posterior = forward_backward_in_pairs(
+            likeliest, self.language.triples, self.rows.offsets
+        )
+        result = self.by_pairs * _BEYOND_STATES
+        np.put_along_axis(result, order, posterior, axis=1)
+        return result
+
+    @cached_property
+    def by_topics(self) -> Floats:
+        """ln P[candidate | topics of the row] / P[candidate], float64 (t, K), as the triples have the row."""
+        probability = self.by_triples
+        return self.language.topics.evidence(
+            self.candidates.words, probability, self.rows.offsets
+        )
+
 
 class Attacker(ABC):
     """Guesses words from outputs; every attacker of ``ATTACKERS`` is tried."""
 
     name: ClassVar[str]
+    knows: ClassVar[str]  # what it guesses from, as reports say it
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -51,67 +120,146 @@ class Attacker(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
-        """Learn from the pairs of words of a corpus, and from what the mechanism does."""
+    def learn(cls, known: Known, channel: Channel, *, candidates: int) -> Self:
+        """Learn from the texts that attackers have, and from what the mechanism does."""
 
     @abstractmethod
-    def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
-        """Guess each token's word: int64 (t, K), the likeliest first, negative where there are no more.
-
-        ``candidates`` are those of the rows by Bayes' rule: computed once for all attackers.
-        """
+    def guess(self, evidence: Evidence) -> Ints:
+        """Guess each token's word: int64 (t, K), the likeliest first, negative where there are no more."""
 
 
 class ContextFree(Attacker):
     """Guesses each word from its own outputs alone: the candidates as they are."""
 
     name = "context-free"
+    knows = "how frequent words are"
 
     @classmethod
-    def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
+    def learn(cls, known: Known, channel: Channel, *, candidates: int) -> Self:
         return cls()
 
-    def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
-        return candidates.words
+    def guess(self, evidence: Evidence) -> Ints:
+        return evidence.candidates.words
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class InContext(Attacker):
-    """Guesses each word from all outputs of its row, and from which word follows which."""
+    """Guesses each word from all outputs of its row, and from which word follows which two."""
 
     name = "in-context"
-
-    language: BigramModel
+    knows = "which word follows which two"
 
     @classmethod
-    def learn(cls, known: PairCounts, emissions: Emissions) -> Self:
-        return cls(language=BigramModel.of(known))
+    def learn(cls, known: Known, channel: Channel, *, candidates: int) -> Self:
+        return cls()
 
-    def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
-        likely = forward_backward(candidates, self.language, rows.offsets)
-        return np.take_along_axis(candidates.words, np.argsort(-likely, axis=1, kind="stable"), axis=1)
+    def guess(self, evidence: Evidence) -> Ints:
+        return _ordered(evidence.candidates.words, evidence.by_triples)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Adaptive(Attacker):
+    """Weighs what the outputs say against words, pairs, triples and topics, as does best on shadow rows.
+
+    A log-linear model of the candidates (McFadden 1974, conditional logit).
+    """
+
+    name = "adaptive"
+    knows = "that, topics of rows, and how well guesses do on releases that it makes itself"
+
+    weights: Mapping[int, Floats]  # (5,), by the number of versions of each row
+
+    @classmethod
+    def learn(cls, known: Known, channel: Channel, *, candidates: int) -> Self:
+        weights = {}
+        for versions in sorted({1, len(known.shadow.outputs)}):
+            shadow = replace(known.shadow, outputs=known.shadow.outputs[:versions])
+            evidence = Evidence.of(
+                shadow, channel, known.language_without_shadow, most=candidates
+            )
+            weights[versions] = _weights(evidence)
+        return cls(weights=weights)
+
+    def guess(self, evidence: Evidence) -> Ints:
+        weights = self.weights[len(evidence.rows.outputs)]
+        return _ordered(evidence.candidates.words, _features(evidence) @ weights)
+
+
+def _ordered(words: Ints, scores: Floats) -> Ints:
+    """Order candidates (t, K) by their scores, the highest first."""
+    scores = np.where(words < 0, -np.inf, scores)
+    return np.take_along_axis(words, np.argsort(-scores, axis=1, kind="stable"), axis=1)
+
+
+def _features(evidence: Evidence) -> Floats:
+    """What the mix weighs, logarithms (t, K, 5): emission, prior, pairs, triples and topics."""
+    words = evidence.candidates.words
+    frequency = np.append(evidence.language.words, 1.0)[np.minimum(words, len(evidence.language.words))]
+    likelihood = np.exp(evidence.candidates.log_emission)
+    features = [
+        np.log(np.maximum(likelihood, np.finfo(np.float64).tiny)),
+        np.log(np.maximum(frequency, _LEAST)),
+        np.log(np.maximum(evidence.by_pairs, _LEAST)),
+        np.log(np.maximum(evidence.by_triples, _LEAST)),
+        evidence.by_topics,
+    ]
+    return np.stack(features, axis=2)
+
+
+def _weights(evidence: Evidence) -> Floats:
+    """Find the weights (5,) under which the words of some rows are likeliest."""
+    weights = np.array([0.0, 0.0, 0.0, 1.0, 0.0])  # the triples alone: without a row to learn from, as it is
+    rows, words = evidence.rows, evidence.candidates.words
+    is_right = words == rows.inputs[:, None]
+    learnt = np.flatnonzero(rows.perturbed & is_right.any(axis=1))
+    if len(learnt) < _FEW:
+        return weights
+    features = _features(evidence)[learnt]
+    is_right = is_right[learnt]
+    is_missing = words[learnt] < 0
+
+    def loss(trial: Floats) -> tuple[float, Floats]:
+        """The mean of -ln P[word], with a small penalty, and its gradient."""
+        scores = np.where(is_missing, -np.inf, features @ trial)
+        total = logsumexp(scores, axis=1)
+        probability = np.exp(scores - total[:, None])
+        expected = np.einsum("tk,tkf->tf", probability, features)
+        penalty = trial - weights
+        value = float((total - scores[is_right]).mean()) + _PENALTY * float(penalty @ penalty)
+        gradient = (expected - features[is_right]).mean(axis=0) + 2.0 * _PENALTY * penalty
+        return value, gradient
+
+    return np.asarray(minimize(loss, weights, jac=True, method="L-BFGS-B").x)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Knowledge:
     """What attackers know."""
 
-    emissions: Emissions  # of the mechanism
-    words: Floats  # (V,), the words' frequencies
+    channel: Channel  # of the mechanism
+    language: Language
     # K, words that are taken into account at each place, 5 or more; with fewer than V the right one may be
     # missing: ``considered`` of :func:`attack` says how often it is there.
     candidates: int = CANDIDATES
     attackers: Mapping[str, Attacker]  # by name
 
     @classmethod
-    def learn(cls, known: PairCounts, emissions: Emissions, *, candidates: int = CANDIDATES) -> Knowledge:
-        """Let all attackers learn from a corpus; words that it does not have are never guessed."""
-        counts = known.words[:-1]
+    def learn(
+        cls,
+        known: Known,
+        channel: Channel,
+        *,
+        candidates: int = CANDIDATES,
+        attackers: Mapping[str, type[Attacker]] = ATTACKERS,
+    ) -> Knowledge:
+        """Let attackers learn, by default all that there are."""
         return cls(
-            emissions=emissions,
-            words=np.where(counts > 0, smoothed(counts), 0.0),
+            channel=channel,
+            language=known.language,
             candidates=candidates,
-            attackers={name: attacker.learn(known, emissions) for name, attacker in ATTACKERS.items()},
+            attackers={
+                name: attacker.learn(known, channel, candidates=candidates)
+                for name, attacker in attackers.items()
+            },
         )
 
 
@@ -120,109 +268,34 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
 
     Classes of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
-    places, hits = [np.zeros(0, dtype=np.int64)], defaultdict[str, list[Floats]](lambda: [np.zeros(0)])
+    places = [np.zeros(0, dtype=np.int64)]
+    hits = defaultdict[str, list[Floats]](lambda: [np.zeros(0)])
     tries = [(name, top) for name in knowledge.attackers for top in TOP]
     names = ["considered", *(f"{name}/{top}" for name, top in tries)]
     for tokens, part in rows.batches(_TOKENS):
         hidden = part.perturbed
         inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
-        candidates = Candidates.of(part, knowledge.emissions, knowledge.words, most=knowledge.candidates)
-        guesses = {name: own.guess(part, candidates)[hidden] for name, own in knowledge.attackers.items()}
-        tried = [candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
+        evidence = Evidence.of(
+            part, knowledge.channel, knowledge.language, most=knowledge.candidates
+        )
+        guesses = {
+            name: attacker.guess(evidence)[hidden]
+            for name, attacker in knowledge.attackers.items()
+        }
+        tried = [evidence.candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
         for name, guess in zip(names, tried, strict=True):
             hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
     tokens = np.concatenate(places)
-    rank = np.empty(len(knowledge.words), dtype=np.int64)
-    rank[np.argsort(-knowledge.words, kind="stable")] = np.arange(len(rank))
-    row, band = rows.rows[tokens], np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
+    frequency = knowledge.language.words
+    rank = np.empty(len(frequency), dtype=np.int64)
+    rank[np.argsort(-frequency, kind="stable")] = np.arange(len(rank))
+    row = rows.rows[tokens]
+    band = np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
     classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
     return {
-        name: ClusterSums.of(np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2)
+        name: ClusterSums.of(
+            np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2
+        )
         for name in names
     }
-
-
-# A hidden Markov chain, read both ways: states are the words of a text, transitions those of a bigram model,
-# emissions those of the mechanism (Baum et al. 1970; Rabiner 1989, section III). Naming the likeliest word of
-# each place by itself gets most words right on average.
-
-# Pairs of candidates that are looked up at once: 16 MB.
-_PAIRS: Final = 1 << 21
-
-
-def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) -> Floats:
-    """Compute the probability of each candidate, float64 (t, K), given all outputs of its row."""
-    tokens, steps = _steps(offsets)
-    words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
-    if not len(words):
-        return np.empty_like(logarithm)
-    emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
-    lower, back_off = model.lower[words], model.back_off[words]
-    before = [slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)]
-    links = [_links(words[last], words[part], model) for last, part in zip(before, steps[1:], strict=True)]
-
-    first = words[steps[0]]
-    start = np.full(first.shape, len(model.back_off) - 1)
-    arriving = np.where(first < 0, 0.0, model.probability(start, first))
-    forward = np.empty_like(emission)
-    for step, part in enumerate(steps):
-        if step:
-            last = forward[before[step - 1]]
-            sources, targets, beyond = links[step - 1]
-            arriving = lower[part] * (last * back_off[before[step - 1]]).sum(axis=1, keepdims=True)
-            arriving += _sums(targets, last.ravel()[sources] * beyond, arriving.shape)
-        fitting = arriving * emission[part]
-        impossible = fitting.sum(axis=1) == 0.0
-        fitting[impossible] = emission[part][impossible]
-        forward[part] = fitting / fitting.sum(axis=1, keepdims=True)
-
-    backward = np.ones_like(emission)  # how likely the outputs after a candidate are, up to a factor
-    for step in range(len(steps) - 1, 0, -1):
-        part, previous = steps[step], before[step - 1]
-        sources, targets, beyond = links[step - 1]
-        ahead = emission[part] * backward[part]
-        leaving = back_off[previous] * (lower[part] * ahead).sum(axis=1, keepdims=True)
-        leaving += _sums(sources, ahead.ravel()[targets] * beyond, leaving.shape)
-        leaving[leaving.sum(axis=1) == 0.0] = 1.0
-        backward[previous] = leaving / leaving.sum(axis=1, keepdims=True)
-
-    both = forward * backward
-    impossible = both.sum(axis=1) == 0.0
-    both[impossible] = forward[impossible]
-    result: Floats = np.empty_like(both)
-    result[tokens] = both / both.sum(axis=1, keepdims=True)
-    return result
-
-
-def _steps(offsets: Ints) -> tuple[Ints, list[slice]]:
-    """Order tokens (t,): the first ones of all rows, the second ones, and so on, longer rows first.
-
-    Gives where each step's are, too: they follow the leading ones of the step before, one each.
-    """
-    lengths = np.diff(offsets)
-    place = np.repeat(np.argsort(np.argsort(-lengths, kind="stable"), kind="stable"), lengths)
-    step = np.arange(offsets[-1] - offsets[0]) - np.repeat(offsets[:-1] - offsets[0], lengths)
-    ends = np.cumsum(np.bincount(step)).tolist()
-    steps = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
-    return np.lexsort((place, step)), steps
-
-
-def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, Floats]:
-    """Find the neighbouring candidates, of (p, K) and (p, K), that the model has seen together.
-
-    As places (f,) among the first and among the second ones, and what they have ``beyond``.
-    """
-    width, found = first.shape[1], []
-    size = max(1, _PAIRS // (width * width))
-    for start in range(0, len(first), size):
-        pair, i, j, beyond = model.seen(first[start : start + size], second[start : start + size])
-        token = (start + pair) * width
-        found.append((token + i, token + j, beyond))
-    sources, targets, beyond = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return sources, targets, beyond
-
-
-def _sums(places: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
-    sums = np.bincount(places, weights=values, minlength=shape[0] * shape[1])
-    return sums.astype(np.float64, copy=False).reshape(shape)

@@ -15,15 +15,25 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from dptext_spark.calibration.estimators import estimator
 from dptext_spark.calibration.facts import Limit, Meaning
 from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.evaluation.attackers import ATTACKERS, CANDIDATES, RANKS, STRONGER, TOP, Knowledge
-from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.channel.channel import Channel
+from dptext_spark.channel.local import channel_of
+from dptext_spark.evaluation.attackers import (
+    ATTACKERS,
+    CANDIDATES,
+    RANKS,
+    STRONGER,
+    STRONGEST,
+    TOP,
+    Known,
+    Knowledge,
+)
 from dptext_spark.evaluation.measures import (
     MEASURES,
+    RANDOM_WORDS,
     Measure,
     Risk,
     Sums,
@@ -32,7 +42,8 @@ from dptext_spark.evaluation.measures import (
     measured,
     versions_of,
 )
-from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -58,9 +69,7 @@ class Outcome:
 
     mechanism: Mechanism
     sums: Sums
-    # About how far the attackers' emissions are at most from the mechanism's, in total variation, on average
-    # over the corpus's words.
-    error: float
+    channel: Channel  # through which attackers saw it
 
     @property
     def key(self) -> dict[str, Any]:
@@ -99,7 +108,8 @@ class Comparison:
         """Give the share of perturbed words that attackers recover, for each setting and band of words.
 
         Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
-        candidates at all, ``floor`` what is recovered without any output. ``attribution`` is of rows.
+        candidates at all, ``floor`` what is recovered without any output, ``channel`` how attackers know
+        the mechanism. ``attribution`` is of rows.
         """
         rows = []
         for outcome in self.outcomes:
@@ -118,7 +128,7 @@ class Comparison:
                 for i, band in enumerate(_BANDS[: len(found.size)]):
                     if found.size[i]:
                         own = {name: numbers[i].item() for name, numbers in columns.items()}
-                        rows.append({**named, "words": band, **own, "error": outcome.error})
+                        rows.append({**named, "words": band, **own, "channel": outcome.channel.method})
         return pa.Table.from_pylist(rows)
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
@@ -157,7 +167,6 @@ def evaluate(
     slots: PythonColumn | None = None,
     search: Search | None = None,
     versions: int = 1,
-    runs: int = 1000,
     candidates: int = CANDIDATES,
     seed: int = 0,
 ) -> Comparison:
@@ -167,51 +176,85 @@ def evaluate(
 
     Args:
         values: Texts or token lists, as for :meth:`Sanitizer.sanitize`.
-        corpus: Public texts, from which attackers learn the language; by default these very rows. They guess
-            no word that it does not have.
+        corpus: Public texts, from which attackers learn the language. Without it they attack each half of
+            the rows and know the other one, and how often words and pairs occur in both. They guess no
+            word that they have not read.
         slots: Of rows, for a policy ``slots:COLUMN``.
         versions: In how many versions attackers have each row, besides one.
-        runs: Draws of each word, from which attackers learn a mechanism that they cannot compute.
         candidates: Words that attackers take into account at each place.
         seed: Public: the same seed gives the same numbers.
     """
     embedding = Embedding.of(embedding)
     if not mechanisms:
-        raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
-    if min(versions, runs) < 1 or candidates < max(TOP) or not 0 <= seed < 2**63:
         raise ConfigError(
-            "A number is impossible",
-            allowed=f"1 version and run or more, {max(TOP)} candidates or more, a seed from 0 to 2^63 - 1",
-            got=f"{versions} versions, {runs} runs, {candidates} candidates, seed {seed}",
+            "There is no setting to evaluate", allowed="one mechanism or more", got="none"
         )
+    _check_number("versions", versions, versions >= 1, "at least 1")
+    _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
+    _check_number("seed", seed, 0 <= seed < 2**63, "from 0 to 2^63 - 1")
     for setting in map(Mechanism.of, mechanisms):
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
-    simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
+    simulation = Simulation(
+        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+    )
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
-    rows = simulation.read(column, None if slots is None else as_arrow(slots, "The column of slots"))
+    marked = None if slots is None else as_arrow(slots, "The column of slots")
+    rows = simulation.read(column, marked)
     if not rows.perturbed.any():
         raise InputError(
             "There is nothing to evaluate: no word of these rows is perturbed",
             got=f"{len(rows.inputs)} words in {len(column)} rows",
             do="Take rows with words of the embedding that the policy protects",
         )
-    read = rows if corpus is None else simulation.public.read(as_arrow(corpus, "The corpus"))
-    known = simulation.pairs(read)
+    if corpus is None:
+        folds = _halves(rows)
+        counts = simulation.pairs(rows)
+    else:
+        known = simulation.public.read(as_arrow(corpus, "The corpus"))
+        folds = [(np.arange(len(column)), known)]
+        counts = simulation.pairs(known)
+    languages = [known.languages(counts) for _, known in folds]
 
-    vocabulary, floor, outcomes = len(embedding.words), Sums(), []
+    prior = languages[0][0].words
+    floor = Sums()
+    outcomes = []
     for mechanism in (None, *mechanisms):
-        emissions = Emissions.uniform(vocabulary, search.release_words)
-        if mechanism is not None:
-            estimated = estimator([mechanism], embedding, search=search, runs=runs, seed=seed)
-            emissions = Emissions.measured(estimated, known.distinct, vocabulary=vocabulary)
-        knowledge = Knowledge.learn(known, emissions, candidates=candidates)
-        sums = measured(simulation, rows, names, mechanism, knowledge, versions=versions)
+        channel = channel_of(mechanism, embedding, search, prior, seed=seed)
+        sums = Sums()
+        for (attacked, known), (language, without_shadow) in zip(folds, languages, strict=True):
+            shadow = simulation.shadow(known, mechanism or RANDOM_WORDS, versions=versions)
+            knowledge = Knowledge.learn(
+                Known(language=language, language_without_shadow=without_shadow, shadow=shadow),
+                channel,
+                candidates=candidates,
+            )
+            part = measured(
+                simulation,
+                rows.taken(attacked),
+                names.take(pa.array(attacked)),
+                mechanism,
+                knowledge,
+                versions=versions,
+            )
+            sums = added(sums, part) if sums else part
         if mechanism is None:
             floor = sums
         else:
-            outcomes.append(Outcome(mechanism=mechanism, sums=sums, error=emissions.mean_error(known)))
+            outcomes.append(Outcome(mechanism=mechanism, sums=sums, channel=channel))
     return Comparison(outcomes=tuple(outcomes), floor=floor)
+
+
+def _check_number(name: str, value: int, is_right: bool, allowed: str) -> None:
+    if not is_right:
+        raise ConfigError(f"{name} must be {allowed}", got=str(value))
+
+
+def _halves(rows: SimulatedRows) -> list[tuple[Ints, SimulatedRows]]:
+    """Pair the places of each half of the rows with the rows of the other half."""
+    even = np.arange(0, len(rows.offsets) - 1, 2)
+    odd = np.arange(1, len(rows.offsets) - 1, 2)
+    return [(even, rows.taken(odd)), (odd, rows.taken(even))]
 
 
 _GUESSES: Final = {f"top{number}": number for number in TOP}
@@ -231,7 +274,7 @@ class Target(Limit):
 
     allowed = (
         "recovery(topK) <= NUMBER, recovery(topK, ATTACKER, VERSIONS) <= NUMBER, RISK <= NUMBER or "
-        f"USE >= NUMBER; K {' or '.join(map(str, TOP))}; ATTACKER {' or '.join(ATTACKERS)}; "
+        f"USE >= NUMBER; K {' or '.join(map(str, TOP))}; ATTACKER {' or '.join([STRONGEST, *ATTACKERS])}; "
         f"RISK {', '.join(_named('risk'))}; USE {', '.join(_named('use'))}; NUMBER between 0 and 1"
     )
 
@@ -242,7 +285,7 @@ class Target(Limit):
         own = MEASURES.get(measure)
         if isinstance(own, Risk) and arguments and arguments[0] in _GUESSES:
             guesses, *others = arguments
-            attacker = others.pop(0) if others and others[0] in ATTACKERS else own.attacker
+            attacker = others.pop(0) if others and others[0] in (STRONGEST, *ATTACKERS) else own.attacker
             versions = others.pop(0) if others else "1"
             counted = versions.isdecimal() and not versions.startswith("0") and not others
             return ((guesses, attacker, versions), "<=", 1.0) if counted else None
@@ -320,7 +363,14 @@ def facts_of(
     shown = {"recovered": risk, "attributed": MEASURES["attribution"]}
     shown |= {name: MEASURES[name] for name in ("similarity", "kept", "accuracy")}
     for own in whole.outcomes:
-        row = {**own.key, "options": own.mechanism.options, "error": own.error}
+        row = {
+            **own.key,
+            "options": own.mechanism.options,
+            "attacker": risk.by(own.sums),
+            "channel": own.channel.method,
+            "points": own.channel.size,
+            "difference": own.channel.difference,
+        }
         for key, measure in shown.items():
             if measure.is_in(own.sums):
                 numbers = whole.numbers(own, measure, confidence)
@@ -334,7 +384,7 @@ def facts_of(
             mechanism = whole.outcomes[number].mechanism
             chosen |= {"options": mechanism.options, "command": command(mechanism, search)}
     return {
-        "format_version": 3,
+        "format_version": 4,
         "remark": f"{PRIVATE} {STRONGER}",
         "concern": {"attacker": risk.attacker, "guesses": risk.guesses, "versions": risk.versions},
         "confidence": confidence,

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptext_spark.channel.counts import discount_of, smoothed
+from dptext_spark.evaluation.topics import Topics
 from dptext_spark.geometry import Floats, Ints
 
 
@@ -34,8 +35,7 @@ class PairCounts:
     def of_rows(cls, words: Ints, offsets: Ints, *, vocabulary: int) -> PairCounts:
         """Count the pairs of rows of words (t,), -1 for a token outside the vocabulary."""
         second = np.where(words < 0, vocabulary, words)
-        first = np.concatenate([[vocabulary + 1], second[:-1]])[: len(second)]
-        first[offsets[:-1][np.diff(offsets) > 0]] = vocabulary + 1
+        first = before(second, offsets, start=vocabulary + 1)
         return cls.of(first, second, np.ones(len(words), dtype=np.int64), vocabulary=vocabulary)
 
     def __add__(self, other: PairCounts) -> PairCounts:
@@ -105,20 +105,100 @@ class BigramModel:
         return pd.Index(self.keys)
 
 
-def discount_of(counts: NDArray[Any]) -> float:
-    """Give how much counts (c,) above 0 overstate, strictly between 0 and 1.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class TrigramModel:
+    """P[third | first second] = back_off[first second] P[third | second], plus ``beyond`` for triples seen."""
 
-    Half an imagined count of one keeps it from the ends. Source: Ney, Essen and Kneser 1994, section 4.
-    """
-    once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
-    return (once + 0.5) / (once + 2.0 * twice + 1.0)
+    pairs: BigramModel  # the lower order
+    contexts: Ints  # (m,), first * (V + 2) + second of the pairs that something followed, ascending
+    back_off: Floats  # (m,), of each of them; 1 of all others
+    keys: Ints  # (c,), context * (V + 2) + third of the triples seen, ascending
+    beyond: Floats  # (c,), what they have beyond the first term
+
+    @classmethod
+    def of(cls, words: Ints, offsets: Ints, pairs: BigramModel) -> TrigramModel:
+        """Count the triples of rows of words (t,), -1 outside the vocabulary, and smooth them.
+
+        Two starts of a row precede its first word. Source: as for :meth:`BigramModel.of`.
+        """
+        states = len(pairs.back_off)
+        third = np.where(words < 0, states - 2, words)
+        second = before(third, offsets, start=states - 1)
+        first = before(second, offsets, start=states - 1)
+        contexts, places = np.unique(first * states + second, return_inverse=True)
+        keys, count = np.unique(places * states + third, return_counts=True)
+        context = keys // states
+        discount = discount_of(count)
+        total = np.bincount(context, weights=count, minlength=len(contexts))
+        followers = np.bincount(context, minlength=len(contexts))
+        return cls(
+            pairs=pairs,
+            contexts=contexts,
+            back_off=discount * followers / total,
+            keys=keys,
+            beyond=(count - discount) / total[context],
+        )
+
+    def context(self, first: Ints, second: Ints) -> tuple[Ints, Floats]:
+        """Look up pairs, arrays that go together: their places, -1 for one not seen, and back-offs."""
+        places = self._context_index.get_indexer((first * self._states + second).ravel())
+        places = places.reshape(first.shape)
+        return places, np.append(self.back_off, 1.0)[places]
+
+    def seen(self, contexts: Ints, third: Ints) -> tuple[Ints, Ints, Floats]:
+        """Find the triples seen of contexts (p,), 0 or more, and words (p, k): p, k and ``beyond``, (f,)."""
+        places = self._index.get_indexer((contexts[:, None] * self._states + third).ravel())
+        found = np.flatnonzero(places >= 0)
+        context, word = np.divmod(found, third.shape[1])
+        return context, word, self.beyond[places[found]]
+
+    @property
+    def _states(self) -> int:
+        return len(self.pairs.back_off)
+
+    @cached_property
+    def _context_index(self) -> Any:
+        import pandas as pd  # slow to load
+
+        return pd.Index(self.contexts)
+
+    @cached_property
+    def _index(self) -> Any:
+        import pandas as pd  # slow to load
+
+        return pd.Index(self.keys)
 
 
-def smoothed(counts: Ints) -> Floats:
-    """Turn counts (c,) into probabilities above 0: all share equally what is discounted."""
-    some = counts > 0
-    if not some.any():
-        return np.full(len(counts), 1.0 / len(counts))
-    discount = discount_of(counts[some])
-    shared = discount * np.count_nonzero(some) / len(counts)
-    return np.asarray((np.maximum(counts - discount, 0.0) + shared) / counts.sum())
+def before(words: Ints, offsets: Ints, *, start: int) -> Ints:
+    """Return the word before each of the words (t,) of rows, ``start`` before the first ones."""
+    previous = np.concatenate([[start], words[:-1]])[: len(words)]
+    previous[offsets[:-1][np.diff(offsets) > 0]] = start
+    return previous
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class Language:
+    """A language as attackers know it from a corpus."""
+
+    words: Floats  # (V,), how frequent words are, 0 for those that the corpus lacks: they are never guessed
+    pairs: BigramModel
+    triples: TrigramModel
+    topics: Topics
+
+    @classmethod
+    def learn(cls, counts: PairCounts, words: Ints, offsets: Ints) -> Language:
+        """Learn words and pairs from the counts of a corpus, longer contexts from rows of it (t,), as word ids."""
+        pairs = BigramModel.of(counts)
+        return cls(
+            words=word_prior(counts),
+            pairs=pairs,
+            triples=TrigramModel.of(words, offsets, pairs),
+            topics=Topics.learn(words, offsets, vocabulary=counts.vocabulary),
+        )
+
+
+def word_prior(counts: PairCounts) -> Floats:
+    """Return how likely each word of the vocabulary is, float64 (V,), in all 1; 0 for words not counted."""
+    count = counts.words[:-1]
+    likely = np.where(count > 0, smoothed(count), 0.0)
+    return np.asarray(likely / max(likely.sum(), np.finfo(np.float64).tiny))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import ATTACKERS, TOP, Knowledge, attack
+from dptext_spark.evaluation.attackers import ATTACKERS, STRONGEST, TOP, Knowledge, attack
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
@@ -75,7 +75,7 @@ class Risk(Measure):
     name: str = "recovery"
     title: str = "Share of words recovered"
     kind: Literal["risk", "use"] = "risk"
-    attacker: str = "in-context"  # a name of ``ATTACKERS``
+    attacker: str = STRONGEST  # or a name of ``ATTACKERS``
     guesses: int = 1  # a number of ``TOP``
     versions: int = 1  # in how many versions the attacker has each row
 
@@ -88,15 +88,29 @@ class Risk(Measure):
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give the words that were recovered, in all and by how frequent they are; see above."""
-        found: ClusterSums | None = sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
-        if found is None:
-            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums)))
+        key = f"recovered/{self.versions}/{self.by(sums)}/{self.guesses}"
+        if key not in sums:
+            names = " or ".join([STRONGEST, *ATTACKERS])
+            top = " or ".join(map(str, TOP))
+            versions = " or ".join(map(str, versions_of(sums)))
             raise ConfigError(
                 "This risk was not measured",
-                allowed=f"{attackers}, {top} guesses, {versions} versions",
+                allowed=f"{names}, {top} guesses, {versions} versions",
                 got=f"{self.attacker}, {self.guesses} guesses, {self.versions} versions",
             )
-        return found
+        recovered: ClusterSums = sums[key]
+        return recovered
+
+    def by(self, sums: Sums) -> str:
+        """Return the attacker's name; of the strongest it is the one that recovers most of these rows."""
+        if self.attacker != STRONGEST:
+            return self.attacker
+        ratios = {}
+        for name in ATTACKERS:
+            recovered = sums.get(f"recovered/{self.versions}/{name}/{self.guesses}")
+            if recovered is not None:
+                ratios[name] = float(np.nan_to_num(recovered.ratio[0], nan=-1.0))
+        return max(ratios, key=ratios.__getitem__, default=STRONGEST)
 
 
 class Kept(Measure):

@@ -5,9 +5,10 @@ A simulated release is looked at where the private table is, and forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.geometry import Ints
 from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
@@ -26,6 +27,9 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import WORDS_ALONE, AllWords, TextPolicy
 
 _COLUMN = "rehearsed"
+
+SHADOW_ROWS: Final = 800
+"""Known rows, at most, that attackers release themselves; no more than half of them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -38,10 +42,52 @@ class SimulatedRows:
     # (t,); attackers know what is not perturbed: the word itself, or that it is outside the vocabulary.
     perturbed: NDArray[np.bool_]
 
+    @classmethod
+    def joined(cls, parts: Sequence[SimulatedRows]) -> SimulatedRows:
+        """Put rows together that have no version yet."""
+        inputs = np.concatenate([part.inputs for part in parts])
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        return cls(
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            inputs=inputs,
+            outputs=np.zeros((0, len(inputs)), dtype=np.int64),
+            perturbed=np.concatenate([part.perturbed for part in parts]),
+        )
+
+    def shadow_and_others(self) -> tuple[SimulatedRows, SimulatedRows]:
+        """Cut rows in two: those that attackers release themselves, and those that they only read."""
+        count = len(self.offsets) - 1
+        shadow = min(SHADOW_ROWS, count // 2)
+        return self.taken(np.arange(shadow)), self.taken(np.arange(shadow, count))
+
+    def languages(self, counts: PairCounts) -> tuple[Language, Language]:
+        """Learn the language of all of these rows, and of those that are no shadow rows."""
+        _, others = self.shadow_and_others()
+        return (
+            Language.learn(counts, self.inputs, self.offsets),
+            Language.learn(counts, others.inputs, others.offsets),
+        )
+
     @cached_property
     def rows(self) -> Ints:
         """int64 (t,), the row of each token."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def tokens(self, rows: Ints) -> Ints:
+        """Return the places of all tokens of some rows, row by row."""
+        sizes = np.diff(self.offsets)[rows]
+        starts = np.cumsum(sizes) - sizes
+        return np.arange(sizes.sum()) + np.repeat(self.offsets[rows] - starts, sizes)
+
+    def taken(self, rows: Ints) -> SimulatedRows:
+        """Return some of the rows, in the order given."""
+        tokens = self.tokens(rows)
+        return SimulatedRows(
+            offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
+            inputs=self.inputs[tokens],
+            outputs=self.outputs[:, tokens],
+            perturbed=self.perturbed[tokens],
+        )
 
     @property
     def released(self) -> Ints:
@@ -54,11 +100,7 @@ class SimulatedRows:
         order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
         before = np.cumsum(lengths[order]) - lengths[order]
         for rows in np.split(order, np.flatnonzero(np.diff(before // tokens)) + 1):
-            sizes = lengths[rows]
-            offsets = np.concatenate([[0], np.cumsum(sizes)])
-            chosen = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
-            inputs, outputs, perturbed = self.inputs[chosen], self.outputs[:, chosen], self.perturbed[chosen]
-            yield chosen, SimulatedRows(offsets=offsets, inputs=inputs, outputs=outputs, perturbed=perturbed)
+            yield self.tokens(rows), self.taken(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +139,24 @@ class Simulation:
         return replace(self, policy=replace(self.policy, protect=AllWords(), mask_spans=""))
 
     def release(
-        self, rows: SimulatedRows, ids: pa.Array, mechanism: Mechanism, *, versions: int = 1
+        self,
+        rows: SimulatedRows,
+        ids: pa.Array,
+        mechanism: Mechanism,
+        *,
+        versions: int = 1,
+        by: bytes = b"rehearsal",
     ) -> SimulatedRows:
-        """Release rows in this number of versions, each with noise of its own, as every release goes."""
+        """Release rows in this number of versions, each with noise of its own, as every release goes.
+
+        ``by`` names who does: two of them never draw the same noise.
+        """
         vocabulary, outputs = self.embedding.words, []
         # Token lists, null where a token is not perturbed.
         words = vocabulary.take(pa.array(rows.inputs, mask=~rows.perturbed))
         texts = pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), words)
         # Independent of what emissions are estimated with: no attacker knows the noise of a release.
-        key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(b"rehearsal")
+        key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(by)
         for number in range(versions):
             name = f"version {number}"
             release = Release(bundle=self.bundle, mechanism=mechanism, search=self.search, name=name)
@@ -114,3 +165,11 @@ class Simulation:
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))
+
+    def shadow(
+        self, rows: SimulatedRows, mechanism: Mechanism, *, versions: int
+    ) -> SimulatedRows:
+        """Release the shadow rows among known ones, with noise that no other release has."""
+        shadow, _ = rows.shadow_and_others()
+        ids = pa.array(range(len(shadow.offsets) - 1), pa.int64())
+        return self.release(shadow, ids, mechanism, versions=versions, by=b"shadow")

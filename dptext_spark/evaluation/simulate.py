@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,17 +17,25 @@ from pyspark.ml.feature import HashingTF, StringIndexer
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import BLOCK_WORDS, Estimator, estimator
-from dptext_spark.evaluation.attackers import Knowledge
-from dptext_spark.evaluation.emissions import Emissions, likeliest
+from dptext_spark.calibration.estimators import Estimator, estimator
+from dptext_spark.channel.channel import Channel
+from dptext_spark.channel.counts import RUNS, blocks_of, channel_of_cells, likeliest
+from dptext_spark.channel.posteriors import (
+    JUDGED_BLOCKS,
+    LIMIT,
+    Guesser,
+    PosteriorSums,
+    Rounds,
+)
+from dptext_spark.evaluation.attackers import ATTACKERS, Attacker, Known, Knowledge
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
-from dptext_spark.evaluation.rows import Simulation
-from dptext_spark.geometry import Ints
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
-from dptext_spark.tables.batch import Batch, Fields
+from dptext_spark.tables.batch import ID, ROW, Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.text.columns import slices
 
@@ -41,7 +50,12 @@ ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 _THIRD: Final = "third"
 
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
+_SUMS_SCHEMA: Final = "output bigint, word bigint, total double"
+_NUMBER: Final = "number"
 _TEXT_SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
+
+LEARNT_ROWS: Final = 20_000
+"""Known rows, at most, that longer contexts and topics are learned from; words and pairs come of all."""
 
 # Places that words are hashed to; rounds and penalty of the logistic regression.
 _FEATURES: Final = 1 << 14
@@ -112,18 +126,143 @@ def simulate(
     return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
 
 
-def emissions_of(
-    spark: SparkSession, simulation: Simulation, mechanism: Mechanism | None, *, runs: int, words: Ints
-) -> Emissions:
-    """Estimate or compute emissions of words (k,) on workers, from the public seed; None for the floors."""
-    vocabulary = len(simulation.embedding.words)
+def channel_of(
+    spark: SparkSession,
+    simulation: Simulation,
+    mechanism: Mechanism | None,
+    prior: Floats,
+    *,
+    limit: float = LIMIT,
+) -> Channel:
+    """Work out a mechanism's channel on workers, for words by a prior (V,); None for the floors.
+
+    Where the law is computed there is nothing to estimate; else by whole posteriors, where the noise has a
+    density, and by counts of draws where nobody wrote it down.
+    """
+    vocabulary = len(prior)
+    outputs = simulation.search.release_words
     if mechanism is None:
-        return Emissions.uniform(vocabulary, simulation.search.release_words)
-    made = _estimator(simulation, mechanism, runs)
-    blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
-    work = partial(_measure, simulation, mechanism, runs, words)
-    cells = spark.range(0, blocks, 1, blocks).mapInArrow(work, "word bigint, output bigint, count double")
-    return Emissions.of_cells(to_arrow(cells), made, vocabulary=vocabulary)
+        return Channel.uniform(vocabulary, outputs)
+    embedding = simulation.embedding
+    if Guesser.of(mechanism, embedding, simulation.search, prior, seed=simulation.seed) is not None:
+        rounds = SparkRounds(spark=spark, simulation=simulation, mechanism=mechanism, prior=prior)
+        return rounds.channel(prior, outputs=outputs, limit=limit)
+    words = np.flatnonzero(prior > 0.0)
+    estimated = _estimator(simulation, mechanism)
+    blocks = max(1, blocks_of(estimated, words))
+    work = partial(_measure, simulation, mechanism, words)
+    schema = "word bigint, output bigint, count double"
+    cells = spark.range(0, blocks, 1, blocks).mapInArrow(work, schema)
+    return channel_of_cells(to_arrow(cells), estimated, vocabulary=vocabulary)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SparkRounds(Rounds):
+    """Points drawn by tasks, and spread by their outputs: the points of one output are summed by one task."""
+
+    spark: SparkSession
+    simulation: Simulation
+    mechanism: Mechanism
+    prior: Floats
+
+    def imagined(self) -> PosteriorSums:
+        outputs = self.simulation.search.release_words
+        tasks = min(self._tasks, outputs)
+        numbers = self.spark.range(0, outputs, 1, tasks)
+        return self._sums(numbers.mapInArrow(self._work(_imagined), _SUMS_SCHEMA))
+
+    def drawn(self, blocks: range) -> PosteriorSums:
+        tasks = min(self._tasks, len(blocks))
+        numbers = self.spark.range(blocks.start, blocks.stop, 1, tasks)
+        points = numbers.mapInArrow(self._work(_drawn), "output bigint, number bigint, point binary")
+        spread = points.repartition(self._tasks, "output")
+        return self._sums(spread.mapInArrow(self._work(_summed), _SUMS_SCHEMA))
+
+    def success(self, *guesses: Ints) -> Floats:
+        numbers = self.spark.range(0, JUDGED_BLOCKS, 1, min(self._tasks, JUDGED_BLOCKS))
+        schema = "guesser bigint, block bigint, right double"
+        judged = to_arrow(numbers.mapInArrow(self._work(_judged_blocks, guesses), schema))
+        judged = judged.sort_by([("block", "ascending"), ("guesser", "ascending")])
+        totals = judged["right"].to_numpy().reshape(JUDGED_BLOCKS, len(guesses))
+        return np.asarray(totals.sum(axis=0))
+
+    @property
+    def _tasks(self) -> int:
+        return 2 * self.spark.sparkContext.defaultParallelism
+
+    def _work(self, function: Any, *more: Any) -> Any:
+        return partial(function, self.simulation, self.mechanism, self.prior, *more)
+
+    def _sums(self, frame: DataFrame) -> PosteriorSums:
+        """Read what workers summed; a cell of word -1 has the weight of its output."""
+        table = to_arrow(frame).sort_by([("output", "ascending"), ("word", "ascending")])
+        outputs = table["output"].to_numpy()
+        words = table["word"].to_numpy()
+        totals = table["total"].to_numpy()
+        is_weight = words < 0
+        cells = ~is_weight
+        return PosteriorSums(
+            vocabulary=len(self.prior),
+            outputs=outputs[is_weight],
+            weight=totals[is_weight],
+            keys=outputs[cells] * len(self.prior) + words[cells],
+            total=totals[cells],
+        )
+
+
+def languages_of(
+    rows: SampledRows, counts: Mapping[int, PairCounts]
+) -> dict[int, tuple[Language, Language]]:
+    """Learn the language of the known rows, and of those without shadow rows, by attacked third."""
+    learnt: dict[int, tuple[Language, Language]] = _learnt(
+        rows, partial(_languages, rows.simulation, rows.ways, counts)
+    )
+    return learnt
+
+
+def knowledge_of(
+    rows: SampledRows,
+    languages: Mapping[int, tuple[Language, Language]],
+    channel: Channel,
+    mechanism: Mechanism | None,
+    *,
+    versions: int,
+    candidates: int,
+) -> dict[int, Knowledge]:
+    """Let attackers learn from shadow rows, by attacked third, on one worker."""
+    learning = partial(
+        _knowledge,
+        rows.simulation,
+        rows.ways,
+        languages,
+        channel,
+        mechanism=mechanism,
+        attackers=dict(ATTACKERS),
+        versions=1 if mechanism is None else versions,
+        candidates=candidates,
+    )
+    attackers: dict[int, dict[str, Attacker]] = _learnt(rows, learning)
+    return {
+        third: Knowledge(
+            channel=channel,
+            language=languages[third][0],
+            candidates=candidates,
+            attackers=learnt,
+        )
+        for third, learnt in attackers.items()
+    }
+
+
+def _learnt(rows: SampledRows, function: Any) -> Any:
+    """Return what one worker learns from known rows, in an order of their texts and ids alone: no text."""
+    known = rows.frame.where(F.col(_THIRD) == KNOWN)
+    number = F.xxhash64(F.lit("shadow"), F.col(ROW), F.col(ID))
+    ordered = known.withColumn(_NUMBER, number).orderBy(_NUMBER).limit(LEARNT_ROWS)
+    task = ordered.drop(_NUMBER).coalesce(1).mapInArrow(function, "learnt binary")
+    answers = [row["learnt"] for row in task.collect()]
+    if not answers:  # of no rows Spark runs no task
+        answers = [batch.column(0)[0].as_py() for batch in function(())]
+    return pickle.loads(answers[0])
 
 
 def classify(
@@ -252,15 +391,156 @@ def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanis
 
 
 @lru_cache(maxsize=1)
-def _estimator(simulation: Simulation, mechanism: Mechanism, runs: int) -> Estimator:
+def _estimator(simulation: Simulation, mechanism: Mechanism) -> Estimator:
     search, seed = simulation.search, simulation.seed
-    return estimator([mechanism], simulation.embedding, search=search, runs=runs, seed=seed)
+    return estimator([mechanism], simulation.embedding, search=search, runs=RUNS, seed=seed)
 
 
 def _measure(
-    simulation: Simulation, mechanism: Mechanism, runs: int, words: Ints, batches: Iterable[pa.RecordBatch]
+    simulation: Simulation,
+    mechanism: Mechanism,
+    words: Ints,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    made = _estimator(simulation, mechanism, runs)
-    for block in (block for batch in batches for block in batch.column(0).to_pylist()):
+    made = _estimator(simulation, mechanism)
+    for block in _numbers(batches):
         # Here, not on the driver: without truncation a word has a cell for every word that may come out.
         yield from likeliest(made, words, block).to_batches()
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    """Read the numbers of a task."""
+    return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+
+def _guesser(simulation: Simulation, mechanism: Mechanism, prior: Floats) -> Guesser:
+    embedding, search, seed = simulation.embedding, simulation.search, simulation.seed
+    guesser = Guesser.of(mechanism, embedding, search, prior, seed=seed)
+    if guesser is None:
+        raise TypeError(f"The noise of {mechanism.name} has no density")
+    return guesser
+
+
+def _imagined(
+    simulation: Simulation,
+    mechanism: Mechanism,
+    prior: Floats,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    outputs = np.array(sorted(_numbers(batches)), dtype=np.int64)
+    yield from _cells_of(_guesser(simulation, mechanism, prior).imagined(outputs)).to_batches()
+
+
+def _drawn(
+    simulation: Simulation,
+    mechanism: Mechanism,
+    prior: Floats,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Draw the points of blocks: their outputs, what names them, and where they are."""
+    guesser = _guesser(simulation, mechanism, prior)
+    for block in _numbers(batches):
+        drawn = guesser.draw(block)
+        points = np.ascontiguousarray(drawn.points)
+        width = points[0].nbytes
+        binary = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(width), len(points), [None, pa.py_buffer(points)]
+        )
+        numbers = block * len(points) + np.arange(len(points))
+        columns = {"output": drawn.outputs, "number": numbers, "point": binary.cast(pa.binary())}
+        yield from pa.table(columns).to_batches()
+
+
+def _summed(
+    simulation: Simulation,
+    mechanism: Mechanism,
+    prior: Floats,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Sum the posteriors of all points of a task, which has all points of its outputs."""
+    guesser = _guesser(simulation, mechanism, prior)
+    parts = [batch for batch in batches if len(batch)]
+    if not parts:
+        return
+    keys = ("output", "number")
+    table = pa.Table.from_batches(parts).sort_by([(key, "ascending") for key in keys])
+    outputs = table["output"].to_numpy()
+    points = np.frombuffer(b"".join(table["point"].to_pylist()), dtype=guesser.density.dtype)
+    sums = guesser.sums(outputs, points.reshape(len(outputs), -1))
+    yield from _cells_of(sums).to_batches()
+
+
+def _cells_of(sums: PosteriorSums) -> pa.Table:
+    """Write sums as output, word and total; the weight of an output has the word -1."""
+    outputs, words = np.divmod(sums.keys, sums.vocabulary)
+    columns = {
+        "output": np.concatenate([sums.outputs, outputs]),
+        "word": np.concatenate([np.full(len(sums.outputs), -1), words]),
+        "total": np.concatenate([sums.weight, sums.total]),
+    }
+    return pa.table(columns)
+
+
+def _judged_blocks(
+    simulation: Simulation,
+    mechanism: Mechanism,
+    prior: Floats,
+    guesses: tuple[Ints, ...],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    guesser = _guesser(simulation, mechanism, prior)
+    for block in _numbers(batches):
+        right = guesser.success(block, *guesses)
+        numbers = np.arange(len(right))
+        columns = {"guesser": numbers, "block": np.full(len(right), block), "right": right}
+        yield from pa.table(columns).to_batches()
+
+
+def _known_rows(
+    simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> SimulatedRows:
+    """Read all rows of a task; whatever is perturbed of the table, all words of theirs are shadow rows'."""
+    public = simulation.public
+    parts = [public.read(pa.array([], pa.string()))]
+    for arrow in batches:
+        ((_, texts),) = Batch.from_arrow(arrow, ways).fields()
+        parts.extend(public.read(texts.values[cut]) for cut in slices(texts.values))
+    return SimulatedRows.joined(parts)
+
+
+def _languages(
+    simulation: Simulation,
+    ways: Fields,
+    counts: Mapping[int, PairCounts],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    rows = _known_rows(shared(simulation), ways, batches)
+    learnt = {third: rows.languages(own) for third, own in counts.items()}
+    yield _pickled(learnt)
+
+
+def _knowledge(
+    simulation: Simulation,
+    ways: Fields,
+    languages: Mapping[int, tuple[Language, Language]],
+    channel: Channel,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    mechanism: Mechanism | None,
+    attackers: Mapping[str, type[Attacker]],
+    versions: int,
+    candidates: int,
+) -> Iterator[pa.RecordBatch]:
+    simulation = shared(simulation)
+    rows = _known_rows(simulation, ways, batches)
+    shadow = simulation.shadow(rows, mechanism or RANDOM_WORDS, versions=versions)
+    learnt = {}
+    for third, (language, without_shadow) in languages.items():
+        known = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
+        knowledge = Knowledge.learn(known, channel, candidates=candidates, attackers=attackers)
+        learnt[third] = knowledge.attackers
+    yield _pickled(learnt)
+
+
+def _pickled(learnt: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"learnt": [pickle.dumps(learnt)]})

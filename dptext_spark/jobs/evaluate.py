@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any, Final
 
@@ -18,9 +18,8 @@ from dptext_spark.calibration.facts import guarantees
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation import comparison
-from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
-from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.language import PairCounts, word_prior
 from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
@@ -29,8 +28,10 @@ from dptext_spark.evaluation.simulate import (
     Counted,
     SampledRows,
     classify,
+    channel_of,
     count_pairs,
-    emissions_of,
+    knowledge_of,
+    languages_of,
     sampled,
     simulate,
 )
@@ -54,6 +55,10 @@ from dptext_spark.tables.source import own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
+
+OWN_TEXTS: Final = (
+    "the known rows; how often words and pairs occur they know of the attacked rows, too"
+)
 
 # Work of a candidate for an output of a word, in operations of a matrix product.
 _ATTACKING: Final = 2e5
@@ -147,7 +152,7 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, known, language)
+        compared = _compared(options, rows, corpus or rows, known, language)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
@@ -168,7 +173,7 @@ def _evaluated(
             "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
         },
         corpus={
-            "from": options.public_corpus or "the known rows and those that they attack themselves",
+            "from": options.public_corpus or OWN_TEXTS,
             "words": len(language.distinct),
             "pairs": len(language.count),
         },
@@ -177,9 +182,13 @@ def _evaluated(
 
 
 def _compared(
-    options: EvaluateOptions, rows: SampledRows, known: Mapping[int, PairCounts], language: PairCounts
+    options: EvaluateOptions,
+    rows: SampledRows,
+    texts: SampledRows,
+    known: Mapping[int, PairCounts],
+    counts: PairCounts,
 ) -> list[Comparison]:
-    """Compare all settings in each attacked third that has rows."""
+    """Compare all settings in each attacked third that has rows; attackers learn from ``texts``."""
     spark = rows.frame.sparkSession
     wanted = {options.label: ("accuracy", "accuracy_on_original"), options.author: ("attribution",)}
     classes = {column: names for column, names in wanted.items() if column is not None}
@@ -189,30 +198,47 @@ def _compared(
         found = [classify(rows, *one, mechanism, original=original) for one in classes.items()]
         return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
 
-    settings, simulation = (None, *options.mechanism), rows.simulation
+    with progress(spark, "Learning the language"):
+        languages = languages_of(texts, known)
+    prior = word_prior(counts)
+    settings = (None, *options.mechanism)
     outcomes = list[dict[int, Outcome]]()
     for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
-            runs, words = options.runs, language.distinct
-            emissions = emissions_of(spark, simulation, mechanism, runs=runs, words=words)
-            knowledge = {
-                third: Knowledge.learn(pairs, emissions, candidates=options.candidates)
-                for third, pairs in known.items()
-            }
-            found, learnt = simulate(rows, mechanism, knowledge, options.versions), right(mechanism)
-            found = {third: sums | learnt[third] for third, sums in found.items()}
+            channel = channel_of(
+                spark, rows.simulation, mechanism, prior, limit=options.channel_limit
+            )
+            knowledge = knowledge_of(
+                texts,
+                languages,
+                channel,
+                mechanism,
+                versions=options.versions,
+                candidates=options.candidates,
+            )
+            recovered = simulate(rows, mechanism, knowledge, options.versions)
+            learnt = right(mechanism)
+            recovered = {third: sums | learnt[third] for third, sums in recovered.items()}
         if mechanism is None:
-            floors = found
+            floors = recovered
         else:
-            made = partial(Outcome, mechanism=mechanism, error=emissions.mean_error(language))
-            outcomes.append({third: made(sums=sums) for third, sums in found.items()})
+            outcomes.append(
+                {
+                    third: Outcome(mechanism=mechanism, sums=sums, channel=channel)
+                    for third, sums in recovered.items()
+                }
+            )
     ideal: dict[int, Sums] = {}
     if classes:
         with progress(spark, "Learning from the originals"):
             ideal = right(None, original=True)
     return [
-        Comparison(outcomes=tuple(own[third] for own in outcomes), floor=floor, ideal=ideal.get(third, {}))
+        Comparison(
+            outcomes=tuple(outcome[third] for outcome in outcomes),
+            floor=floor,
+            ideal=ideal.get(third, {}),
+        )
         for third, floor in floors.items()
     ]
 

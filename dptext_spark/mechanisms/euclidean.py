@@ -52,14 +52,21 @@ class Laplace(NoiseMechanism):
         """Add (g / epsilon) A^(1/2) u to words' vectors, and take the nearest in Euclidean distance."""
         self.check(embedding)
         vectors, directions = embedding.vectors, uniform_directions
+        norm = None
         if self.mixing > 0.0:
             root = ExactProduct.of(self._power(embedding, 0.5))
+            inverse_root = self._power(embedding, -0.5)
 
             def directions(uniforms: Floats) -> Floats:
                 return root.times(uniform_directions(uniforms))
 
+            def norm(points: Floats) -> Floats:
+                return np.asarray(points @ inverse_root)
+
         return AdditiveNoise(
             epsilon=self.epsilon,
+            rate=self.epsilon,
+            norm=norm,
             centres=lambda words: vectors[words].astype(np.float64),
             lengths=lambda uniforms: gamma_quantile(vectors.shape[1], uniforms) / self.epsilon,
             directions=directions,

@@ -14,12 +14,12 @@ from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import Floats, Ints
-from dptext_spark.geometry.ball import translated, translation_error
+from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry.ball import lorentz, translated, translation_error
 from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.mechanism import Law
-from dptext_spark.mechanisms.noisy import NoiseMechanism, NoisyNearest
+from dptext_spark.mechanisms.noisy import NoiseDensity, NoiseMechanism, NoisyNearest
 from dptext_spark.search.nearest import Search
 
 
@@ -28,14 +28,41 @@ class HyperbolicNoise(NoisyNearest):
     """Noise of a radius law around the origin, moved to the word's point, then nearest words."""
 
     vectors: Floats  # (V, n), the input words' points in the ball
-    quantile: Callable[[Floats], Floats]  # of uniforms (t,): hyperbolic radii (t,)
+    law: BallLaw  # of hyperbolic radii
 
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
         """Give noisy points, float64 (t, n + 1), as :func:`translated` does; all have one epsilon."""
         if epsilons is not None:
             raise ConfigError("Noise in the Poincaré ball has one epsilon for all words")
-        radii = self.quantile(uniforms[:, 0].copy())
+        radii = self.law.radii(uniforms[:, 0].copy())
         return translated(np.asarray(self.vectors[words]), radii, uniform_directions(uniforms[:, 1:]))
+
+    def density(self, words: Ints) -> NoiseDensity:
+        return HyperbolicDensity(self, words)
+
+
+class HyperbolicDensity(NoiseDensity):
+    """Density by hyperbolic volume, which falls with the hyperbolic distance from the word."""
+
+    dtype = np.float64  # near the edge single precision does not tell points apart
+
+    def __init__(self, noise: HyperbolicNoise, words: Ints) -> None:
+        self._noise = noise
+        space, self._time = lorentz(np.asarray(noise.vectors[words]))
+        self._klein = space / self._time[:, None]
+
+    def still(self, words: Ints) -> Floats:
+        vectors = np.asarray(self._noise.vectors[words])
+        return translated(vectors, np.zeros(len(words)), np.eye(1, vectors.shape[1]))
+
+    def __call__(self, points: Floats) -> Floats32:
+        # cosh d = q0 u0 (1 - w·v) for points q0 (1, w) and words u0 (1, v).
+        products = 1.0 - points[:, 1:] @ self._klein.T
+        logarithms = np.log(np.maximum(products, np.finfo(np.float64).tiny))
+        logarithms += points[:, :1] + np.log(self._time)
+        np.maximum(logarithms, 0.0, out=logarithms)  # rounding may leave less
+        distances = logarithms + np.log1p(np.sqrt(-np.expm1(-2.0 * logarithms)))
+        return -self._noise.law.fall(distances).astype(np.float32)
 
 
 class BallNoise(NoiseMechanism):
@@ -79,7 +106,7 @@ class BallNoise(NoiseMechanism):
         self.check(embedding)
         return HyperbolicNoise(
             vectors=embedding.vectors,
-            quantile=self.ball_law(embedding.dimension).radii,
+            law=self.ball_law(embedding.dimension),
             search=search.of_words(embedding),
             vickrey=self.t,
         )

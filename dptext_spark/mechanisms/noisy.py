@@ -5,16 +5,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from dptext_spark.accounting.resolution import nearest_word_distance
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.geometry import Floats, Ints
+from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.mechanisms.mechanism import NUMBER, Mechanism
 from dptext_spark.search.nearest import NearestWords
+
+
+class NoiseDensity(ABC):
+    """How likely a noisy point is around each of some words: what an attacker inverts."""
+
+    dtype: ClassVar[type[np.floating[Any]]]  # that keeps points well enough
+
+    @abstractmethod
+    def still(self, words: Ints) -> Floats:
+        """Return the points of any words (t,) without noise, as :meth:`NoisyNearest.points` does."""
+
+    @abstractmethod
+    def __call__(self, points: Floats) -> Floats32:
+        """Compute log-densities of noisy points (t, ...) around the k words, float32 (t, k).
+
+        They may be off by one number for each point, the same for all words.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +44,10 @@ class NoisyNearest(ABC):
     @abstractmethod
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
         """Turn words (t,) and uniforms (t, n + 1) into noisy points, as the search wants them."""
+
+    def density(self, words: Ints) -> NoiseDensity | None:
+        """Return the density of noisy points around words (k,); None where nobody wrote it down."""
+        return None
 
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Perturb words; the last uniform tosses the coin of the choice."""
@@ -47,6 +68,9 @@ class AdditiveNoise(NoisyNearest):
     """Noisy points that are a centre plus a length times a direction, as all Euclidean noise is."""
 
     epsilon: float  # has a part in the lengths alone
+    rate: float  # the noise's log-density falls by this per unit of its ``norm``
+    # Of points (t, d): others (t, d), whose Euclidean distances are those of the noise's norm. None: as they are.
+    norm: Callable[[Floats], Floats] | None = None
     centres: Callable[[Ints], Floats]  # of words (t,): their points (t, d) without noise
     lengths: Callable[[Floats], Floats]  # of uniforms (t,): (t,)
     directions: Callable[[Floats], Floats]  # of uniforms (t, d), overwritten: (t, d)
@@ -57,6 +81,39 @@ class AdditiveNoise(NoisyNearest):
         points *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
         points += self.centres(words)
         return points
+
+    def density(self, words: Ints) -> NoiseDensity:
+        return AdditiveDensity(self, words)
+
+
+class AdditiveDensity(NoiseDensity):
+    """Density proportional to exp(-rate |z - centre|), in the norm of the noise."""
+
+    dtype = np.float32
+
+    def __init__(self, noise: AdditiveNoise, words: Ints) -> None:
+        self._noise = noise
+        self._centres = self._located(noise.centres(words))
+        self._squares = np.square(self._centres).sum(axis=1)
+
+    def still(self, words: Ints) -> Floats:
+        return self._noise.centres(words)
+
+    def __call__(self, points: Floats) -> Floats32:
+        located = self._located(points)
+        distances = located @ self._centres.T
+        distances *= np.float32(-2.0)
+        distances += self._squares
+        distances += np.square(located).sum(axis=1)[:, None]
+        np.maximum(distances, np.float32(0.0), out=distances)  # rounding may leave less
+        np.sqrt(distances, out=distances)
+        distances *= np.float32(-self._noise.rate)
+        return distances
+
+    def _located(self, points: Floats) -> Floats32:
+        if self._noise.norm is not None:
+            points = self._noise.norm(points)
+        return points.astype(np.float32)
 
 
 def vickrey_probability(t: float, distances: Floats) -> Floats:

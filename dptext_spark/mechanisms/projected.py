@@ -135,6 +135,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
                 half_norms[block] = np.square(images[block], dtype=np.float64).sum(axis=1) / 2.0
         return AdditiveNoise(
             epsilon=self.epsilon,
+            rate=1.0 / noise.scale,
             centres=centres,
             lengths=noise.lengths,
             directions=uniform_directions,

@@ -1,0 +1,213 @@
+"""Hidden Markov chains over the candidates of a text's words, read both ways.
+
+States are words, or pairs of neighbours; transitions are those of a language model, emissions those of the
+mechanism (Baum et al. 1970; Rabiner 1989, section III). Naming the likeliest word of each place by itself
+gets most words right on average.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from dptext_spark.evaluation.candidates import NO_WORD, Candidates
+from dptext_spark.evaluation.language import BigramModel, TrigramModel
+from dptext_spark.geometry import Floats, Ints
+
+# Pairs of candidates that are looked up at once: 16 MB.
+_PAIRS: Final = 1 << 21
+
+
+def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) -> Floats:
+    """Compute the probability of each candidate, float64 (t, K), given all outputs of its row."""
+    tokens, steps = _steps(offsets)
+    words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
+    if not len(words):
+        return np.empty_like(logarithm)
+    emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
+    lower, back_off = model.lower[words], model.back_off[words]
+    before = [slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)]
+    links = [_links(words[last], words[part], model) for last, part in zip(before, steps[1:], strict=True)]
+
+    first = words[steps[0]]
+    start = np.full(first.shape, len(model.back_off) - 1)
+    arriving = np.where(first < 0, 0.0, model.probability(start, first))
+    forward = np.empty_like(emission)
+    for step, part in enumerate(steps):
+        if step:
+            last = forward[before[step - 1]]
+            sources, targets, beyond = links[step - 1]
+            arriving = lower[part] * (last * back_off[before[step - 1]]).sum(axis=1, keepdims=True)
+            arriving += _sums(targets, last.ravel()[sources] * beyond, arriving.shape)
+        fitting = arriving * emission[part]
+        impossible = fitting.sum(axis=1) == 0.0
+        fitting[impossible] = emission[part][impossible]
+        forward[part] = fitting / fitting.sum(axis=1, keepdims=True)
+
+    backward = np.ones_like(emission)  # how likely the outputs after a candidate are, up to a factor
+    for step in range(len(steps) - 1, 0, -1):
+        part, previous = steps[step], before[step - 1]
+        sources, targets, beyond = links[step - 1]
+        ahead = emission[part] * backward[part]
+        leaving = back_off[previous] * (lower[part] * ahead).sum(axis=1, keepdims=True)
+        leaving += _sums(sources, ahead.ravel()[targets] * beyond, leaving.shape)
+        leaving[leaving.sum(axis=1) == 0.0] = 1.0
+        backward[previous] = leaving / leaving.sum(axis=1, keepdims=True)
+
+    both = forward * backward
+    impossible = both.sum(axis=1) == 0.0
+    both[impossible] = forward[impossible]
+    result: Floats = np.empty_like(both)
+    result[tokens] = both / both.sum(axis=1, keepdims=True)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _PairStates:
+    """What a step of a chain over pairs of neighbouring candidates needs."""
+
+    rows: slice  # of the tokens, in the order of steps
+    lower: Floats  # (n, K, K), P[word | word before]
+    back_off: Floats  # (n, K, K), of the two words before
+    # Triples seen, (f,) each: their places among (n, K, K) pairs before, and (n, K, K) pairs that they lead to.
+    sources: Ints
+    targets: Ints
+    beyond: Floats
+
+
+def forward_backward_in_pairs(
+    candidates: Candidates, model: TrigramModel, offsets: Ints
+) -> Floats:
+    """Compute the same with pairs of neighbours as states: words follow as in a trigram model.
+
+    Time grows with the square of K, and with the triples seen among the candidates.
+    """
+    tokens, steps = _steps(offsets)
+    words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
+    if not len(words):
+        return np.empty_like(logarithm)
+    emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
+    states = [_pair_states(words, steps, number, model) for number in range(len(steps))]
+    forward = _forward_in_pairs(states, emission)
+    backward = _backward_in_pairs(states, emission)
+    both = np.concatenate([(f * b).sum(axis=1) for f, b in zip(forward, backward, strict=True)])
+    impossible = both.sum(axis=1) == 0.0
+    both[impossible] = emission[impossible]
+    result: Floats = np.empty_like(both)
+    result[tokens] = both / both.sum(axis=1, keepdims=True)
+    return result
+
+
+def _pair_states(
+    words: Ints, steps: list[slice], number: int, model: TrigramModel
+) -> _PairStates:
+    """Look up what leads to the words of a step, from pairs of those before."""
+    rows = steps[number]
+    count = rows.stop - rows.start
+    third = words[rows]
+    second = _words_before(words, steps, number - 1, count, model)
+    first = _words_before(words, steps, number - 2, count, model)
+    shape = (count, third.shape[1], third.shape[1])
+    lower = model.pairs.probability(
+        np.broadcast_to(second[:, :, None], shape), np.broadcast_to(third[:, None, :], shape)
+    )
+    contexts, back_off = model.context(
+        np.broadcast_to(first[:, :, None], shape), np.broadcast_to(second[:, None, :], shape)
+    )
+    seen = np.flatnonzero(contexts >= 0)
+    row, _, middle = np.unravel_index(seen, shape)
+    context, word, beyond = model.seen(contexts.ravel()[seen], third[row])
+    return _PairStates(
+        rows=rows,
+        lower=lower,
+        back_off=back_off,
+        sources=seen[context],
+        targets=np.ravel_multi_index((row[context], middle[context], word), shape),
+        beyond=beyond,
+    )
+
+
+def _words_before(
+    words: Ints, steps: list[slice], number: int, count: int, model: TrigramModel
+) -> Ints:
+    """Return the candidates of the first ``count`` rows at a step; before the first one, a row's start."""
+    if number < 0:
+        start = np.full((count, words.shape[1]), NO_WORD)
+        start[:, 0] = len(model.pairs.back_off) - 1
+        return start
+    return words[steps[number].start : steps[number].start + count]
+
+
+def _forward_in_pairs(states: list[_PairStates], emission: Floats) -> list[Floats]:
+    """How likely each pair of words is (n, K, K), given the outputs so far, step by step."""
+    width = emission.shape[1]
+    last = np.zeros((len(states[0].lower), width, width))
+    last[:, 0, 0] = 1.0  # the starts of the rows
+    steps = []
+    for step in states:
+        count = len(step.lower)
+        last = last[:count]
+        arriving = step.lower * (last * step.back_off).sum(axis=1)[:, :, None]
+        arriving += _sums(step.targets, last.ravel()[step.sources] * step.beyond, last.shape)
+        fitting = arriving * emission[step.rows][:, None, :]
+        total = fitting.sum(axis=(1, 2))
+        impossible = total == 0.0  # by this model: the chain begins anew
+        fitting[impossible] = emission[step.rows][impossible][:, None, :]
+        fitting /= fitting.sum(axis=(1, 2), keepdims=True)
+        steps.append(fitting)
+        last = fitting
+    return steps
+
+
+def _backward_in_pairs(states: list[_PairStates], emission: Floats) -> list[Floats]:
+    """How likely the outputs after each pair are (n, K, K), up to a factor, step by step."""
+    ahead = np.ones_like(states[-1].lower)
+    steps = [ahead]
+    for step in reversed(states[1:]):
+        coming = ahead * emission[step.rows][:, None, :]
+        leaving = step.back_off * (step.lower * coming).sum(axis=2)[:, None, :]
+        leaving += _sums(step.sources, coming.ravel()[step.targets] * step.beyond, leaving.shape)
+        leaving[leaving.sum(axis=(1, 2)) == 0.0] = 1.0
+        leaving /= leaving.sum(axis=(1, 2), keepdims=True)
+        # Rows that end here have no outputs after.
+        ahead = np.ones_like(states[len(states) - len(steps) - 1].lower)
+        ahead[: len(leaving)] = leaving
+        steps.append(ahead)
+    return steps[::-1]
+
+
+def _steps(offsets: Ints) -> tuple[Ints, list[slice]]:
+    """Order tokens (t,): the first ones of all rows, the second ones, and so on, longer rows first.
+
+    Returns where each step's are, too: they follow the leading ones of the step before, one each.
+    """
+    lengths = np.diff(offsets)
+    place = np.repeat(np.argsort(np.argsort(-lengths, kind="stable"), kind="stable"), lengths)
+    step = np.arange(offsets[-1] - offsets[0]) - np.repeat(offsets[:-1] - offsets[0], lengths)
+    ends = np.cumsum(np.bincount(step)).tolist()
+    steps = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
+    return np.lexsort((place, step)), steps
+
+
+def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, Floats]:
+    """Find the neighbouring candidates, of (p, K) and (p, K), that the model has seen together.
+
+    As places (f,) among the first and among the second ones, and what they have ``beyond``.
+    """
+    width, found = first.shape[1], []
+    size = max(1, _PAIRS // (width * width))
+    for start in range(0, len(first), size):
+        pair, i, j, beyond = model.seen(first[start : start + size], second[start : start + size])
+        token = (start + pair) * width
+        found.append((token + i, token + j, beyond))
+    sources, targets, beyond = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sources, targets, beyond
+
+
+def _sums(places: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
+    sums = np.bincount(places, weights=values, minlength=math.prod(shape))
+    return sums.astype(np.float64, copy=False).reshape(shape)

@@ -226,7 +226,8 @@ class PosteriorSums:
         """
         both = np.concatenate([self.keys, other.keys])
         keys, places = np.unique(both, return_inverse=True)
-        total = np.bincount(places, weights=np.concatenate([self.total, other.total]))
+        total = np.zeros(len(keys))
+        np.add.at(total, places, np.concatenate([self.total, other.total]))
         for part, own in ((self, places[: len(self.keys)]), (other, places[len(self.keys) :])):
             lacks = np.ones(len(keys), dtype=np.bool_)
             lacks[own] = False

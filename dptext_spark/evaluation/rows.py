@@ -5,9 +5,11 @@ A simulated release is looked at where the private table is, and forgotten.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -55,16 +57,25 @@ class SimulatedRows:
         )
 
     def shadow_and_others(self) -> tuple[SimulatedRows, SimulatedRows]:
-        """Cut rows in two: those that attackers release themselves, and those that they only read."""
-        count = len(self.offsets) - 1
-        shadow = min(SHADOW_ROWS, count // 2)
-        return self.taken(np.arange(shadow)), self.taken(np.arange(shadow, count))
+        """Cut rows in two: those that attackers release themselves, and those that they only read.
+
+        Which are which follows from their words, whatever order they come in.
+        """
+        ends = self.offsets.tolist()
+        digests = [
+            hashlib.blake2b(self.inputs[start:stop].tobytes(), digest_size=8).digest()
+            for start, stop in pairwise(ends)
+        ]
+        order = np.argsort(np.array(digests, dtype="S8"), kind="stable")
+        shadow = min(SHADOW_ROWS, len(order) // 2)
+        return self.taken(order[:shadow]), self.taken(order[shadow:])
 
     def languages(self, counts: PairCounts) -> tuple[Language, Language]:
         """Learn the language of all of these rows, and of those that are no shadow rows."""
-        _, others = self.shadow_and_others()
+        shadow, others = self.shadow_and_others()
+        every = SimulatedRows.joined([shadow, others])
         return (
-            Language.learn(counts, self.inputs, self.offsets),
+            Language.learn(counts, every.inputs, every.offsets),
             Language.learn(counts, others.inputs, others.offsets),
         )
 
@@ -77,7 +88,7 @@ class SimulatedRows:
         """Return the places of all tokens of some rows, row by row."""
         sizes = np.diff(self.offsets)[rows]
         starts = np.cumsum(sizes) - sizes
-        return np.arange(sizes.sum()) + np.repeat(self.offsets[rows] - starts, sizes)
+        return np.asarray(np.arange(sizes.sum()) + np.repeat(self.offsets[rows] - starts, sizes))
 
     def taken(self, rows: Ints) -> SimulatedRows:
         """Return some of the rows, in the order given."""

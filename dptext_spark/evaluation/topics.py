@@ -68,9 +68,9 @@ class Topics:
         unknown = np.maximum(1.0 - likely.sum(axis=1), 0.0)
         own = _WEIGHT * np.log((ratios * likely).sum(axis=2) + unknown)  # (topics, t)
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        of_row = np.zeros((len(self.shares), len(offsets) - 1))
-        np.add.at(of_row, (slice(None), rows), own)
-        others = of_row[:, rows] - own + np.log(self.shares)[:, None]
+        of_row = np.zeros((len(offsets) - 1, len(self.shares)))
+        np.add.at(of_row, rows, own.T)
+        others = of_row[rows].T - own + np.log(self.shares)[:, None]
         others -= logsumexp(others, axis=0, keepdims=True)
         evidence = np.log(np.einsum("kt,ktj->tj", np.exp(others), ratios))
         return np.asarray(np.where(known, evidence, 0.0))
@@ -93,4 +93,4 @@ def _beginning(table: scipy.sparse.csr_matrix, frequency: Floats, count: int) ->
     both = np.concatenate([places, -places], axis=1)
     topic = both.argmax(axis=1)
     belonging[np.arange(rows), topic] += 1.0
-    return belonging / belonging.sum(axis=1, keepdims=True)
+    return np.asarray(belonging / belonging.sum(axis=1, keepdims=True))

@@ -23,6 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.attackers import CANDIDATES
 from dptext_spark.evaluation.comparison import evaluate
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import Mechanism, mechanism
@@ -53,8 +54,7 @@ class World:
     embedding: Embedding
     judge: Embedding  # has the same words in the same order; by its vectors similarity is measured
     release_words: int  # how many may come out
-    runs: int = 100
-    candidates: int = 64
+    candidates: int = CANDIDATES
 
     def recovered(self, configured: Mechanism) -> tuple[float, float]:
         """Attack a simulated release in context: shares recovered, and without any output."""
@@ -64,7 +64,6 @@ class World:
             embedding=self.embedding,
             mechanisms=[configured],
             search=ExactSearch.over(self.embedding, self.release_words),
-            runs=self.runs,
             candidates=self.candidates,
         )
         share, floor = (Risk().own(sums).ratio[0] for sums in (found.outcomes[0].sums, found.floor))

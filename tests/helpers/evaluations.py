@@ -41,7 +41,7 @@ def thirds(embedding: Embedding) -> dict[str, Comparison]:
     def compared(rows: slice, *epsilons: float) -> Comparison:
         settings = [Laplace(epsilon=e) for e in epsilons]
         return evaluate(
-            texts[rows], list(range(120))[rows], embedding=embedding, mechanisms=settings, runs=50
+            texts[rows], list(range(120))[rows], embedding=embedding, mechanisms=settings
         )
 
     second = slice(60, 120)

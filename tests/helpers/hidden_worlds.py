@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from dptext_spark.evaluation.emissions import Emissions
+from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation.language import BigramModel, PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows
 
@@ -24,15 +24,15 @@ def chain(start: np.ndarray, follows: np.ndarray) -> BigramModel:
     )
 
 
-def emitting(law: np.ndarray) -> Emissions:
-    """Emissions of a law P[output | word], (words, outputs)."""
+def emitting(law: np.ndarray) -> Channel:
+    """The channel of a law P[output | word], (words, outputs)."""
     keys = np.arange(law.size)
-    return Emissions(
+    return Channel(
+        method="computed",
         keys=keys,
         probability=law.T.ravel(),
-        elsewhere=np.zeros(len(law)),
-        error=np.zeros(len(law)),
-        outputs=law.shape[1],
+        of_word=np.zeros(len(law)),
+        of_output=np.ones(law.shape[1]),
     )
 
 

@@ -49,7 +49,7 @@ def options(table, embedding, output, **given):
         "mechanism": ["laplace", "exponential:truncate=0.9"],
         "epsilon": (5.0,),
         "versions": 2,
-        "runs": 60,
+        
         "release_words": 100,
         "target": "recovery(top1) <= 0.99",
     }
@@ -135,7 +135,7 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
     """Rejects a share of the table, rows by their places, and rows that are lost or counted twice."""
     # Also rejects other noise, other emissions, and other pairs. A public corpus teaches less.
     corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))
-    few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20, "target": None}
+    few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "target": None}
     found = run(table_of(tmp_path / "in", 2), small, tmp_path / "out", **few, public_corpus=corpus)
     names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
     evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
@@ -143,7 +143,7 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
     sample = found["sample"]
     assert (sample["rows"], sample["of"], sample["known"]) == (40, ROWS, 40 - len(own))
     assert found["corpus"]["from"] == corpus and found["target"] is None
-    settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "search": ExactSearch.over(small, 100)}
+    settings = {"mechanisms": [Laplace(epsilon=5.0)], "search": ExactSearch.over(small, 100)}
     texts = [TEXTS[i] for i in own]
     here = evaluate_here(texts, own, embedding=small, corpus=sentences(15, 2), **settings)
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):

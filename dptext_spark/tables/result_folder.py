@@ -65,5 +65,5 @@ def write_results(
                     for name in ("report.html", "plots"):
                         storage.put(Path(here, name), f"{folder}/{name}", private=private)
 
-    write_whole(spark, place, write, overwrite=options.overwrite)
+    write_whole(spark, place, write, overwrite=options.overwrite, replace="--overwrite")
     return reports[0]

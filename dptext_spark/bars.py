@@ -1,14 +1,19 @@
-"""Progress bars: on stderr, where somebody looks."""
+"""What is shown while a run is at work: lines and progress bars on standard error.
+
+Whether anyone can read them changes nothing for the run.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
+import click
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -19,11 +24,33 @@ _SECONDS: Final = 0.5
 progress_bar: Final = partial(tqdm, disable=None)  # None: only on a terminal
 
 
+def drop_unwritten(stream: TextIO | None) -> None:
+    """Drop what a stream could not write, if anything, and what it is given from then on.
+
+    Python would try once more to write it when the process ends, and exit with a code of its own.
+    """
+    if stream is None:  # closed before this process began
+        return
+    try:
+        stream.flush()
+    except OSError:
+        with suppress(OSError), open(os.devnull, "w") as nowhere:  # a stream may have no file
+            os.dup2(nowhere.fileno(), stream.fileno())
+            stream.flush()
+
+
+def tell(line: str) -> None:
+    """Write a line to standard error, or nothing where that cannot be written: a full disk, a closed pipe."""
+    with suppress(OSError):
+        click.echo(line, err=True)
+    drop_unwritten(sys.stderr)
+
+
 @contextmanager
 def progress(spark: SparkSession | None, doing: str) -> Iterator[None]:
     """Say on stderr what is being done: on a terminal a clock or a bar of Spark's tasks, else a line."""
     if not sys.stderr.isatty():
-        print(f"{doing} ...", file=sys.stderr, flush=True)
+        tell(f"{doing} ...")
         yield
         return
     tracked = hasattr(spark, "sparkContext")  # Spark Connect has no tracker

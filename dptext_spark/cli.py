@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import logging
 import os
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -17,15 +18,28 @@ import click
 from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
-from dptext_spark.bars import stage
-from dptext_spark.errors import ConfigError, DptextError, JobError, leaves, not_utf8, number, range_of
+from dptext_spark.bars import drop_unwritten, stage, tell
+from dptext_spark.errors import (
+    ConfigError,
+    DptextError,
+    JobError,
+    leaves,
+    not_utf8,
+    number,
+    printable,
+    range_of,
+)
 from dptext_spark.options import COMMANDS, Options, several
 from dptext_spark.version import __version__
 
 REQUIRED: Final = "Required"
+_UNWRITABLE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _SETTINGS: Final = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 _APART: Final = "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""  # from Spark's lines, under spark-submit
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
+
+_COLUMN: Final = 32  # of the help, for an option and its values
+_HYPHEN: Final = "\u2011"  # one at which no line is broken
 
 # What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
 _UNFINISHED: Final = "dptext.unfinished"
@@ -42,12 +56,18 @@ def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Paramet
     if field.annotation is bool:
         return click.Option([f"--{name}"], is_flag=True, default=None, help=help_of(field))
     listed = "|".join(values)
-    choice = f"[{listed}]" if len(name) + len(listed) < 26 else "NAME"  # in front of the description
+    choice = f"[{listed}]"
+    if listed.isupper():
+        metavar = listed
+    elif len(f"--{name} {choice}") <= _COLUMN:
+        metavar = choice
+    else:  # the description has the values
+        metavar = "NAME"
     return click.Option(
         [f"--{name}"],
         type=kind,
         multiple=several(field),
-        metavar=listed if listed.isupper() else choice,
+        metavar=metavar,
         help=help_of(field),
     )
 
@@ -84,6 +104,18 @@ def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
+def help_all() -> click.Option:
+    """Make the option that shows the help with all options."""
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="show all options",
+    )
+
+
 def run_options(model: type[Options]) -> Iterator[click.Option]:
     """Make the options that say how a command runs and what it prints, whatever it does."""
     yield click.Option(
@@ -91,20 +123,50 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
         type=click.Path(path_type=Path),
         help="TOML file of options; the command line wins over it",
     )
-    flag: dict[str, Any] = {"is_flag": True}
-    yield click.Option(["--json", "as_json"], **flag, help="print the report as JSON, and nothing else")
+    text = "print the report as JSON, and nothing else"
+    yield click.Option(["--json", "as_json"], is_flag=True, help=text)
     if model.on_spark:
-        text = "of the session, as spark.driver.memory=4g; repeatable"
+        text = "setting of the Spark session, e.g. spark.driver.memory=4g; repeatable"
         yield click.Option(["--spark-conf"], multiple=True, metavar="NAME=VALUE", help=text)
     if model.on_connect:
-        text = "a server of Spark Connect, sc://HOST:PORT; input and output are catalog tables"
+        text = "Spark Connect server, sc://HOST:PORT; input and output are catalog tables"
         yield click.Option(["--remote"], metavar="URL", help=text)
-    flag |= {"is_eager": True, "expose_value": False, "callback": _show_all}
-    yield click.Option(["--help-all"], **flag, help="show all options")
+    yield help_all()
+
+
+class _Formatter(click.HelpFormatter):
+    """Breaks no line at a hyphen: ``keep-unprotected`` is one word."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = _COLUMN, col_spacing: int = 2) -> None:
+        whole = [(first, second.replace("-", _HYPHEN)) for first, second in rows]
+        super().write_dl(whole, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
 
 
 class _Command(click.Command):
-    """A command whose errors are one message."""
+    """A command whose errors are one message, and whose options are given once."""
+
+    context_class = _Context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:  # else a shell completes a line
+            self._check_given_once(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _check_given_once(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse an option of one value that is given again: the last one would win without a word."""
+        *_, given = self.make_parser(ctx).parse_args(args=[*args])
+        for option in self.get_params(ctx):
+            times = given.count(option)
+            if isinstance(option, click.Option) and times > 1 and not (option.multiple or option.is_eager):
+                what = f"Option {option.opts[0]} must be given once; got it {times} times."
+                raise click.UsageError(what, ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         # What libraries log of connections that break off is no message of ours.
@@ -116,7 +178,7 @@ class _Command(click.Command):
         except interrupts.Interrupted as signal:
             left = ctx.meta.get(_UNFINISHED, "")
             end = "The run had come to its end, and what it wrote is whole." if signal.finished else left
-            click.echo(f"dptext {ctx.info_name}: {signal}. {end}".rstrip(), err=True)
+            tell(f"dptext {ctx.info_name}: {signal}. {end}".rstrip())
             ctx.exit(signal.exit_code)
         except Exception as error:
             failure = error
@@ -126,7 +188,7 @@ class _Command(click.Command):
                 failure = plain(error, "The job failed")
             if not isinstance(failure, DptextError):
                 raise error from None  # the traceback would show what it came of, and Spark's may quote rows
-            click.echo(f"{_APART}dptext {ctx.info_name}: {failure}", err=True)
+            tell(f"{_APART}dptext {ctx.info_name}: {failure}")
             ctx.exit(1 if isinstance(failure, JobError) else 2)
 
     def _check_arguments(self, ctx: click.Context) -> None:
@@ -175,11 +237,14 @@ class Job(_Command):
                 heading = field.title or "Noise and key"
                 heading = REQUIRED if field.is_required() else heading if everything else "Options"
             if everything or name in shown or heading == REQUIRED:
-                record = param.get_help_record(ctx) or (param.make_metavar(ctx), help_of(fields[name]))
-                sections.setdefault(heading, []).append(record)
+                record = param.get_help_record(ctx)
+                if isinstance(param, click.Argument):  # click has none of its own, or an empty one
+                    record = (param.make_metavar(ctx), help_of(fields[name]))
+                if record is not None:
+                    sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(records, col_max=32)
+                formatter.write_dl(records)
 
     def _run(
         self,
@@ -189,8 +254,8 @@ class Job(_Command):
         remote: str | None = None,
         **values: Any,
     ) -> None:
-        given = {name: value for name, value in values.items() if value not in (None, ())}
-        options = self.model.of(({} if config is None else read_config(config)) | given)
+        from_file = {} if config is None else self.model.named(read_config(config))
+        options = self.model.of(from_file | self.model.named(values))
         settings = _pairs(spark_conf) | ({"spark.remote": remote} if remote else {})
         with stage("Loading libraries") if self.model.on_spark else nullcontext():
             # Not above: it may refuse this Spark, as too old.
@@ -202,9 +267,42 @@ class Job(_Command):
             report = run(options)
         if java := sys.modules.get("dptext_spark.spark.java"):
             java.remove_logs()
-        click.echo(report.to_json() if as_json else f"{_APART}{report.describe()}", nl=not as_json)
-        if said := options.finish(report):
-            click.echo(f"\n{said}", err=as_json)
+        text = report.to_json() if as_json else f"{_APART}{report.describe()}"
+        fault = _print(text, nl=not as_json)
+        end = options.finish(report)
+        if end and as_json:
+            tell(f"\n{end}")
+        elif end and fault is None:
+            fault = _print(f"\n{end}")
+        if fault is not None:
+            _end_unprinted(fault, options, as_json=as_json)
+
+
+def _print(text: str, *, nl: bool = True) -> OSError | None:
+    """Print to standard output; return the error of one that cannot be written."""
+    try:
+        click.echo(text, nl=nl)
+    except OSError as error:
+        return error
+    return None
+
+
+def _end_unprinted(fault: OSError, options: Options, *, as_json: bool) -> None:
+    """End a run that ended well but whose report could not be printed.
+
+    Where all of its results lie in files nothing is lost, and a scheduler must not run it again.
+    """
+    results = ", ".join(f"{what.lower()} {path}" for what, path in options.results)
+    if not results:
+        raise fault
+    drop_unwritten(sys.stdout)
+    ctx = click.get_current_context()
+    end = f"The run ended well, and all that it wrote is whole: {results}."
+    line = printable(
+        f"dptext {ctx.info_name}: Standard output cannot be written. Got: {fault.strerror}. {end}"
+    )
+    tell(f"{_APART}{line}")
+    ctx.exit(1 if as_json else 0)
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
@@ -249,6 +347,20 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands]  # not by the alphabet
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; what cannot be written, as to a full disk, is one line, and no traceback."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            drop_unwritten(sys.stdout)
+            what = "Standard output, or a file, cannot be written"
+            tell(f"{_APART}dptext: {what}. Got: {error.strerror}.")
+            sys.exit(1)
+        finally:
+            drop_unwritten(sys.stderr)
+
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="dptext")
@@ -256,7 +368,7 @@ def main() -> None:
     """Sanitize text columns on Spark under metric differential privacy."""
 
 
-@main.command("demo", cls=_Command)
+@main.command("demo", cls=_Command, params=[help_all()])
 @click.option("--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder")
 def demo_command(output: str) -> None:
     """Try all of it on data of the package."""

@@ -125,14 +125,22 @@ def is_text(secret: bytes) -> bool:
     return all(letter.isprintable() or letter in "\t\r\n" for letter in text)
 
 
-def check_release_name(key: object, name: str) -> None:
-    """Refuse a key that may be used again, as a fresh one, None, is not, without a name of the release."""
+def check_release_name(key: object, name: object) -> None:
+    """Check that a key that may be used again, and only such a key, comes with the name of the release.
+
+    A fresh key, None, is never used again.
+    """
     if key is not None and not name:
         raise ConfigError(
             "A key that can be used again needs the name of this release (--name)",
             allowed="one name for each table and version, such as 'queries 2026-03-01'",
             got="none",
             do="Under one key and name two tables would show which of their texts are equal",
+        )
+    if key is None and name and isinstance(name, str):  # one of another type is refused as such
+        raise ConfigError(
+            "The name of a release (--name) does nothing without a key that is kept (--key-file)",
+            do="Give both, or leave the name out: under a fresh key each run has noise of its own",
         )
 
 

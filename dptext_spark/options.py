@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from inspect import get_annotations
@@ -22,6 +23,7 @@ from pydantic import (
     PlainSerializer,
     Strict,
     ValidationError,
+    ValidationInfo,
 )
 from pydantic.fields import FieldInfo
 
@@ -39,11 +41,11 @@ from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.comparison import Target as EvaluationTarget
 from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.guarantee import DELTAS, ROWS
-from dptext_spark.mechanisms import LEAST_EPSILON, Mechanism, mechanism
+from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import Identifiers, Surrogates
+from dptext_spark.text.identifiers import TYPES, Identifiers, Surrogates
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.tokens import Segmentation
@@ -116,7 +118,23 @@ def check_row_budget(spec: str) -> str:
     return ":".join(filter(None, [first.removeprefix("="), ",".join(others)]))
 
 
-# Of ~ as a shell does, for files of options.
+def check_pairs(pairs: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Check that each name of ``NAME=VALUE`` comes once; Spark takes names in any capitals."""
+    names = Counter(pair.partition("=")[0].lower() for pair in pairs)
+    repeated = [name for name, count in names.items() if count > 1]
+    if repeated:
+        option = str(info.field_name).replace("_", "-")
+        error = ConfigError(
+            f"Option --{option} has a name more than once",
+            allowed="NAME=VALUE, each NAME once, in whatever capitals",
+            got=", ".join(repeated),
+            do="Remove all but one of them",
+        )
+        raise ValueError(str(error))
+    return pairs
+
+
+# Expands ~ in paths from TOML files, as a shell does.
 LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(lambda p: Path(os.path.expanduser(p)))]
 TablePath: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"]
 Column: TypeAlias = Annotated[str, "COLUMN"]
@@ -124,6 +142,7 @@ Columns: TypeAlias = tuple[Column, ...]
 # Reports have the names alone.
 Pairs: TypeAlias = Annotated[
     tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...],
+    AfterValidator(check_pairs),
     PlainSerializer(lambda pairs: sorted({pair.partition("=")[0] for pair in pairs})),
 ]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
@@ -138,8 +157,12 @@ Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of), Segmentation.for
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 # A number by itself is one without parameters; TOML has numbers.
 WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) else v)
-TOKENIZER: Final = partial(WORDS, "icu: also Chinese, Japanese, Thai, Lao, Khmer, Burmese", "words")
+TOKENIZER: Final = partial(
+    WORDS, "how texts are split: words, or icu (Chinese, Japanese, Thai, Lao, Khmer, Burmese too)", "words"
+)
 EMBEDDING: Final = "bundle that dptext embedding made"
+TABLE_FORMATS: Final = "parquet, orc, csv, json, delta, iceberg or table"
+MECHANISM: Final = f"{', '.join(sorted(MECHANISMS))}; with parameters, e.g. mahalanobis:lambda=0.5"
 RELEASE_WORDS: Final = "output only the first N releasable words"
 NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
 PUBLIC_SEED: Final = "public seed of the simulated noise"
@@ -194,8 +217,7 @@ class Options(BaseModel):
             ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value
                 may be private.
         """
-        fields, names = cls.fields(), {name: field.alias for name, field in cls.model_fields.items()}
-        given = {names.get(n) or n: v for n, v in values.items() if v is not None and v not in ((), [])}
+        fields, given = cls.fields(), cls.named(values)
         for name in given.keys() & {name for name, field in fields.items() if several(field)}:
             given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
         problems = []
@@ -217,6 +239,30 @@ class Options(BaseModel):
         return options
 
     @classmethod
+    def named(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is given, by option name; ``_`` may stand for ``-``.
+
+        Raises:
+            ConfigError: Two names mean one option, and both are given.
+        """
+        aliases = {name: str(field.alias) for name, field in cls.model_fields.items()}
+        named: dict[str, Any] = {}
+        spelling: dict[str, str] = {}
+        for name, value in values.items():
+            if value is None or value in ((), []):
+                continue
+            option = aliases.get(name, name)
+            if option in named:
+                raise ConfigError(
+                    f"Option --{option} must be given once",
+                    got=f"{spelling[option]} and {name}",
+                    do="Remove one of them",
+                )
+            named[option] = value
+            spelling[option] = name
+        return named
+
+    @classmethod
     def fields(cls) -> dict[str, FieldInfo]:
         """Give the fields by option name, a class's own before those of its bases."""
         own = {name: cls.model_fields.get(name) for kind in cls.__mro__ for name in get_annotations(kind)}
@@ -230,6 +276,14 @@ class Options(BaseModel):
     def unfinished(self) -> str:
         """Say what a run leaves that is interrupted."""
         return "No output was written."
+
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        """What a run leaves when it has ended well, also if its report cannot be printed.
+
+        Each is a name and a path; there are none where all of the result is what is printed.
+        """
+        return ()
 
     def finish(self, report: Any) -> str:
         """Do what is left to do when the report of a run was shown, and say where its results lie."""
@@ -246,7 +300,7 @@ class SearchOptions(Options):
     """How released words are found, in the commands that run a mechanism."""
 
     search: Annotated[str, read_by(Search.named), lambda: sorted(SEARCHES)] = WORDS(
-        f"how the nearest word is found; in lists: ivf:recall={RECALL:g}", "exact"
+        f"how the nearest word is found: exact, ivf, ivf:recall={RECALL:g}", "exact"
     )
 
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
@@ -263,9 +317,7 @@ class SearchOptions(Options):
 class MechanismOptions(SearchOptions):
     """One mechanism."""
 
-    spec: MechanismSpec = NOISE(
-        "as laplace, mahalanobis:lambda=0.5 or exponential:truncate=6", alias="mechanism"
-    )
+    spec: MechanismSpec = NOISE(f"mechanism: {MECHANISM}", alias="mechanism")
     epsilon: Epsilon = NOISE("privacy parameter, in nats per unit of distance; smaller: more noise")
 
     @property
@@ -277,9 +329,11 @@ class GridOptions(SearchOptions):
     """Every mechanism at every epsilon."""
 
     specs: Annotated[tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))] = NOISE(
-        "as laplace, mahalanobis:lambda=0.5; repeatable", alias="mechanism"
+        f"mechanism, repeatable: {MECHANISM}", alias="mechanism"
     )
-    epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE("privacy parameters; several may follow")
+    epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE(
+        "privacy parameters, e.g. 5 10 20; smaller: more noise"
+    )
 
     @property
     def mechanism(self) -> tuple[Mechanism, ...]:
@@ -297,16 +351,16 @@ class PolicyOptions(Options):
         "perturbed words: all, content (no stop words), slots:COLUMN", "all"
     )
     layout: Annotated[str, read_by(Layout.of), Layout.forms] = WORDS(
-        "keep: punctuation, symbols and capitals pass as they are", "words"
+        "kept around words: nothing (words), or punctuation, symbols and capitals (keep)", "words"
     )
     tokenizer: Tokenizer = TOKENIZER()
     identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
-        "e-mails, dates: mask, mask:email,phone, surrogate:LABEL, off", "mask"
+        f"{', '.join(TYPES)}: mask, mask:TYPE,TYPE, surrogate:LABEL or off", "mask"
     )
     numbers: Literal["mask", "words"] = WORDS(
-        "runs of over two figures: mask, or words of the vocabulary", "mask"
+        "numbers of more than two figures: mask, or words of the vocabulary", "mask"
     )
-    mask_spans: Column | None = WORDS("column of spans to mask, as names that a detector found", None)
+    mask_spans: Column | None = WORDS("column of spans to mask, e.g. names that a detector found", None)
 
     @property
     def policy(self) -> TextPolicy:
@@ -318,11 +372,11 @@ class InputOptions(Options):
     """The private table of a job, and what names its rows."""
 
     input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
-    format: str = TABLE("parquet, orc, csv, json, delta, iceberg or table", "parquet", min_length=1)
-    read_option: Pairs = TABLE("for Spark's reader, as header=true; repeatable", (), repr=False)
+    format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
+    read_option: Pairs = TABLE("option of Spark's reader, e.g. header=true; repeatable", (), repr=False)
     id: Column | None = TABLE("unique column that names rows; default: file and position", None)
     where: Annotated[str, Field(min_length=1), PlainSerializer(lambda _: "given, not kept"), "SQL"] | None = (
-        TABLE("only rows that meet this; Spark's logs show it, reports do not", None, repr=False)
+        TABLE("condition on rows to take; Spark's logs show it, reports do not", None, repr=False)
     )
     trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
 
@@ -340,18 +394,26 @@ class TableOptions(InputOptions):
     """Options that may be shared: no place, filter, name, nor dropped column except the id."""
 
     output: TablePath = OUTPUT("folder or table to write")
-    output_format: str | None = OUTPUT("default: the input's format", None, min_length=1)
-    write_option: Pairs = OUTPUT("for Spark's writer, as compression=zstd; repeatable", (), repr=False)
-    keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
-    except_: Columns = TABLE("with --keep '*': column to drop; repeatable", (), alias="except")
-    key_file: LocalPath | None = NOISE(
-        "32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
+    output_format: str | None = OUTPUT(
+        f"format of the output: {TABLE_FORMATS}; default: the input's", None, min_length=1
     )
-    name: Annotated[str, "NAME"] = NOISE("with --key-file: name of this release, as 'queries 2026-03-01'", "")
-    reports: TablePath | None = OUTPUT("folder for both reports; default: next to the output", None)
+    write_option: Pairs = OUTPUT(
+        "option of Spark's writer, e.g. compression=zstd; repeatable", (), repr=False
+    )
+    keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
+    except_: Columns = TABLE("column to drop, with --keep '*'; repeatable", (), alias="except")
+    key_file: LocalPath | None = NOISE(
+        "file of a 32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
+    )
+    name: Annotated[str, "NAME"] = NOISE(
+        "name of this release, e.g. 'queries 2026-03-01'; needs --key-file", ""
+    )
+    reports: TablePath | None = OUTPUT(
+        "folder for both reports; default: next to the output, if that is no folder NAME=VALUE", None
+    )
     epsilon_from_private_rows: bool = OUTPUT("report that epsilon was chosen by looking at these rows", False)
     mode: Literal["error", "overwrite", "append"] = OUTPUT(
-        "if the output exists: refuse, replace it, or add rows", "error"
+        "if the output exists: error, overwrite it, or append rows", "error"
     )
     dry_run: bool = OUTPUT("check everything and print the guarantee; write nothing", False)
 
@@ -386,12 +448,17 @@ class TableOptions(InputOptions):
         files = ((what, "--reports", path) for what, path in self.files)
         return (("Input", "--input", self.input), ("Output", "--output", self.output), *files)
 
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        if self.dry_run:
+            return ()
+        return (("Output", self.output), *self.files)
+
     def finish(self, report: Any) -> str:
         if self.dry_run:
             but = f" except the report: {self.report_path}" if self.reports else "."
             return f"Dry run: all options are right, nothing was written{but}"
-        places = (("Output", self.output), *self.files)
-        return "\n".join(printable(f"{what}: {path}") for what, path in places)
+        return "\n".join(printable(f"{what}: {path}") for what, path in self.results)
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
@@ -411,10 +478,13 @@ class TableOptions(InputOptions):
             if not kinds["text"] and getattr(self, name, "words") != "words":
                 do = "Name them with --text, or leave it out"
                 yield ConfigError(f"Option --{name} is for texts", do=do)
-        try:
-            check_release_name(self.key_file, self.name)
-        except ConfigError as error:
-            yield error
+        # Without a key that is kept a ledger still lists releases by their names.
+        named_in_ledger = self.key_file is None and getattr(self, "ledger", None) is not None
+        if not named_in_ledger:
+            try:
+                check_release_name(self.key_file, self.name)
+            except ConfigError as error:
+                yield error
 
     def to_json(self) -> dict[str, Any]:
         values, key = super().to_json(), "file" if self.key_file else "fresh, not kept"
@@ -440,23 +510,31 @@ class EmbeddingOptions(Options):
     first = "limit normalize release-words never-output geometry index"
     on_spark = False
 
-    source: LocalPath = BUNDLE("GloVe or word2vec text, word2vec binary, fastText .vec, or .npy")
+    source: LocalPath = BUNDLE(
+        "word vectors: GloVe or word2vec text, word2vec binary, fastText .vec, or .npy"
+    )
     output: LocalPath = BUNDLE("folder of the bundle to make")
-    format: Annotated[str, "NAME"] = BUNDLE(f"{', '.join(formats())}", "auto")
+    format: Annotated[str, "NAME"] = BUNDLE(f"format of SOURCE: {', '.join(formats())}", "auto")
     vocabulary: LocalPath | None = BUNDLE("words of an .npy source; default: vocab.txt next to it", None)
-    word_prefix: str | None = BUNDLE("take words that begin so, without it: /c/en/ of Numberbatch", None)
+    word_prefix: str | None = BUNDLE(
+        "use only words with this prefix and strip it, e.g. /c/en/ for Numberbatch", None
+    )
     limit: int | None = BUNDLE("read the first N rows only", None, ge=2)
-    strict: bool = BUNDLE("refuse a row that cannot be used, do not leave it out", False)
-    normalize: Normalization = BUNDLE("unit: scale every vector to length 1", "none")
+    strict: bool = BUNDLE("refuse rows that cannot be used; otherwise they are left out", False)
+    normalize: Normalization = BUNDLE("scale of the vectors: none, or unit (length 1)", "none")
     release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
         "words that may be output: a file, the first N, or all", None
     )
     never_output: LocalPath | None = BUNDLE(NEVER_OUTPUT, None)
-    geometry: GeometryName = BUNDLE("of the vectors", "euclidean")
+    geometry: GeometryName = BUNDLE("geometry of the vectors: euclidean or poincare", "euclidean")
     index: Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss()), "INDEX"] | None = BUNDLE(
-        "ivf[:LISTS] for --search ivf of other commands; needs faiss", None
+        "index for --search ivf of other commands: ivf or ivf:LISTS; needs faiss", None
     )
     overwrite: bool = BUNDLE("replace a bundle that exists", False)
+
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        return (("Bundle", str(self.output)),)
 
 
 class TryOptions(PolicyOptions, GridOptions):
@@ -475,10 +553,10 @@ class TryOptions(PolicyOptions, GridOptions):
     runner = "dptext_spark.preview"
     on_spark = False
 
-    sentence: str | None = WORDS("what to sanitize; - or nothing: from standard input", None, repr=False)
+    sentence: str | None = WORDS("text to sanitize; - or nothing: standard input", None, repr=False)
     embedding: LocalPath = WORDS(EMBEDDING)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
-    draws: int = NOISE("times that the sentence is sanitized by each", 3, ge=1, le=1000)
+    draws: int = NOISE("how often each mechanism and epsilon sanitizes it", 3, ge=1, le=1000)
 
 
 class CalibrateOptions(GridOptions):
@@ -499,13 +577,17 @@ class CalibrateOptions(GridOptions):
     words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
     runs: Count = MEASURE("runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
-    eta: Share = MEASURE("probability that s_eta may leave out", ETA)
-    confidence: Confidence = MEASURE("of each interval, and of the target", CONFIDENCE)
+    eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
+    confidence: Confidence = MEASURE("confidence of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
-        "find the largest epsilon for this, as 'p95(n_w) <= 0.5'", None
+        "find the largest epsilon for this, e.g. 'p95(n_w) <= 0.5'", None
     )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace a calibration that exists", False)
+
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        return (("Output", self.output),)
 
     def to_json(self) -> dict[str, Any]:
         values = {name: value for name, value in super().to_json().items() if name != "search"}
@@ -538,13 +620,17 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     channel_limit: Share = MEASURE(
         "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
-    confidence: Confidence = MEASURE("of each interval, and of the choice", CONFIDENCE)
+    confidence: Confidence = MEASURE("confidence of each interval, and of the choice", CONFIDENCE)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
-        "find the best setting for this, as 'recovery(top1) <= 0.2'", None
+        "find the best setting for this, e.g. 'recovery(top1) <= 0.2'", None
     )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
     overwrite: bool = OUTPUT("replace an evaluation that exists", False)
+
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        return (("Output", self.output),)
 
     def conflicts(self) -> Iterator[ConfigError]:
         column = str(self.text or self.tokens or "")
@@ -606,7 +692,7 @@ class AccountOptions(GridOptions):
         "words that differ together; several may follow", (1, *ROWS)
     )
     distance: tuple[Above0, ...] = MEASURE(
-        "how far each moves; several may follow; default: typical ones", ()
+        "how far each word moves; several may follow; default: typical distances", ()
     )
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = MEASURE(
         "failure probabilities; several may follow", DELTAS
@@ -629,9 +715,11 @@ class AuditOptions(MechanismOptions):
     first = "embedding world runs confidence noise-seed"
     on_spark = False
 
-    embedding: LocalPath | None = MEASURE(f"of world bundle: {EMBEDDING}", None)
-    world: tuple[WorldName, ...] = MEASURE("line, star, clusters or bundle; repeatable; default: all", ())
-    runs: int | None = MEASURE("outputs of each word; default: 40000, of world bundle 4000", None, ge=100)
+    embedding: LocalPath | None = MEASURE("embedding bundle to audit, for --world bundle", None)
+    world: tuple[WorldName, ...] = MEASURE(
+        f"world to test, repeatable: {', '.join(WORLDS)}; default: all", ()
+    )
+    runs: int | None = MEASURE("outputs of each word; default: 40000, in world bundle 4000", None, ge=100)
     confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
     noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
 
@@ -669,14 +757,16 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
-        "largest loss of a row, as 50 or 50:within=3,delta=1e-6", None
+        "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
-    ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
-    budget: Above0 | None = LEDGER("with --ledger: refuse a row with a larger total epsilon than this", None)
+    ledger: TablePath | None = LEDGER("ledger folder: record this release and check the total", None)
+    budget: Above0 | None = LEDGER(
+        "largest total epsilon of a row; refuse a release over it; needs --ledger", None
+    )
 
     @property
     def unfinished(self) -> str:
@@ -723,8 +813,8 @@ class VectorsOptions(ProjectedVectors, TableOptions):
     published = TableOptions.published | {"vector", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
-    text: Columns = TABLE("string column: each text the average of its words; repeatable", ())
-    embedding: LocalPath | None = WORDS(f"with --text: {EMBEDDING}", None)
+    text: Columns = TABLE("string column, released as the average of its words; repeatable", ())
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text", None)
     tokenizer: Tokenizer = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
@@ -755,8 +845,8 @@ class LedgerOptions(Options):
     positional = ("action", "path")
     usage = "show ledger"
 
-    action: Literal["show"] = LEDGER("show: its releases and their totals")
-    path: TablePath = LEDGER("folder that dptext privatize --ledger wrote")
+    action: Literal["show"] = LEDGER("what to do: show the releases and their totals")
+    path: TablePath = LEDGER("ledger folder, which dptext privatize --ledger wrote")
 
 
 class PoincareOptions(Options):
@@ -769,9 +859,9 @@ class PoincareOptions(Options):
     usage = "--pairs mammals.tsv.gz --dimension 10 --output mammals-10d"
     first = "vocabulary min-links transitive-closure dimension epochs max-radius seed never-output"
 
-    pairs: TablePath = PAIRS("Parquet with columns hyponym, hypernym[, count], or such a TSV")
+    pairs: TablePath = PAIRS("is-a pairs: Parquet or TSV with columns hyponym, hypernym[, count]")
     output: LocalPath = OUTPUT("folder of the bundle; OUTPUT.report.json, .vec and .png lie next to it")
-    vocabulary: LocalPath | None = PAIRS("keep pairs of these words: a bundle, or a file, one a line", None)
+    vocabulary: LocalPath | None = PAIRS("words whose pairs are kept: a bundle, or a file, one a line", None)
     min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
     min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
     transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
@@ -782,14 +872,18 @@ class PoincareOptions(Options):
     batch_size: Count = TRAINING("pairs of one update", 128)
     patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
     max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
-        "of the ball, hyperbolic; default: 12 / sqrt(dimension - 1)", None
+        "hyperbolic radius of the ball; default: 12 / sqrt(dimension - 1)", None
     )
-    seed: Seed = TRAINING("the same seed gives the same vectors", 0)
+    seed: Seed = TRAINING("seed of the training; the same seed gives the same vectors", 0)
     never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
     overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
 
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        return ("Bundle", str(self.output)), ("Report", str(self.beside("report.json")))
+
     def finish(self, report: Any) -> str:
-        return f"Bundle: {self.output}\nReport: {self.beside('report.json')}"
+        return "\n".join(f"{what}: {path}" for what, path in self.results)
 
     def beside(self, suffix: str) -> Path:
         """Give the path next to the bundle with this suffix."""

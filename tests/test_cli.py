@@ -1,5 +1,6 @@
 """The command line: what is wrong is said before Spark starts, in one message, with exit code 2."""
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,7 +74,9 @@ def test_what_is_wrong_is_one_message(ran, tmp_path, arguments, content, message
     """On the command line, and in a file; others are in test_options.py and jobs/test_without_spark.py."""
     config = tmp_path / "options.toml"
     config.write_bytes(content)
-    result = dptext("--config", config, *arguments.split())
+    option, *_ = given = arguments.split() or [""]
+    file = [] if option == "--config" else ["--config", config]
+    result = dptext(*file, *filter(None, given), without=option)
     assert (result.exit_code, ran) == (2, []), (result.output, result.exception)
     assert re.search(message, result.output) and "Traceback" not in result.output, result.output
 
@@ -90,6 +94,142 @@ def test_the_command_line_wins_over_the_file(ran, tmp_path):
     found = [(o.epsilon, o.name, o.keep, o.dry_run, o.release_words) for o, _ in ran]
     assert found[0] == (7.0, "file", ("a", "b"), True, 3)
     assert found[1] == (5.0, "line", ("c",), True, 4)
+
+
+AGAIN = [
+    ("--epsilon 10", "--epsilon"),
+    ("--epsilon=5", "--epsilon"),  # the same value, too
+    ("--config a.toml --config b.toml", "--config"),
+    ("--dry-run --dry-run", "--dry-run"),
+    ("--json --json", "--json"),
+    ("--where x --where y", "--where"),
+    ("--key-file k --name n --name n", "--name"),
+    ("--remote sc://a --remote sc://a", "--remote"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "option"), AGAIN)
+def test_an_option_of_one_value_is_given_once(ran, arguments, option):
+    """Rejects a last value that wins without a word, a flag that is forgotten, and a quote of a value."""
+    result = dptext(*arguments.split())
+    times = 1 + arguments.count(option) if option == "--epsilon" else 2
+    assert (result.exit_code, ran) == (2, []), result.output
+    assert f"Error: Option {option} must be given once; got it {times} times.\n" in result.output
+
+
+def test_options_of_one_value_are_given_once_to_every_command_and_job(ran, monkeypatch):
+    """Rejects a check of one command; evaluate measured the last of two columns alone."""
+    for arguments in (
+        "demo --output a --output b",
+        "evaluate --text a --text b",
+        "ledger --config a --config b",
+    ):
+        result = CliRunner().invoke(main, arguments.split())
+        assert result.exit_code == 2 and "must be given once; got it 2 times." in result.output
+    monkeypatch.setattr(sys, "argv", ["privatize.py", "--mode", "error", "--mode", "overwrite"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "jobs" / "privatize.py"), run_name="__main__")
+    assert ended.value.code == 2
+    # What may be given several times still may, and the help whatever is asked twice.
+    repeated = ("--text", "other", "--keep", "a", "--keep", "b", "--spark-conf", "spark.a=1")
+    assert dptext(*repeated, "--spark-conf", "spark.b=2").exit_code == 0
+    assert ran[0][0].text == ("text", "other") and ran[0][0].keep == ("a", "b")
+    assert CliRunner().invoke(main, ["privatize", "-h", "--help", "--help"]).exit_code == 0
+
+
+def test_one_option_has_one_name_in_a_file(ran, tmp_path):
+    """Rejects key_file that wins over key-file, and a command line that meets its own file's spelling."""
+    config = tmp_path / "options.toml"
+    config.write_text('release_words = 3\n"release-words" = 4\n')
+    result = dptext("--config", config)
+    assert (result.exit_code, ran) == (2, [])
+    assert "--release-words must be given once. Got: release_words and release-words." in result.output
+    config.write_text("release_words = 3\n")
+    assert dptext("--config", config, "--release-words", 4).exit_code == 0
+    assert ran[0][0].release_words == 4
+
+
+class Full:
+    """A full disk as standard output or error, and what the other one got."""
+
+    def __init__(self, monkeypatch, stream):
+        self.disk = Path("/dev/full").open("w")  # noqa: SIM115
+        self.said = io.StringIO()
+        other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+        monkeypatch.setattr(sys, stream, self.disk)
+        monkeypatch.setattr(sys, other, self.said)
+
+    def run(self, *arguments):
+        """The exit code of a command, and what the stream that works has."""
+        given = [part for pair in re.findall(r"(\S+) (\S+)", GIVEN) for part in pair]
+        with pytest.raises(SystemExit) as ended:
+            main(["privatize", *given, *arguments], prog_name="dptext")
+        self.disk.close()  # raises, as Python does at its end, what is left to be written
+        return ended.value.code, self.said.getvalue()
+
+
+WHOLE = (
+    "dptext privatize: Standard output cannot be written. Got: No space left on device. The run ended "
+    "well, and all that it wrote is whole: output out, public report out.release.json, report "
+    "out.private/report.json.\n"
+)
+
+
+@pytest.mark.usefixtures("ran")
+@pytest.mark.parametrize(
+    ("arguments", "code", "last"),
+    [
+        ("", 0, WHOLE),
+        # Who reads the report from standard output must not take half of it for all.
+        ("--json", 1, WHOLE),
+        # Nothing but what it prints.
+        (
+            "--dry-run",
+            1,
+            "dptext: Standard output, or a file, cannot be written. Got: No space left on device.\n",
+        ),
+        (
+            "--help",
+            1,
+            "dptext: Standard output, or a file, cannot be written. Got: No space left on device.\n",
+        ),
+    ],
+)
+def test_a_table_is_whole_though_standard_output_is_full(monkeypatch, arguments, code, last):
+    """Rejects a traceback, and the code of a failure: a scheduler would run it again, and be refused."""
+    ended, said = Full(monkeypatch, "stdout").run(*arguments.split())
+    assert (ended, said.endswith(last)) == (code, True), said
+    assert "Traceback" not in said and said.count("cannot be written") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("", 0), ("--epsilon-from-private-rows", 0), ("--name n", 2)]
+)
+def test_a_full_standard_error_changes_nothing(ran, monkeypatch, arguments, code):
+    """Rejects a run that ends because nobody can read its lines, and another exit code than its own."""
+    ended, said = Full(monkeypatch, "stderr").run(*arguments.split())
+    assert ended == code and len(ran) == (code == 0)
+    assert said.startswith("The report\n") == (code == 0)
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_pipe_that_is_closed(monkeypatch):
+    """As `dptext privatize | head -1`: the table is whole; of what prints alone nothing is said."""
+    codes = []
+    for arguments in ([], ["--dry-run"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        said = io.StringIO()
+        # click leaves what it could not write to the end of the process.
+        with suppress(BrokenPipeError), open(writing, "w") as pipe, monkeypatch.context() as here:
+            here.setattr(sys, "stdout", pipe)
+            here.setattr(sys, "stderr", said)
+            given = [part for pair in re.findall(r"(\S+) (\S+)", GIVEN) for part in pair]
+            with pytest.raises(SystemExit) as ended:
+                main(["privatize", *given, *arguments], prog_name="dptext")
+        codes.append((ended.value.code, "whole: output out" in said.getvalue()))
+        assert "Traceback" not in said.getvalue()
+    assert codes == [(0, True), (1, False)]
 
 
 def test_several_numbers_follow_an_option(ran, tmp_path):

@@ -23,8 +23,10 @@ from pyiceberg.utils.config import Config
 import dptext_spark
 from dptext_spark import privatize
 from dptext_spark.cli import main
+from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.search.nearest import SEARCHES
+from dptext_spark.tables.table import chosen_formats
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection
@@ -249,6 +251,28 @@ def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name):
     given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", blocks)}
     assert given - OWN_OPTIONS - OF_PLATFORMS == set()
     assert re.search(r"^\*\*Run:\*\* (?!RUN)", DOCUMENTS[name], re.MULTILINE)
+
+
+def test_the_shortest_dag_writes_its_reports_outside_of_the_table(tmp_path, monkeypatch):
+    """Rejects arguments that the job refuses: a partition without --reports, a name without a key."""
+    (block,) = [block for kind, block in BLOCK.findall(DOCUMENTS["docs/recipes/airflow.md"]) if kind == "py"]
+    operators = []
+    code = "\n".join(line for line in block.splitlines() if not line.startswith("from "))
+    exec(code, {"SparkSubmitOperator": lambda **given: operators.append(given)})
+    (operator,) = operators
+    config = tmp_path / "release.toml"
+    config.write_text('embedding = "b"\nmechanism = "laplace"\nepsilon = 5\ntext = "text"\n')
+    day = [each.replace("{{ ds }}", "2026-03-01") for each in operator["application_args"]]
+    arguments = [str(config) if each.endswith(".toml") else each for each in day]
+    done = []
+
+    def release(options):
+        done.append(chosen_formats(options, grows=False))
+        raise JobError("Not run")
+
+    monkeypatch.setattr("dptext_spark.jobs.privatize.run", release)
+    result = CliRunner().invoke(main, ["privatize", *arguments])
+    assert len(done) == 1, result.output
 
 
 OFFERED = {

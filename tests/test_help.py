@@ -9,19 +9,29 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import REQUIRED, help_of, main
-from dptext_spark.errors import JobError
+from dptext_spark.embedding.readers import formats
+from dptext_spark.errors import JobError, leaves
+from dptext_spark.mechanisms import MECHANISMS
 from dptext_spark.options import COMMANDS
+from dptext_spark.search.nearest import SEARCHES
+from dptext_spark.tables.formats.format import FORMATS
+from dptext_spark.text.identifiers import TYPES, Identifiers
+from dptext_spark.text.layout import Layout
+from dptext_spark.text.policies import OovPolicy, Protection
+from dptext_spark.text.tokens import Segmentation
 
 ROOT = Path(__file__).parents[1]
 command = pytest.mark.parametrize("name", COMMANDS)
 
 
 def sections(job, asked="--help-all"):
-    """The options under each heading of a help, as they stand there, a wrapped line as one of its own."""
+    """The options under each heading of a help, each with all lines of its description."""
     result = CliRunner().invoke(job, [asked], terminal_width=110)
     blocks = re.findall(r"^(\w[^\n]*):\n((?:  +[^\n]*\n?)+)", result.output, re.MULTILINE)
     return {
-        heading: [*map(str.strip, lines.splitlines())] for heading, lines in blocks if heading != "Example"
+        heading: [line.strip() for line in re.split(r"\n(?=  \S)", lines)]
+        for heading, lines in blocks
+        if heading != "Example"
     }
 
 
@@ -30,12 +40,13 @@ def name_of(line):
 
 
 @command
-def test_every_option_is_in_one_group_and_one_line(name):
-    """Rejects a central list that lacks a new option, a group "Options", and a description of two lines."""
+def test_every_option_is_in_one_group(name):
+    """Rejects a central list that lacks a new option, a group "Options", and a description of three lines."""
     model, found = COMMANDS[name], sections(main.commands[name])
     names = Counter(name_of(line) for lines in found.values() for line in lines)
     options = {max(p.opts, key=len).removeprefix("--") for p in main.commands[name].params}
     assert {*names} == options | {*model.fields(), "help"} and {*names.values()} == {1}
+    assert all(line.count("\n") <= 1 for lines in found.values() for line in lines)
     assert "Options" not in found and [*found][-1] == "Running"
     required = {option for option, field in model.fields().items() if field.is_required()}
     assert {name_of(line) for line in found.get(REQUIRED, [])} == required
@@ -72,17 +83,76 @@ def test_commands_are_listed_whole_and_in_the_order_of_use():
         ("poincare", "Training", "--learning-rate NUMBER hyperbolic .*; default: 0.3 [above 0, at most 10]"),
         ("poincare", "Training", "--seed INTEGER .*; default: 0 [0 or more]"),
         ("evaluate", "Measuring", "--confidence NUMBER .*; default: 0.95 [between 0.5 and 1]"),
-        ("evaluate", "Table", "--where SQL only .*"),
+        ("evaluate", "Table", "--where SQL condition .*"),
         ("account", "Measuring", "--words INTEGER .*; default: 1 10 100 .*"),
-        ("privatize", "Words", "--numbers [mask|words] runs .*; default: mask"),
+        ("privatize", "Words", "--numbers [mask|words] numbers .*; default: mask"),
         ("privatize", "Output", "--dry-run check .*"),
-        ("privatize", REQUIRED, "--mechanism NAME as .*"),
+        ("privatize", REQUIRED, "--mechanism NAME mechanism: .*"),
     ],
 )
 def test_an_option_stands_under_its_heading_with_values_default_and_bounds(name, heading, shown):
     lines = [" ".join(line.split()) for line in sections(main.commands[name])[heading]]
     pattern = ".*".join(map(re.escape, shown.split(".*")))
     assert [line for line in lines if re.fullmatch(pattern, line)], lines
+
+
+OFFERED = {
+    "format": {*FORMATS},
+    "output-format": {*FORMATS},
+    "mechanism": {*MECHANISMS},
+    "search": {*SEARCHES},
+    "oov": {*OovPolicy.policies},
+    "protect": {*Protection.policies},
+    "layout": {*Layout.policies},
+    "tokenizer": {*Segmentation.policies},
+    "identifiers": {*Identifiers.policies, *TYPES},
+    "index": {"ivf"},
+}
+"""Values that registries have; those of a literal type are the field's own."""
+
+
+def values_of(command, option):
+    """The values that an option takes, where they are a closed set."""
+    if (command, option) == ("embedding", "format"):
+        return {*formats()}
+    literals = {leaf for leaf in leaves(COMMANDS[command].fields()[option].annotation) if type(leaf) is str}
+    marked = {leaf for leaf in literals if leaf.isupper()}  # what a user writes
+    return OFFERED.get(option, literals - marked)
+
+
+def text_of(line):
+    """A line of help in one line, without the option's own name."""
+    return " ".join(line.split()).partition(" ")[2]
+
+
+@command
+def test_the_help_says_what_an_option_means_and_all_that_it_takes(name):
+    """Rejects a positional argument without a word, and values that are cut off, hidden, or of old."""
+    # And a description that needs the option's name before it to be a sentence.
+    found = {
+        name_of(line): text_of(line) for lines in sections(main.commands[name]).values() for line in lines
+    }
+    for option, field in COMMANDS[name].fields().items():
+        said = found[option]
+        assert str(field.description) in said and len(str(field.description)) > 15, option
+        assert not re.match(r"(of|as|for|with|by|in) ", str(field.description)), option
+        assert {
+            v for v in values_of(name, option) if not re.search(rf"(?<![\w-]){v}(?![\w-])", said)
+        } == set()
+    assert all(found.values())
+
+
+def test_values_are_in_one_piece():
+    """Rejects keep- and unprotected in two lines, in a narrow terminal."""
+    for width in range(60, 110):
+        assert "keep-unprotected" in CliRunner().invoke(main, ["try", "--help"], terminal_width=width).output
+
+
+def test_the_demo_has_all_of_its_help():
+    """Rejects a command that refuses what README says of every command."""
+    short, whole = (CliRunner().invoke(main, ["demo", asked]) for asked in ("--help", "--help-all"))
+    assert (whole.exit_code, whole.output) == (0, short.output)
+    assert "--output PATH" in short.output and "--help-all" in short.output
 
 
 @command

@@ -49,6 +49,13 @@ WRONG = {
         ({"embedding": 5}, "--embedding has.*a path. Got: 5"),
         *(({each: ""}, f"--{each} has a wrong value.* Got: ''") for each in ("input", "reports")),
         ({"read-option": "x"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
+        *(
+            (
+                {f"{way}-option": ["Sep=;", "x=1", "sep=;"]},
+                rf"--{way}-option has a name more than once.*Got: sep\.",
+            )
+            for way in ("read", "write")
+        ),
         # Names, with the nearest one
         ({"bogus": 1}, r"--bogus is not an option of this command\.$"),
         ({"kep": "a"}, "--kep is not an option.*Perhaps you meant keep"),
@@ -83,6 +90,8 @@ WRONG = {
         *(({"ledger": "l", "budget": each}, "--budget has") for each in (0.0, "inf", "1:", "x")),
         # What does not go together
         ({"budget": 1.0}, "--budget needs --ledger"),
+        ({"name": "s"}, r"\(--name\) does nothing without a key that is kept \(--key-file\)"),
+        ({"key-file": "k"}, r"needs the name of this release \(--name\)"),
         ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
         ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),
@@ -110,6 +119,7 @@ WRONG = {
     ],
     "vectors": [
         ({"text": "t"}, "--text and --embedding go together"),
+        ({"name": "s"}, r"\(--name\) does nothing without"),
         ({"tokenizer": "icu"}, "--tokenizer is for texts"),
         ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
     ],
@@ -169,7 +179,7 @@ def test_what_may_be_private_is_not_quoted(name):
         with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
             PrivatizeOptions.of({**GOOD, name: given})
         assert "5550100" not in str(caught.value)
-    kept = PrivatizeOptions.of({**GOOD, name: "5550100", "name": "s"})
+    kept = PrivatizeOptions.of({**GOOD, "key-file": "k", "name": "s", name: "5550100"})
     assert "5550100" not in repr(kept) and "5550100" not in str(kept.to_json())
 
 
@@ -199,6 +209,22 @@ def test_good_options():
     assert (options.budget, options.row_budget) == (None, None)
     with pytest.raises(ValueError, match="frozen"):
         options.input = "other"
+
+
+def test_a_name_without_a_key_is_for_a_ledger():
+    """Rejects the refusal of a name that `dptext ledger show` lists."""
+    assert PrivatizeOptions.of({**GOOD, "name": "s", "ledger": "l"}).name == "s"
+
+
+@pytest.mark.parametrize(("first", "second"), [("key-file", "key_file"), ("mechanism", "spec")])
+def test_two_names_of_one_option_are_not_both_taken(first, second):
+    """Rejects a file of options whose second key_file wins over its key-file; also with equal values."""
+    given = {**GOOD, "key-file": "laplace", "name": "s"}
+    value = given.pop(first)
+    with pytest.raises(ConfigError, match=f"--{first} must be given once. Got: {first} and {second}"):
+        PrivatizeOptions.of({**given, first: value, second: value})
+    by_one, by_other = ({**given, first: value, second: None}, {**given, second: value})
+    assert PrivatizeOptions.of(by_one) == PrivatizeOptions.of(by_other)
 
 
 def test_an_evaluation_writes_the_command_of_the_release():

@@ -16,14 +16,14 @@ import numpy as np
 
 from dptext_spark.calibration.statistics import lower_limit
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, made
+from dptext_spark.embedding.lists import InvertedLists, made, no_index
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.noisy import NoisyNearest
 from dptext_spark.noise import NoiseKey, to_uniform
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.search.ivf import IvfSearch
+from dptext_spark.search.ivf import IvfSearch, euclidean
 from dptext_spark.search.nearest import Search
 
 SAMPLE: Final = 4096
@@ -153,9 +153,10 @@ def chosen_search(
     if not issubclass(kind, IvfSearch):
         return kind.over(embedding, release_words, **given)
     words = ExactSearch.over(embedding, release_words).release_words
+    euclidean(embedding)
     counts = made(embedding)
     if not counts:
-        IvfSearch.over(embedding, words, lists=0, probes=1)  # says that there is none
+        raise no_index(embedding, "ivf")
     if "probes" in given:
         if len(counts) > 1:
             raise ConfigError(

@@ -202,7 +202,7 @@ def check_output(output: Path, overwrite: bool) -> None:
     if not os.path.lexists(output):
         return
     if not overwrite:
-        do = "Choose another folder or allow to overwrite the bundle"
+        do = "Choose another folder, or replace the bundle with --overwrite"
         raise BundleError("The output exists", got=str(output), do=do)
     known = {MANIFEST, PARTS}.union(*map(file_names, SPACES))
     is_folder = output.is_dir() and not output.is_symlink() and {*os.listdir(output)} <= known

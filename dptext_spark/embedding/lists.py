@@ -44,9 +44,7 @@ class InvertedLists:
         """Map a bundle's lists; refuse where it has none of that number."""
         part = embedding.part(f"ivf-{lists}")
         if part is None:
-            allowed = ", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far"
-            do = f"Make it with: dptext embedding SOURCE --output BUNDLE --index ivf:{lists}"
-            raise ConfigError("The embedding bundle has no such index", allowed=allowed, do=do)
+            raise no_index(embedding, f"ivf:{lists}")
         return cls(**part.arrays(embedding.path))
 
     def stops(self, release_words: int) -> NDArray[np.int64]:
@@ -54,6 +52,16 @@ class InvertedLists:
         released = np.concatenate([[0], np.cumsum(self.rows < release_words)])
         stops: NDArray[np.int64] = self.starts[:-1] + np.diff(released[self.starts])
         return stops
+
+
+def no_index(embedding: Embedding, index: str) -> ConfigError:
+    """Return the error of a bundle that lacks an index, as ``--index`` names it."""
+    return ConfigError(
+        f"The embedding bundle has no index {index}",
+        allowed=", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far",
+        do=f"Run dptext embedding SOURCE --output BUNDLE --index {index} --overwrite with the bundle's "
+        "other options, or take --search exact",
+    )
 
 
 def made(embedding: Embedding) -> list[int]:

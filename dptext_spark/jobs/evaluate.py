@@ -51,7 +51,7 @@ from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.result_folder import check_free, write_results
-from dptext_spark.tables.source import own_session, where
+from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
@@ -94,7 +94,7 @@ def run(options: EvaluateOptions) -> Report:
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
-        return write_results(spark, storage, options, comparison, make, remark=", which is private")
+        return write_results(spark, storage, options, comparison, make, private=True)
 
 
 def _evaluated(
@@ -135,6 +135,8 @@ def _evaluated(
     )
     with progress(spark, "Sampling rows"):
         (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
+        if options.where:
+            check_met(df, source.df)
         looks(selected)
         size = None if options.sample == "all" else options.sample
         chosen = sampled(selected, F.col(ID), rows=total, sample=size)
@@ -249,6 +251,7 @@ def _columns(options: EvaluateOptions) -> TableColumns:
         tokens=() if options.tokens is None else (options.tokens,),
         keep=tuple(name for name in (options.label, options.author) if name),
         id=options.id,
+        path=options.input,
         slots=options.policy.spans_column,
     )
 

@@ -67,6 +67,7 @@ def run(options: PrivatizeOptions) -> Report:
             ledger = LedgerRun(table, options, release, guarantee, key, worker)
         with progress(spark, "Checking ids"):
             check_ids(table.df, table.checked_id)
+            table.check_rows()
         found: Facts = {}
         oov, reader = release.policy.oov, worker.release.reader
         if options.person is not None:
@@ -145,6 +146,7 @@ def _columns(options: PrivatizeOptions) -> TableColumns:
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
+        path=options.input,
         slots=options.policy.spans_column,
         person=options.person,
     )

@@ -41,6 +41,7 @@ def run(options: VectorsOptions) -> Report:
         keep=options.keep,
         left_out=options.except_,
         id=options.id,
+        path=options.input,
         vectors=True,
     )
     key, tokenizer, *_ = all_of(
@@ -55,6 +56,7 @@ def run(options: VectorsOptions) -> Report:
     with plain_errors():
         # Of each column its mechanism, None where it holds no vector.
         lengths = _lengths(job, options.vector)
+        job.check_rows()
         if embedding is not None:
             lengths |= dict.fromkeys(options.text, embedding.dimension)
         mechanisms = {name: n and options.mechanism.of_length(n) for name, n in lengths.items()}

@@ -40,10 +40,14 @@ class ProjectedVectors(ProjectionParameters):
         description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
     )
     dimension: int | None = Field(
-        default=None, ge=1, strict=True, description="length of released vectors; default: by beta and delta"
+        default=None,
+        ge=1,
+        strict=True,
+        description="length of released vectors; default: from beta and delta",
     )
     sensitivity: Literal["spectral", "paper"] = Field(
-        default="spectral", description="paper: less noise, and a larger proven epsilon"
+        default="spectral",
+        description="scale of the noise: spectral, or paper (less noise, and a larger proven epsilon)",
     )
 
     def rows(self, dimension: int) -> int:

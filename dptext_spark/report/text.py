@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-import click
-
+from dptext_spark.bars import tell
 from dptext_spark.errors import printable
 
 
@@ -38,4 +37,4 @@ def announce_missing(what: str) -> None:
     """Say on stderr, before the work begins, what will be missing at its end."""
     if library := missing_library():
         why = f"as {library} is not installed. Run: pip install 'dptext-spark[report]'"
-        click.echo(f"Warning: {what} will not be drawn, {why}", err=True)
+        tell(f"Warning: {what} will not be drawn, {why}")

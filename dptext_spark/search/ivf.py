@@ -144,12 +144,7 @@ class IvfSearch(Search):
         return search
 
     def of_words(self, embedding: Embedding) -> IvfNearest:
-        if not isinstance(space := embedding.space, EuclideanSpace):
-            raise ConfigError(
-                "Search ivf is for Euclidean bundles",
-                got=f"geometry {space.geometry}",
-                do="Take --search exact",
-            )
+        space = euclidean(embedding)
         lists = InvertedLists.open(embedding, self.lists)
         return IvfNearest(
             vectors=space.vectors[: self.release_words],
@@ -165,3 +160,15 @@ class IvfSearch(Search):
             allowed="exact, with a mechanism that searches images of them",
             do="Take --search exact",
         )
+
+
+def euclidean(embedding: Embedding) -> EuclideanSpace:
+    """Return the space of a bundle that may have lists; a ConfigError for another geometry."""
+    space = embedding.space
+    if not isinstance(space, EuclideanSpace):
+        raise ConfigError(
+            "Search ivf is for Euclidean bundles",
+            got=f"geometry {space.geometry}",
+            do="Take --search exact",
+        )
+    return space

@@ -12,6 +12,7 @@ from functools import lru_cache, partial, reduce
 from itertools import combinations
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,7 @@ class TableColumns:
     id: str | None  # None where the caller names the rows
     slots: str | None = None  # of slots, or of spans that are masked
     person: str | None = None  # whose a row is
+    path: str = ""  # of the input, whose folders COLUMN=VALUE are no columns of what lies in it
     vectors: bool = False  # whether vectors come out, of columns alone, not of fields inside them
 
     @property
@@ -174,7 +176,7 @@ class TableColumns:
     def _fields(self, schema: StructType) -> dict[str, Field]:
         found = {name: Field.find(schema, name) for name in self.mentioned}
         if absent := [name for name, fields in found.items() if not fields]:
-            raise absent_columns(absent, [*field_names(schema)])
+            raise absent_columns(absent, [*field_names(schema)], self.path)
         _refuse(
             "Names can be read as a column's, and as the path of a field inside another column",
             [name for name, fields in found.items() if len(fields) > 1],
@@ -303,8 +305,25 @@ def _refuse(what: str, names: Iterable[str], *, allowed: str = "", do: str = "")
         raise InputError(what, allowed=allowed, got=got, do=do)
 
 
-def absent_columns(absent: Sequence[str], allowed: Sequence[str]) -> InputError:
-    """Make the error of a table without some columns; it says which names are near to theirs."""
+def absent_columns(absent: Sequence[str], allowed: Sequence[str], path: str = "") -> InputError:
+    """Make the error of a table without some columns; it says which names are near to theirs.
+
+    Of those that are folders ``COLUMN=VALUE`` of the input's ``path`` it says so.
+    """
+    folders = {}
+    for part in path.split("/"):
+        name, sign, value = part.partition("=")
+        if sign:
+            folders[unquote(name)] = unquote(value)
+    in_path = [name for name in absent if name in folders]
+    if in_path:
+        table = re.split(r"/[^/=]+=", f"/{path}", maxsplit=1)[0][1:] or "."
+        chosen = " and ".join(f"{name} = '{folders[name]}'" for name in in_path)
+        return InputError(
+            "Columns are part of the path of --input, so the table in it does not have them",
+            got=", ".join(in_path),
+            do=f'Leave them out, or give --input {table} with --where "{chosen}"',
+        )
     names = ", ".join(allowed) or "none: the table has no columns"
     return InputError(
         "The input table lacks columns", allowed=names, got=", ".join(absent), do=nearest(absent, allowed)

@@ -107,7 +107,7 @@ class GrowingTable(Table):
 
     def _note(self, path: str, value: dict[str, Any]) -> None:
         """Write a file that is there whole or not at all."""
-        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n")
+        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n", private=True)
         self.storage.rename(f"{path}.part", path)
 
     def sanitize(

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Self
 
-import click
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from dptext_spark.bars import progress
+from dptext_spark.bars import progress, tell
 from dptext_spark.lookup import WordReader
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
@@ -159,7 +158,7 @@ class Sample:
                 rows = f"in a sample of {coverage['rows']:,} rows"
                 warnings.append(f"Column {name} has identifiers ({left}), {rows}. {self.identifiers}")
             for warning in filter(None, warnings):
-                click.echo(f"Warning, for those who run the job: {warning}", err=True)
+                tell(f"Warning, for those who run the job: {warning}")
 
 
 def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -25,13 +25,18 @@ from dptext_spark.tables.storage import LocalFiles, Storage, local_path
 _ENDING: Final = ".part"
 
 
-def check_unfinished(storage: LocalFiles, output: str, *, but: str = "") -> None:
-    """Refuse an output of which a run has left a folder, or is still writing it, but for ``but``."""
+def check_unfinished(
+    storage: LocalFiles, output: str, *, but: str = "", replace: str = "--mode overwrite"
+) -> None:
+    """Refuse an output of which a run has left a folder, or is still writing it, but for ``but``.
+
+    ``replace`` is the option that takes over from such a run.
+    """
     if others := _unfinished(storage, output, but):
         raise ConfigError(
             f"Another run is writing the output {output}, or was killed while it did",
             got=", ".join(others),
-            do="Wait until it has ended; if it has, replace what it left with --mode overwrite",
+            do=f"Wait until it has ended; if it has, replace what it left with {replace}",
         )
 
 
@@ -42,6 +47,7 @@ def write_whole(
     *,
     overwrite: bool,
     publish: Callable[[str], None] | None = None,
+    replace: str = "--mode overwrite",
 ) -> None:
     """Write a table under a hidden name and rename it.
 
@@ -50,6 +56,7 @@ def write_whole(
         write: Writes the table to the path that it is given.
         overwrite: Replace a table of that name, and take over from other runs with this output.
         publish: Called with the hidden name in place of renaming.
+        replace: The option of the command that sets ``overwrite``.
     """
     storage = Storage(spark)
     place = storage.qualified(output)
@@ -61,7 +68,7 @@ def write_whole(
         storage.write(claim, "")
         storage.delete_at_exit(mine)
         if not overwrite:
-            check_unfinished(storage, output, but=mine)
+            check_unfinished(storage, output, but=mine, replace=replace)
         for other in _unfinished(storage, output, mine) if overwrite else ():
             # It was killed after it had moved the old table away.
             if storage.exists(f"{other}/old") and not storage.exists(output):

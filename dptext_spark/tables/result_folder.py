@@ -38,29 +38,32 @@ def write_results(
     kind: Any,
     make: Callable[[str], Facts],
     *,
-    remark: str = "",
+    private: bool = False,
 ) -> Report:
     """Write a folder of results, which takes its name when it is whole.
 
     ``make`` writes tables into a folder and gives the facts; their ``kind`` is the module that knows their
-    FILE, what is ``said`` of them, and their ``page``. ``remark`` is said where the output is named.
+    FILE, what is ``said`` of them, and their ``page``. What is ``private`` is its owner's alone, where the
+    file system knows of owners.
     """
     place = options.output.rstrip("/")
+    remark = ", which is private" if private else ""
     reports, drawn = list[Report](), not missing_library()
 
     def write(folder: str) -> None:
+        storage.make_folder(folder, private=private)
         facts = {**make(folder), "options": options.to_json(), "versions": versions()}
         end = f"Page{remark}: {place}/report.html" if drawn else f"Output{remark}: {place}"
         reports.append(Report(facts=facts, text=rendered([*kind.said(facts), end])))
         with stage("Writing the report"):
-            storage.write(f"{folder}/{kind.FILE}", reports[0].to_json())
+            storage.write(f"{folder}/{kind.FILE}", reports[0].to_json(), private=private)
             if drawn:
                 from dptext_spark.report.page import write_page  # slow to load, and not everywhere
 
                 with TemporaryDirectory(prefix="dptext-page-") as here:
                     write_page(Path(here), kind.page(facts))
                     for name in ("report.html", "plots"):
-                        storage.put(Path(here, name), f"{folder}/{name}")
+                        storage.put(Path(here, name), f"{folder}/{name}", private=private)
 
-    write_whole(spark, place, write, overwrite=options.overwrite)
+    write_whole(spark, place, write, overwrite=options.overwrite, replace="--overwrite")
     return reports[0]

@@ -162,3 +162,13 @@ def where(df: DataFrame, sql: str) -> DataFrame:
             do="Write dates and numbers out",
         )
     return filtered
+
+
+def check_met(filtered: DataFrame, whole: DataFrame) -> None:
+    """Refuse a filter that no row meets, unless the table has no rows at all."""
+    if filtered.isEmpty() and not whole.isEmpty():
+        raise InputError(
+            "No row of the input meets the filter --where",
+            do="Compare it with values of the input: arithmetic on text, such as id % 6 where ids are "
+            "T100000, is null. Text ids are split with crc32(id) % 6",
+        )

@@ -98,6 +98,11 @@ def local_path(path: str) -> str | None:
     return None if path.startswith("//") else os.path.abspath(path)
 
 
+def is_partition(path: str) -> bool:
+    """Say whether the last folder of a path is one of a partition, ``COLUMN=VALUE``."""
+    return re.search("/?[^/=]+=[^/]*$", os.path.normpath(path)) is not None
+
+
 def literal(path: str) -> str:
     """Write a path as a pattern that stands for it alone."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
@@ -155,10 +160,16 @@ class LocalFiles:
     def _content(self, path: str) -> bytes:
         return Path(local_path(path) or path).read_bytes()
 
-    def write(self, path: str, text: str) -> None:
-        """Write a text file, and the folders above it, replacing what is there."""
+    def write(self, path: str, text: str, *, private: bool = False) -> None:
+        """Write a text file, and the folders above it, replacing what is there.
+
+        One that is ``private`` is its owner's alone, where the file system knows of owners.
+        """
         place = Path(local_path(path) or path)
         place.parent.mkdir(parents=True, exist_ok=True)
+        if private:
+            place.unlink(missing_ok=True)  # it may be readable by others
+            place.touch(mode=0o600)
         place.write_text(text, encoding="utf-8")
 
     def make_folder(self, path: str, *, private: bool = False) -> None:
@@ -311,7 +322,7 @@ class Storage(LocalFiles):
         private &= not system.exists(place)
         system.mkdirs(place)
         if private:  # after it: mkdirs() with a mode would give it to new folders above, too
-            system.setPermission(place, self._jvm.org.apache.hadoop.fs.permission.FsPermission("700"))
+            system.setPermission(place, self._permission("700"))
 
     def rename(self, source: str, target: str) -> None:
         system, place = self._at(source)
@@ -326,16 +337,28 @@ class Storage(LocalFiles):
         with closing(system.open(place)) as stream:
             return bytes(stream.readAllBytes())
 
-    def write(self, path: str, text: str) -> None:
+    def write(self, path: str, text: str, *, private: bool = False) -> None:
         system, place = self._at(path)
         stream = system.create(place, True)
+        if private:  # before anything is in it
+            system.setPermission(place, self._permission("600"))
         stream.write(bytearray(text.encode()))
         stream.close()
 
-    def put(self, source: Path, path: str) -> None:
-        """Copy a file or a folder from this machine to a place where nothing is."""
+    def put(self, source: Path, path: str, *, private: bool = False) -> None:
+        """Copy a file or a folder from this machine to a place where nothing is.
+
+        What is ``private`` is for a folder that is its owner's alone, so that nobody reads it meanwhile.
+        """
         system, place = self._at(path)
         system.copyFromLocalFile(False, False, self._path(str(source)), place)
+        for entry in [source, *source.rglob("*")] if private else ():
+            mode = "700" if entry.is_dir() else "600"
+            copy = self._path(f"{path}/{entry.relative_to(source)}".removesuffix("/."))
+            system.setPermission(copy, self._permission(mode))
+
+    def _permission(self, mode: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.permission.FsPermission(mode)
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:

@@ -25,8 +25,16 @@ from dptext_spark.tables.formats.catalog import CatalogTable
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import FORMATS, Format
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.source import Source, own_session, where
-from dptext_spark.tables.storage import NO_FILE, LocalFiles, Storage, is_absent, is_plain, local_path
+from dptext_spark.tables.source import Source, check_met, own_session, where
+from dptext_spark.tables.storage import (
+    NO_FILE,
+    LocalFiles,
+    Storage,
+    is_absent,
+    is_partition,
+    is_plain,
+    local_path,
+)
 
 Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
 """Called with rows, as :meth:`TableColumns.select` gives them; what it gives is entered while they are
@@ -54,6 +62,7 @@ class Table:
             places, files = _places(options, read, written), LocalFiles()
             local = [place for place in places if local_path(place[2])]
             check_places(files, local)
+            _check_partition(files, written, local)
             if isinstance(written, FileFormat) and all(p in local for p in places if p[0] != "Input"):
                 cls.check_output(files, options, written)
             check_input(read)
@@ -69,7 +78,9 @@ class Table:
             # On Spark Connect only reports are files, of this machine or of a volume that it mounts.
             storage = LocalFiles() if is_connect(spark) else Storage(spark)
             with plain_errors("The paths of input, output or report could not be looked up"):
-                check_places(storage, _places(options, read, written))
+                places = _places(options, read, written)
+                check_places(storage, places)
+                _check_partition(storage, written, places)
                 cls.check_output(storage, options, written, spark)
                 place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
             source = read.open(spark)
@@ -123,6 +134,11 @@ class Table:
         file, row = POSITION
         lies = metadata(self.source.read)
         return selected.withColumns({file: lies["file_path"], row: lies["row_index"]})
+
+    def check_rows(self) -> None:
+        """Refuse a filter that leaves no row; a table that grows may meet it later."""
+        if self.options.where and not self.grows:
+            check_met(self.df, self.source.df)
 
     @property
     def checked_id(self) -> str | None:
@@ -210,7 +226,7 @@ class Table:
         if self.options.reports is not None or not self.options.dry_run:
             with plain_errors(failed):
                 self.storage.make_folder(self.options.beside("private"), private=True)
-                self.storage.write(self.options.report_path, report.to_json())
+                self.storage.write(self.options.report_path, report.to_json(), private=True)
         return report
 
     def write_beside(self, what: str, path: str, text: str) -> None:
@@ -233,7 +249,34 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
             "Option --reports is missing: an --output that is a name has no folder for them",
             do="Name a folder for the reports",
         )
+    if written.has_path and is_partition(options.output) and not options.reports:
+        raise ConfigError(
+            f"Option --reports is missing: the output {options.output} is a partition, and next to it its "
+            "reports would lie inside the table, with counts that are private",
+            do="Name a folder outside the table for them",
+        )
     return read, written
+
+
+def _check_partition(storage: LocalFiles, written: Format, places: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse a run's files inside the table of which the output is a partition."""
+    if not written.has_path:
+        return
+    folder = storage.real(written.place)
+    if not is_partition(folder):
+        return
+    while is_partition(folder):
+        folder = folder.rpartition("/")[0]
+    for what, option, path in places:
+        if option in ("--input", "--output"):
+            continue
+        place = storage.real(path)
+        if place.startswith(f"{folder}/"):
+            raise ConfigError(
+                f"{what} lies inside the table of which the output is a partition",
+                got=f"{place} in {folder}",
+                do=f"Choose another {option}",
+            )
 
 
 def _check_connect(options: TableOptions, read: Format, written: Format) -> None:

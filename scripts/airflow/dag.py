@@ -115,7 +115,7 @@ def dptext_privatize() -> None:
             *TABLE,
             *["--input", f"{{{{ params.input }}}}/{PARTITION}"],
             *["--output", f"{{{{ params.output }}}}/{PARTITION}"],
-            # Not beside the output, where they would be taken for parts of the table.
+            # Not inside the table: it is shared, and its readers would take them for parts of it.
             *["--reports", f"{{{{ params.reports }}}}/{PARTITION}"],
             # The label of a day's noise.
             *["--key-file", "{{ params.key_file }}", "--name", "{{ params.table }} {{ ds }}"],

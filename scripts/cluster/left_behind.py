@@ -120,7 +120,12 @@ class Scene:
         }
 
     def run(
-        self, name: str, *options: str, format: str = "parquet", conf: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *options: str,
+        format: str = "parquet",
+        label: str = LABEL,
+        conf: Mapping[str, str] | None = None,
     ) -> int:
         """Run a job that writes this format, and keep its pages of the UI; gives the exit code."""
         run = self.folder / name
@@ -146,7 +151,7 @@ class Scene:
             process = self.cluster.start(
                 *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", self.table.with_name("release.key"), "--name", LABEL),
+                *("--key-file", self.table.with_name("release.key"), "--name", label),
                 *("--output-format", format, "--write-option", "compression=none"),
                 *("--output", "lake.db.out" if lake else f"{run}/out"),
                 *("--reports", f"{run}/reports", *options),
@@ -215,7 +220,7 @@ def main() -> None:
         # Then one that leaks wherever options and settings allow it, and files where they do not.
         java = f"-Dlog4j2.configurationFile={scene.folder}/log4j2.properties -Dnote={PLANTED}"
         conf = {"spark.note": PLANTED, "spark.executor.extraJavaOptions": java}
-        codes["leaky"] = scene.run("leaky", "--keep", "other", "--name", PLANTED, conf=conf)
+        codes["leaky"] = scene.run("leaky", "--keep", "other", label=PLANTED, conf=conf)
         for host in cluster.hosts:
             for folder in (host / "tmp", next(host.glob("work/*/*/"))):
                 (folder / "forgotten").write_text(SENTENCE)

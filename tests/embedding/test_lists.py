@@ -70,7 +70,7 @@ def test_lists_that_were_damaged_are_none(bundle):
     file.write_bytes(file.read_bytes()[:-1] + b"\7")
     again = Embedding.open(bundle.path)
     assert made(again) == []
-    with pytest.raises(ConfigError, match=r"no such index.*none so far.*--index ivf:8"):
+    with pytest.raises(ConfigError, match=r"has no index ivf:8.*none so far.*--index ivf:8"):
         InvertedLists.open(again, 8)
 
 

@@ -70,9 +70,19 @@ def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Res
     """``dptext privatize`` in this process, on the ring unless told otherwise."""
 
     def invoke(source: Path | str, *arguments: str | Path, output: Path | str = tmp_path / "out") -> Result:
-        given = ["--input", source, "--output", output, "--embedding", ring.path, "--key-file", key_file]
-        given += ["--name", worlds.LABEL, "--mechanism", "laplace", "--epsilon", "10", "--text", "text"]
-        return CliRunner().invoke(main, ["privatize", *map(str, [*given, *arguments])])
+        given = {
+            "--input": source,
+            "--output": output,
+            "--embedding": ring.path,
+            "--key-file": key_file,
+            "--name": worlds.LABEL,
+            "--mechanism": "laplace",
+            "--epsilon": "10",
+        }
+        others = {name: value for name, value in given.items() if name not in arguments}
+        options = [part for pair in others.items() for part in pair]
+        options += ["--text", "text", *arguments]
+        return CliRunner().invoke(main, ["privatize", *map(str, options)])
 
     return invoke
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import stat
 from contextlib import nullcontext
 
 import numpy as np
@@ -220,6 +221,7 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
     [
         ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
         ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
+        ({"id": ["T1"], "text": TEXTS[:1]}, {"where": "id % 6 = 0"}, "No row of the input meets the filter"),
         ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
     ],
 )
@@ -229,6 +231,14 @@ def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, messa
     with pytest.raises(DptextError, match=message):
         run(write_table(tmp_path / "in", rows), small, tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
+
+
+def test_findings_are_their_owners_alone(undisturbed):
+    """Rejects facts about private rows that all users of the machine may read: JSON, page and figures."""
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [undisturbed, *undisturbed.rglob("*")]}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+    assert {"evaluation.json", "report.html", "similarity.png"} <= {path.name for path in modes}
 
 
 @pytest.mark.versions

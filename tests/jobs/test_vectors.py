@@ -194,6 +194,7 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
         ),
         (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
         (dptext(table, "--text", "text", "--embedding", ring.path, "--dimension", 3), "at most 2"),
+        (dptext(table, "--vector", "narrow", "--where", "id < 0"), "No row of the input meets the filter"),
     ]:
         assert refused(result, message)
     assert {path.name for path in tmp_path.iterdir()} == {"in", "twice.parquet"}

@@ -91,7 +91,9 @@ def test_a_mistake_starts_no_java(command, message, ring, ball, flat, tmp_path, 
     before = hashes(tmp_path)
     places = {"ring": ring.path, "ball": ball.path, "flat": flat.path, "in": tmp_path / "in"}
     places |= {name: tmp_path / name for name in ("damaged", "open")}
-    result = CliRunner().invoke(main, command.format(**places).split())
+    name, *words = command.format(**places).split()
+    options = dict(zip(words[::2], words[1::2], strict=True))  # the last of two is the one that is tried
+    result = CliRunner().invoke(main, [name, *(word for option in options.items() for word in option)])
     assert (result.exit_code, message in result.output) == (2, True), (result.output, result.exception)
     assert KEY.secret.hex()[:16] not in result.output
     assert hashes(tmp_path) == before
@@ -101,6 +103,7 @@ def test_a_mistake_starts_no_java(command, message, ring, ball, flat, tmp_path, 
 def test_what_is_right_goes_on_to_spark(ring, tmp_path):
     """Rejects a sentinel that is never reached."""
     write_table(tmp_path / "in" / "x.parquet", {"id": [1, 2], "text": texts(2)})
-    command = PRIVATIZE.format(ring=ring.path, **{"in": tmp_path / "in"}).split()
-    result = CliRunner().invoke(main, [*command, "--output", str(tmp_path / "new"), "--text", "text"])
+    given = PRIVATIZE.replace(" new ", f" {tmp_path}/new ")
+    command = given.format(ring=ring.path, **{"in": tmp_path / "in"}).split()
+    result = CliRunner().invoke(main, [*command, "--text", "text"])
     assert "Spark was started" in str(result.exception)

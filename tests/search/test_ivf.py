@@ -91,7 +91,7 @@ def test_what_lists_cannot_serve_is_refused(small, ball, indexed):
     search = IvfSearch.over(indexed, lists=8, probes=2)
     projection = mechanism("projection:dimension=5", epsilon=5.0)
     for refused, message in (
-        (lambda: IvfSearch.over(small, lists=16, probes=2), "no such index"),
+        (lambda: IvfSearch.over(small, lists=16, probes=2), "has no index ivf:16"),
         (lambda: IvfSearch.over(ball, lists=4, probes=2), "geometry poincare"),
         (lambda: IvfSearch.over(indexed, lists=8, probes=0), "1 or more"),
         (lambda: projection.bind(indexed, search), "--search exact"),

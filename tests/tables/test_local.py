@@ -100,6 +100,11 @@ def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
         assert files.matches(place) == storage.matches(place), place
     assert not files.exists(f"{tmp_path}/broken") and not storage.exists(f"{tmp_path}/broken")
     assert files.read("there/a/1.json") == storage.read(f"{tmp_path}/there/a/1.json") == "Größe"
+    for number, writer in enumerate((files, storage)):
+        place = tmp_path / f"{number}.json"
+        place.write_text("others may read it")
+        writer.write(str(place), "Größe", private=True)
+        assert (place.stat().st_mode & 0o777, place.read_text(encoding="utf-8")) == (0o600, "Größe")
     relative = ["there", "./there/../link/a", "there/x:y"]
     assert [files.real(place) for place in relative] == [storage.real(f"{tmp_path}/{p}") for p in relative]
     for pattern, count in {"*": 3, "v/*.json": 1, "../*/1.json": 5, "no/*": 0, "no": 0}.items():

@@ -3,6 +3,8 @@
 import json
 import stat
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark import __version__
@@ -34,6 +36,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     assert result.stderr.endswith(f"{places}Report: {private}/report.json\n")
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert names(private) == {"report.json"}
+    assert stat.S_IMODE((private / "report.json").stat().st_mode) == 0o600
     text = (tmp_path / "out.release.json").read_text()
     public, report = json.loads(text), json.loads((private / "report.json").read_text())
     assert report == json.loads(result.stdout) and report["kept"] == ["id", "dt"]
@@ -181,3 +184,70 @@ def test_a_small_table_is_read_no_more_often_than_it_must_be(table, dptext, spar
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     assert result.exit_code == 0, result.output
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == jobs
+
+
+def test_a_filter_that_no_row_meets_is_refused(dptext, tmp_path):
+    """Rejects an empty release with exit code 0: arithmetic on ids that are text is null."""
+    # But an empty table is released as one, and a run that may find its rows tomorrow goes on.
+    ids = [f"T{number}" for number in range(100_000, 100_012)]
+    given = ("--id", "id", "--keep", "id")
+    source = write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": texts(12)}).parent
+    before = hashes(tmp_path)
+    message = r"No row of the input meets the filter --where\..*crc32\(id\) % 6"
+    for more in (("--ledger", tmp_path / "ledger"), ("--dry-run", "--trust-id")):
+        assert refused(dptext(source, *given, "--where", "id % 6 <> 0", *more), message)
+    assert hashes(tmp_path) == before
+
+    halves = []
+    for sign, name in (("=", "held back"), ("<>", "released")):
+        output = tmp_path / name
+        assert dptext(source, *given, "--where", f"crc32(id) % 6 {sign} 0", output=output).exit_code == 0
+        halves.append({row["id"] for row in rows_of(output)})
+    assert halves[0] | halves[1] == {*ids} and not halves[0] & halves[1]
+    assert all(halves)
+
+    none = write_table(
+        tmp_path / "none.parquet", {"id": pa.array([], "string"), "text": pa.array([], "string")}
+    )
+    assert dptext(none, *given, "--where", "id % 6 <> 0", output=tmp_path / "of none").exit_code == 0
+    grows = ("--incremental", tmp_path / "checkpoint", "--where", "text = 'nothing yet'")
+    assert dptext(source, "--keep", "id", *grows, output=tmp_path / "grown").exit_code == 0
+
+
+def test_reports_of_a_partition_lie_outside_its_table(dptext, table, tmp_path):
+    """Rejects private counts inside a table that is shared, and that no reader can read any more."""
+    shared = tmp_path / "shared" / "dt=2026-03-01"
+    for output in (shared, f"{shared}/", f"file:{shared}", f"{shared}/city=Bath/."):
+        assert refused(dptext(table, output=output), "Option --reports is missing.* is a partition")
+        assert refused(dptext(table, "--dry-run", output=output), "Option --reports is missing")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "shared")
+    for place in (tmp_path / "shared" / "reports", tmp_path / "link" / "r", f"{shared}.reports"):
+        wrong = dptext(table, "--reports", place, output=f"{shared}/city=Bath")
+        assert refused(wrong, "lies inside the table of which the output is a partition.*another --reports")
+    ledger = ("--reports", tmp_path / "r", "--ledger", tmp_path / "shared" / "ledger", "--id", "id")
+    assert refused(dptext(table, *ledger, output=shared), "Ledger lies inside the table.*another --ledger")
+    assert names(tmp_path / "shared") == set()
+
+    done = dptext(table, "--reports", tmp_path / "shared_reports" / "dt=2026-03-01", output=shared)
+    assert done.exit_code == 0, done.output
+    assert pq.read_table(tmp_path / "shared").column_names == ["text", "dt"]
+    plain = dptext(table, output=tmp_path / "env=test" / "out")  # a folder in one that has a sign
+    assert plain.exit_code == 0, plain.output
+
+
+def test_a_column_that_is_part_of_the_path_is_said_to_be(dptext, tmp_path):
+    """Rejects "the table lacks columns" of a folder that bears the name, and advice that does not work."""
+    part = tmp_path / "in" / "dt=2026-03-01" / "a"
+    write_table(part.with_suffix(".parquet"), {"id": [1], "text": ["w01"]})
+    advice = rf"""--input {tmp_path}/in with --where "dt = '2026-03-01'"\.$"""
+    for file in ("", "/a.parquet"):
+        wrong = dptext(f"{part.parent}{file}", "--id", "id", "--keep", "dt")
+        assert refused(wrong, f"are part of the path of --input.*Got: dt.*{advice}")
+    part.with_suffix(".csv").write_text("id,text\n1,w01\n")
+    csv = dptext(f"{part}.csv", "--format", "csv", "--id", "id", "--keep", "dt")
+    assert refused(csv, f"are part of the path of --input.*{advice}")
+    part.with_suffix(".csv").unlink()
+    as_advised = dptext(tmp_path / "in", "--where", "dt = '2026-03-01'", "--id", "id", "--keep", "dt")
+    assert as_advised.exit_code == 0, as_advised.output
+    assert (tmp_path / "out" / "dt=2026-03-01").is_dir()

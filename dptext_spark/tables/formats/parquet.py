@@ -229,7 +229,7 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
     except (OSError, pa.ArrowException):
         return  # Spark finds what is wrong
     if allowed:
-        raise absent_columns(missing, allowed)
+        raise absent_columns(missing, allowed, columns.path)
 
 
 def _files(place: Path) -> Iterator[Path]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from dptext_spark.embedding.bundle import Embedding as Embedding
     from dptext_spark.errors import DptextError as DptextError
     from dptext_spark.evaluation.comparison import Comparison as Comparison
-    from dptext_spark.evaluation.comparison import Target as Target
-    from dptext_spark.evaluation.comparison import evaluate as evaluate
+    from dptext_spark.evaluation.local import evaluate as evaluate
     from dptext_spark.evaluation.measures import Risk as Risk
+    from dptext_spark.evaluation.target import Target as Target
     from dptext_spark.guarantee import Guarantee as Guarantee
     from dptext_spark.jobs.privatize import privatize_table as privatize_table
     from dptext_spark.mechanisms import Exponential as Exponential
@@ -43,8 +43,10 @@ _MODULES: Final = {
     "embedding.build": "build_embedding",
     "embedding.bundle": "Embedding",
     "errors": "DptextError",
-    "evaluation.comparison": "Comparison Target evaluate",
+    "evaluation.comparison": "Comparison",
+    "evaluation.local": "evaluate",
     "evaluation.measures": "Risk",
+    "evaluation.target": "Target",
     "guarantee": "Guarantee",
     "jobs.privatize": "privatize_table",
     "mechanisms": "Exponential Hyperbolic HyperbolicIcdm Laplace Mahalanobis Projection",

@@ -24,16 +24,12 @@ def blocks_of(estimator: Estimator, words: Ints) -> int:
     return -(-len(words) // BLOCK_WORDS[estimator.name])
 
 
-def likeliest(
-    estimator: Estimator, words: Ints, number: int, most: int = MOST_OUTPUTS
-) -> pa.Table:
+def likeliest(estimator: Estimator, words: Ints, number: int, most: int = MOST_OUTPUTS) -> pa.Table:
     """Return word, output and count of the cells of a block: ``most`` of each word, the highest counts."""
     size = BLOCK_WORDS[estimator.name]
     block = estimator(words[number * size : (number + 1) * size], block=number)
     order = np.lexsort((block.output, -block.count, block.word))
-    rank = np.arange(len(order)) - np.repeat(
-        block.starts, np.diff(block.starts, append=len(order))
-    )
+    rank = np.arange(len(order)) - np.repeat(block.starts, np.diff(block.starts, append=len(order)))
     chosen = order[rank < most]
     return pa.table(
         {

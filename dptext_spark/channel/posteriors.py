@@ -203,10 +203,25 @@ class PosteriorSums:
     total: Floats  # (c,)
 
     @classmethod
+    def none(cls, vocabulary: int) -> PosteriorSums:
+        """Return the sums over no output."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(
+            vocabulary=vocabulary,
+            outputs=nothing,
+            weight=np.zeros(0),
+            keys=nothing,
+            total=np.zeros(0),
+        )
+
+    @classmethod
     def joined(cls, parts: list[PosteriorSums], *, vocabulary: int) -> PosteriorSums:
         """Put together sums of different outputs."""
         nothing = np.zeros(0, dtype=np.int64)
-        parts = [cls(vocabulary=vocabulary, outputs=nothing, weight=np.zeros(0), keys=nothing, total=np.zeros(0)), *parts]
+        parts = [
+            cls(vocabulary=vocabulary, outputs=nothing, weight=np.zeros(0), keys=nothing, total=np.zeros(0)),
+            *parts,
+        ]
         outputs = np.concatenate([part.outputs for part in parts])
         keys = np.concatenate([part.keys for part in parts])
         output_order = np.argsort(outputs, kind="stable")
@@ -246,15 +261,13 @@ class PosteriorSums:
         """Return the likeliest word of each output, int64 (u,), of equally likely ones the lowest."""
         outputs, words = np.divmod(self.keys, self.vocabulary)
         starts = np.flatnonzero(np.diff(outputs, prepend=-1))
-        largest = np.repeat(
-            np.maximum.reduceat(self.total, starts), np.diff(starts, append=len(outputs))
-        )
+        largest = np.repeat(np.maximum.reduceat(self.total, starts), np.diff(starts, append=len(outputs)))
         is_largest = np.flatnonzero(self.total == largest)
         first = is_largest[np.flatnonzero(np.diff(outputs[is_largest], prepend=-1))]
         return np.asarray(words[first])
 
     def left(self, outputs: Ints, prior: Floats) -> Floats:
-        """Return what words without a cell have, over their prior, of outputs (u,), 0 where there are none."""
+        """Return what words without a cell have, over their prior, of outputs (u,); 0 where none has."""
         cell_outputs, cell_words = np.divmod(self.keys, self.vocabulary)
         places = np.searchsorted(self.outputs, cell_outputs)
         listed = np.bincount(places, weights=self.total, minlength=len(self.outputs))

@@ -92,9 +92,7 @@ class Evidence:
             words=np.take_along_axis(self.candidates.words, order, axis=1),
             log_emission=np.take_along_axis(self.candidates.log_emission, order, axis=1),
         )
-        posterior = forward_backward_in_pairs(
-            likeliest, self.language.triples, self.rows.offsets
-        )
+        posterior = forward_backward_in_pairs(likeliest, self.language.triples, self.rows.offsets)
         result = self.by_pairs * _BEYOND_STATES
         np.put_along_axis(result, order, posterior, axis=1)
         return result
@@ -103,9 +101,7 @@ class Evidence:
     def by_topics(self) -> Floats:
         """ln P[candidate | topics of the row] / P[candidate], float64 (t, K), as the triples have the row."""
         probability = self.by_triples
-        return self.language.topics.evidence(
-            self.candidates.words, probability, self.rows.offsets
-        )
+        return self.language.topics.evidence(self.candidates.words, probability, self.rows.offsets)
 
 
 class Attacker(ABC):
@@ -173,9 +169,7 @@ class Adaptive(Attacker):
         weights = {}
         for versions in sorted({1, len(known.shadow.outputs)}):
             shadow = replace(known.shadow, outputs=known.shadow.outputs[:versions])
-            evidence = Evidence.of(
-                shadow, channel, known.language_without_shadow, most=candidates
-            )
+            evidence = Evidence.of(shadow, channel, known.language_without_shadow, most=candidates)
             weights[versions] = _weights(evidence)
         return cls(weights=weights)
 
@@ -276,13 +270,8 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
         hidden = part.perturbed
         inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
-        evidence = Evidence.of(
-            part, knowledge.channel, knowledge.language, most=knowledge.candidates
-        )
-        guesses = {
-            name: attacker.guess(evidence)[hidden]
-            for name, attacker in knowledge.attackers.items()
-        }
+        evidence = Evidence.of(part, knowledge.channel, knowledge.language, most=knowledge.candidates)
+        guesses = {name: attacker.guess(evidence)[hidden] for name, attacker in knowledge.attackers.items()}
         tried = [evidence.candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
         for name, guess in zip(names, tried, strict=True):
             hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
@@ -294,8 +283,6 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     band = np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
     classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
     return {
-        name: ClusterSums.of(
-            np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2
-        )
+        name: ClusterSums.of(np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2)
         for name in names
     }

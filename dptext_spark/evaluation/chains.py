@@ -73,15 +73,14 @@ class _PairStates:
     rows: slice  # of the tokens, in the order of steps
     lower: Floats  # (n, K, K), P[word | word before]
     back_off: Floats  # (n, K, K), of the two words before
-    # Triples seen, (f,) each: their places among (n, K, K) pairs before, and (n, K, K) pairs that they lead to.
+    # Triples seen, (f,) each: their places among the pairs before, (n, K, K), and among the pairs that
+    # they lead to, (n, K, K).
     sources: Ints
     targets: Ints
     beyond: Floats
 
 
-def forward_backward_in_pairs(
-    candidates: Candidates, model: TrigramModel, offsets: Ints
-) -> Floats:
+def forward_backward_in_pairs(candidates: Candidates, model: TrigramModel, offsets: Ints) -> Floats:
     """Compute the same with pairs of neighbours as states: words follow as in a trigram model.
 
     Time grows with the square of K, and with the triples seen among the candidates.
@@ -102,9 +101,7 @@ def forward_backward_in_pairs(
     return result
 
 
-def _pair_states(
-    words: Ints, steps: list[slice], number: int, model: TrigramModel
-) -> _PairStates:
+def _pair_states(words: Ints, steps: list[slice], number: int, model: TrigramModel) -> _PairStates:
     """Look up what leads to the words of a step, from pairs of those before."""
     rows = steps[number]
     count = rows.stop - rows.start
@@ -131,9 +128,7 @@ def _pair_states(
     )
 
 
-def _words_before(
-    words: Ints, steps: list[slice], number: int, count: int, model: TrigramModel
-) -> Ints:
+def _words_before(words: Ints, steps: list[slice], number: int, count: int, model: TrigramModel) -> Ints:
     """Return the candidates of the first ``count`` rows at a step; before the first one, a row's start."""
     if number < 0:
         start = np.full((count, words.shape[1]), NO_WORD)

@@ -107,7 +107,7 @@ class BigramModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TrigramModel:
-    """P[third | first second] = back_off[first second] P[third | second], plus ``beyond`` for triples seen."""
+    """P[third | first second] = back_off[first second] P[third | second] + ``beyond`` of triples seen."""
 
     pairs: BigramModel  # the lower order
     contexts: Ints  # (m,), first * (V + 2) + second of the pairs that something followed, ascending
@@ -187,7 +187,7 @@ class Language:
 
     @classmethod
     def learn(cls, counts: PairCounts, words: Ints, offsets: Ints) -> Language:
-        """Learn words and pairs from the counts of a corpus, longer contexts from rows of it (t,), as word ids."""
+        """Learn words and pairs from the counts of a corpus, longer contexts from its rows of words (t,)."""
         pairs = BigramModel.of(counts)
         return cls(
             words=word_prior(counts),

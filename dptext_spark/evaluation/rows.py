@@ -177,9 +177,7 @@ class Simulation:
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))
 
-    def shadow(
-        self, rows: SimulatedRows, mechanism: Mechanism, *, versions: int
-    ) -> SimulatedRows:
+    def shadow(self, rows: SimulatedRows, mechanism: Mechanism, *, versions: int) -> SimulatedRows:
         """Release the shadow rows among known ones, with noise that no other release has."""
         shadow, _ = rows.shadow_and_others()
         ids = pa.array(range(len(shadow.offsets) - 1), pa.int64())

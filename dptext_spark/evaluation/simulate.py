@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
-from pyspark.ml.classification import LogisticRegression
-from pyspark.ml.feature import HashingTF, StringIndexer
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from dptext_spark.calibration.estimators import Estimator, estimator
 from dptext_spark.channel.channel import Channel
-from dptext_spark.channel.counts import RUNS, blocks_of, channel_of_cells, likeliest
-from dptext_spark.channel.posteriors import (
-    JUDGED_BLOCKS,
-    LIMIT,
-    Guesser,
-    PosteriorSums,
-    Rounds,
-)
-from dptext_spark.evaluation.attackers import ATTACKERS, Attacker, Known, Knowledge
-from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.attackers import ATTACKERS, Attacker, Knowledge, Known
 from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
-from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, Batch, Fields
@@ -50,17 +36,10 @@ ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 _THIRD: Final = "third"
 
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
-_SUMS_SCHEMA: Final = "output bigint, word bigint, total double"
 _NUMBER: Final = "number"
-_TEXT_SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
 
 LEARNT_ROWS: Final = 20_000
 """Known rows, at most, that longer contexts and topics are learned from; words and pairs come of all."""
-
-# Places that words are hashed to; rounds and penalty of the logistic regression.
-_FEATURES: Final = 1 << 14
-_ROUNDS: Final = 50
-_PENALTY: Final = 0.01
 
 
 def third_of(row_id: Column) -> Column:
@@ -126,93 +105,7 @@ def simulate(
     return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
 
 
-def channel_of(
-    spark: SparkSession,
-    simulation: Simulation,
-    mechanism: Mechanism | None,
-    prior: Floats,
-    *,
-    limit: float = LIMIT,
-) -> Channel:
-    """Work out a mechanism's channel on workers, for words by a prior (V,); None for the floors.
-
-    Where the law is computed there is nothing to estimate; else by whole posteriors, where the noise has a
-    density, and by counts of draws where nobody wrote it down.
-    """
-    vocabulary = len(prior)
-    outputs = simulation.search.release_words
-    if mechanism is None:
-        return Channel.uniform(vocabulary, outputs)
-    embedding = simulation.embedding
-    if Guesser.of(mechanism, embedding, simulation.search, prior, seed=simulation.seed) is not None:
-        rounds = SparkRounds(spark=spark, simulation=simulation, mechanism=mechanism, prior=prior)
-        return rounds.channel(prior, outputs=outputs, limit=limit)
-    words = np.flatnonzero(prior > 0.0)
-    estimated = _estimator(simulation, mechanism)
-    blocks = max(1, blocks_of(estimated, words))
-    work = partial(_measure, simulation, mechanism, words)
-    schema = "word bigint, output bigint, count double"
-    cells = spark.range(0, blocks, 1, blocks).mapInArrow(work, schema)
-    return channel_of_cells(to_arrow(cells), estimated, vocabulary=vocabulary)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SparkRounds(Rounds):
-    """Points drawn by tasks, and spread by their outputs: the points of one output are summed by one task."""
-
-    spark: SparkSession
-    simulation: Simulation
-    mechanism: Mechanism
-    prior: Floats
-
-    def imagined(self) -> PosteriorSums:
-        outputs = self.simulation.search.release_words
-        tasks = min(self._tasks, outputs)
-        numbers = self.spark.range(0, outputs, 1, tasks)
-        return self._sums(numbers.mapInArrow(self._work(_imagined), _SUMS_SCHEMA))
-
-    def drawn(self, blocks: range) -> PosteriorSums:
-        tasks = min(self._tasks, len(blocks))
-        numbers = self.spark.range(blocks.start, blocks.stop, 1, tasks)
-        points = numbers.mapInArrow(self._work(_drawn), "output bigint, number bigint, point binary")
-        spread = points.repartition(self._tasks, "output")
-        return self._sums(spread.mapInArrow(self._work(_summed), _SUMS_SCHEMA))
-
-    def success(self, *guesses: Ints) -> Floats:
-        numbers = self.spark.range(0, JUDGED_BLOCKS, 1, min(self._tasks, JUDGED_BLOCKS))
-        schema = "guesser bigint, block bigint, right double"
-        judged = to_arrow(numbers.mapInArrow(self._work(_judged_blocks, guesses), schema))
-        judged = judged.sort_by([("block", "ascending"), ("guesser", "ascending")])
-        totals = judged["right"].to_numpy().reshape(JUDGED_BLOCKS, len(guesses))
-        return np.asarray(totals.sum(axis=0))
-
-    @property
-    def _tasks(self) -> int:
-        return 2 * self.spark.sparkContext.defaultParallelism
-
-    def _work(self, function: Any, *more: Any) -> Any:
-        return partial(function, self.simulation, self.mechanism, self.prior, *more)
-
-    def _sums(self, frame: DataFrame) -> PosteriorSums:
-        """Read what workers summed; a cell of word -1 has the weight of its output."""
-        table = to_arrow(frame).sort_by([("output", "ascending"), ("word", "ascending")])
-        outputs = table["output"].to_numpy()
-        words = table["word"].to_numpy()
-        totals = table["total"].to_numpy()
-        is_weight = words < 0
-        cells = ~is_weight
-        return PosteriorSums(
-            vocabulary=len(self.prior),
-            outputs=outputs[is_weight],
-            weight=totals[is_weight],
-            keys=outputs[cells] * len(self.prior) + words[cells],
-            total=totals[cells],
-        )
-
-
-def languages_of(
-    rows: SampledRows, counts: Mapping[int, PairCounts]
-) -> dict[int, tuple[Language, Language]]:
+def languages_of(rows: SampledRows, counts: Mapping[int, PairCounts]) -> dict[int, tuple[Language, Language]]:
     """Learn the language of the known rows, and of those without shadow rows, by attacked third."""
     learnt: dict[int, tuple[Language, Language]] = _learnt(
         rows, partial(_languages, rows.simulation, rows.ways, counts)
@@ -265,65 +158,10 @@ def _learnt(rows: SampledRows, function: Any) -> Any:
     return pickle.loads(answers[0])
 
 
-def classify(
-    rows: SampledRows,
-    column: str,
-    names: Sequence[str],
-    mechanism: Mechanism | None,
-    *,
-    original: bool = False,
-) -> dict[int, Sums]:
-    """Train a model on the known third, and count what it gets right in each of the attacked ones.
-
-    Multinomial logistic regression on hashed counts of words predicts the classes of a ``column``; rows
-    without one are left out. ``names`` are those of the share right on released texts, and on the originals
-    where that is asked. ``original`` learns from the original texts too: the ceiling.
-    """
-    texts = rows.work(partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA)
-    texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
-    ordered = texts.coalesce(1).sortWithinPartitions("name")
-    try:
-        texts.count()  # released by all tasks of the frame, before one task orders what they keep
-        return _judged(ordered.persist(StorageLevel.MEMORY_ONLY), names, original=original)
-    finally:
-        ordered.unpersist()
-        texts.unpersist()
-
-
-def _judged(texts: DataFrame, names: Sequence[str], *, original: bool) -> dict[int, Sums]:
-    taught = "original" if original else "released"
-    shown = dict(zip(names, (taught, "original"), strict=False))
-    known, *attacked = (texts.where(F.col("third") == third) for third in range(3))
-    if known.isEmpty():  # nothing was learnt, and so nothing is right
-        return {
-            third: dict.fromkeys(shown, ClusterSums.of_rows(0, own.count()))
-            for third, own in zip(ATTACKED, attacked, strict=True)
-        }
-    # Only the known third decides which classes there are, and in which order.
-    indexer = StringIndexer(inputCol="class", outputCol="label", handleInvalid="keep").fit(known)
-    counted = indexer.transform(texts)
-    for name in ("original", "released"):
-        hashing = HashingTF(inputCol=name, outputCol=f"{name}_counts", numFeatures=_FEATURES)
-        counted = hashing.transform(counted)
-    model = LogisticRegression(
-        featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
-    ).fit(counted.where(F.col("third") == KNOWN))
-    is_right = (F.col("prediction") == F.col("label")) & (F.col("label") < len(indexer.labels))
-    judged: dict[int, Sums] = {}
-    for third in ATTACKED:
-        judged[third] = {}
-        for name, read in shown.items():
-            model.setFeaturesCol(f"{read}_counts")
-            tested = model.transform(counted.where(F.col("third") == third))
-            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[0]  # two numbers
-            judged[third][name] = ClusterSums.of_rows(int(row[0] or 0), int(row[1]))
-    return judged
-
-
 # What follows runs in Python workers.
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Some rows of one third: texts, ids, slots, and whole rows."""
 
     third: int
@@ -348,13 +186,13 @@ def _work(
             slots = None if texts.slots is None else texts.slots.take(own)
             for cut in slices(values):
                 marked = None if slots is None else slots[cut]
-                part = _Part(third, values[cut], ids[cut], marked, rows[cut])
+                part = Part(third, values[cut], ids[cut], marked, rows[cut])
                 if (table := function(simulation, part)) is not None:
                     numbers = pa.array(np.full(len(table), third, dtype=np.int32))
                     yield from table.add_column(0, _THIRD, numbers).combine_chunks().to_batches()
 
 
-def _count(simulation: Simulation, part: _Part) -> pa.Table:
+def _count(simulation: Simulation, part: Part) -> pa.Table:
     rows = simulation.read(part.values, part.slots)
     pairs = simulation.pairs(rows)
     numbers = [len(part.values), np.count_nonzero(rows.perturbed)]
@@ -369,7 +207,7 @@ def _count(simulation: Simulation, part: _Part) -> pa.Table:
 
 def _simulate(
     simulation: Simulation,
-    part: _Part,
+    part: Part,
     mechanism: Mechanism | None,
     known: Mapping[int, Knowledge],
     versions: int,
@@ -380,125 +218,7 @@ def _simulate(
     return to_table(measured(simulation, rows, part.ids, mechanism, own, versions=versions))
 
 
-def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanism) -> pa.Table:
-    """Texts before and after as lists of numbers of words."""
-    rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
-    columns = {"name": part.ids.cast(pa.string()), "class": part.rows.field(column).cast(pa.string())}
-    for name, words in (("original", rows.inputs), ("released", rows.released)):
-        offsets, numbers = pa.array(rows.offsets, pa.int32()), pa.array(words).cast(pa.string())
-        columns[name] = pa.ListArray.from_arrays(offsets, numbers)
-    return pa.table(columns)
-
-
-@lru_cache(maxsize=1)
-def _estimator(simulation: Simulation, mechanism: Mechanism) -> Estimator:
-    search, seed = simulation.search, simulation.seed
-    return estimator([mechanism], simulation.embedding, search=search, runs=RUNS, seed=seed)
-
-
-def _measure(
-    simulation: Simulation,
-    mechanism: Mechanism,
-    words: Ints,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    made = _estimator(simulation, mechanism)
-    for block in _numbers(batches):
-        # Here, not on the driver: without truncation a word has a cell for every word that may come out.
-        yield from likeliest(made, words, block).to_batches()
-
-
-def _numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
-    """Read the numbers of a task."""
-    return [number for batch in batches for number in batch.column(0).to_pylist()]
-
-
-def _guesser(simulation: Simulation, mechanism: Mechanism, prior: Floats) -> Guesser:
-    embedding, search, seed = simulation.embedding, simulation.search, simulation.seed
-    guesser = Guesser.of(mechanism, embedding, search, prior, seed=seed)
-    if guesser is None:
-        raise TypeError(f"The noise of {mechanism.name} has no density")
-    return guesser
-
-
-def _imagined(
-    simulation: Simulation,
-    mechanism: Mechanism,
-    prior: Floats,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    outputs = np.array(sorted(_numbers(batches)), dtype=np.int64)
-    yield from _cells_of(_guesser(simulation, mechanism, prior).imagined(outputs)).to_batches()
-
-
-def _drawn(
-    simulation: Simulation,
-    mechanism: Mechanism,
-    prior: Floats,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Draw the points of blocks: their outputs, what names them, and where they are."""
-    guesser = _guesser(simulation, mechanism, prior)
-    for block in _numbers(batches):
-        drawn = guesser.draw(block)
-        points = np.ascontiguousarray(drawn.points)
-        width = points[0].nbytes
-        binary = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(width), len(points), [None, pa.py_buffer(points)]
-        )
-        numbers = block * len(points) + np.arange(len(points))
-        columns = {"output": drawn.outputs, "number": numbers, "point": binary.cast(pa.binary())}
-        yield from pa.table(columns).to_batches()
-
-
-def _summed(
-    simulation: Simulation,
-    mechanism: Mechanism,
-    prior: Floats,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Sum the posteriors of all points of a task, which has all points of its outputs."""
-    guesser = _guesser(simulation, mechanism, prior)
-    parts = [batch for batch in batches if len(batch)]
-    if not parts:
-        return
-    keys = ("output", "number")
-    table = pa.Table.from_batches(parts).sort_by([(key, "ascending") for key in keys])
-    outputs = table["output"].to_numpy()
-    points = np.frombuffer(b"".join(table["point"].to_pylist()), dtype=guesser.density.dtype)
-    sums = guesser.sums(outputs, points.reshape(len(outputs), -1))
-    yield from _cells_of(sums).to_batches()
-
-
-def _cells_of(sums: PosteriorSums) -> pa.Table:
-    """Write sums as output, word and total; the weight of an output has the word -1."""
-    outputs, words = np.divmod(sums.keys, sums.vocabulary)
-    columns = {
-        "output": np.concatenate([sums.outputs, outputs]),
-        "word": np.concatenate([np.full(len(sums.outputs), -1), words]),
-        "total": np.concatenate([sums.weight, sums.total]),
-    }
-    return pa.table(columns)
-
-
-def _judged_blocks(
-    simulation: Simulation,
-    mechanism: Mechanism,
-    prior: Floats,
-    guesses: tuple[Ints, ...],
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    guesser = _guesser(simulation, mechanism, prior)
-    for block in _numbers(batches):
-        right = guesser.success(block, *guesses)
-        numbers = np.arange(len(right))
-        columns = {"guesser": numbers, "block": np.full(len(right), block), "right": right}
-        yield from pa.table(columns).to_batches()
-
-
-def _known_rows(
-    simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
-) -> SimulatedRows:
+def _known_rows(simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]) -> SimulatedRows:
     """Read all rows of a task; whatever is perturbed of the table, all words of theirs are shadow rows'."""
     public = simulation.public
     parts = [public.read(pa.array([], pa.string()))]

@@ -14,8 +14,8 @@ from dptext_spark.geometry import Floats, Ints
 TOPICS: Final = 24
 
 _ROUNDS: Final = 30
-# Words of a topic that are imagined, by the words' own frequencies, and the weight of each word of a row: words
-# of a row repeat one another's evidence.
+# Words of a topic that are imagined, by the words' own frequencies; and the weight of each word of a row,
+# since words of a row repeat one another's evidence.
 _IMAGINED: Final = 20.0
 _WEIGHT: Final = 0.7
 _LEAST_SHARE: Final = 1e-3
@@ -25,8 +25,8 @@ _LEAST_SHARE: Final = 1e-3
 class Topics:
     """A mixture of unigram models: each row has one of K topics, and its words follow the topic's law.
 
-    Source: Nigam, McCallum, Thrun and Mitchell 2000, "Text classification from labeled and unlabeled documents
-    using EM", without labels.
+    Source: Nigam, McCallum, Thrun and Mitchell 2000, "Text classification from labeled and unlabeled
+    documents using EM", without labels.
     """
 
     shares: Floats  # (K,)

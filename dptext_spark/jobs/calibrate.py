@@ -56,7 +56,7 @@ def run(options: CalibrateOptions) -> Report:
         check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         bundle = BundleFiles.send(spark, embedding)
         make = partial(_measured, options, spark, embedding, bundle, grids, target)
-        return write_results(spark, storage, options, facts, make)
+        return write_results(spark, storage, options, make, file=facts.FILE, text=facts.said, page=facts.page)
 
 
 def _measured(

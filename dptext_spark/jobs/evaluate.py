@@ -15,10 +15,12 @@ from pyspark.sql.types import AtomicType
 
 from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.facts import guarantees
+from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError, all_of
-from dptext_spark.evaluation import comparison
-from dptext_spark.evaluation.comparison import Comparison, Outcome, Target
+from dptext_spark.evaluation import facts, page, text
+from dptext_spark.evaluation.classify import classify
+from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.language import PairCounts, word_prior
 from dptext_spark.evaluation.measures import Sums
 from dptext_spark.evaluation.rows import Simulation
@@ -27,14 +29,13 @@ from dptext_spark.evaluation.simulate import (
     KNOWN,
     Counted,
     SampledRows,
-    classify,
-    channel_of,
     count_pairs,
     knowledge_of,
     languages_of,
     sampled,
     simulate,
 )
+from dptext_spark.evaluation.target import Target
 from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
@@ -56,9 +57,7 @@ from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
 
-OWN_TEXTS: Final = (
-    "the known rows; how often words and pairs occur they know of the attacked rows, too"
-)
+OWN_TEXTS: Final = "the known rows; how often words and pairs occur they know of the attacked rows, too"
 
 # Work of a candidate for an output of a word, in operations of a matrix product.
 _ATTACKING: Final = 2e5
@@ -74,7 +73,7 @@ def run(options: EvaluateOptions) -> Report:
         """Refuse folders that lie inside one another, and an output that is not free."""
         paths = [("Input", "--input", options.input)] if read.has_path else []
         check_places(places, [*paths, ("Output", "--output", place)])
-        check_free(places, place, comparison.FILE, overwrite=options.overwrite)
+        check_free(places, place, facts.FILE, overwrite=options.overwrite)
 
     policy, *_ = all_of(
         lambda: options.policy,
@@ -94,7 +93,16 @@ def run(options: EvaluateOptions) -> Report:
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
-        return write_results(spark, storage, options, comparison, make, private=True)
+        return write_results(
+            spark,
+            storage,
+            options,
+            make,
+            file=facts.FILE,
+            text=text.said,
+            page=page.page,
+            private=True,
+        )
 
 
 def _evaluated(
@@ -160,7 +168,7 @@ def _evaluated(
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="accuracy")
-    return comparison.facts_of(
+    return facts.facts_of(
         compared,
         search,
         target=target,
@@ -209,7 +217,13 @@ def _compared(
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
             channel = channel_of(
-                spark, rows.simulation, mechanism, prior, limit=options.channel_limit
+                spark,
+                rows.simulation.bundle,
+                rows.simulation.search,
+                mechanism,
+                prior,
+                seed=rows.simulation.seed,
+                limit=options.channel_limit,
             )
             knowledge = knowledge_of(
                 texts,

@@ -69,7 +69,7 @@ class AdditiveNoise(NoisyNearest):
 
     epsilon: float  # has a part in the lengths alone
     rate: float  # the noise's log-density falls by this per unit of its ``norm``
-    # Of points (t, d): others (t, d), whose Euclidean distances are those of the noise's norm. None: as they are.
+    # Maps points (t, d) to where Euclidean distances are those of the noise's norm; None leaves them.
     norm: Callable[[Floats], Floats] | None = None
     centres: Callable[[Ints], Floats]  # of words (t,): their points (t, d) without noise
     lengths: Callable[[Floats], Floats]  # of uniforms (t,): (t,)

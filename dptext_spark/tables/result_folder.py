@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,16 +35,18 @@ def write_results(
     spark: SparkSession,
     storage: Storage,
     options: CalibrateOptions | EvaluateOptions,
-    kind: Any,
     make: Callable[[str], Facts],
     *,
+    file: str,
+    text: Callable[[Facts], Iterable[Any]],
+    page: Callable[[Facts], dict[str, Any]],
     private: bool = False,
 ) -> Report:
     """Write a folder of results, which takes its name when it is whole.
 
-    ``make`` writes tables into a folder and gives the facts; their ``kind`` is the module that knows their
-    FILE, what is ``said`` of them, and their ``page``. What is ``private`` is its owner's alone, where the
-    file system knows of owners.
+    ``make`` writes tables into a folder and returns the facts, which go into ``file``; ``text`` and ``page``
+    render them for a terminal and for the page's template. What is ``private`` is its owner's alone, where
+    the file system knows of owners.
     """
     place = options.output.rstrip("/")
     remark = ", which is private" if private else ""
@@ -54,14 +56,14 @@ def write_results(
         storage.make_folder(folder, private=private)
         facts = {**make(folder), "options": options.to_json(), "versions": versions()}
         end = f"Page{remark}: {place}/report.html" if drawn else f"Output{remark}: {place}"
-        reports.append(Report(facts=facts, text=rendered([*kind.said(facts), end])))
+        reports.append(Report(facts=facts, text=rendered([*text(facts), end])))
         with stage("Writing the report"):
-            storage.write(f"{folder}/{kind.FILE}", reports[0].to_json(), private=private)
+            storage.write(f"{folder}/{file}", reports[0].to_json(), private=private)
             if drawn:
                 from dptext_spark.report.page import write_page  # slow to load, and not everywhere
 
                 with TemporaryDirectory(prefix="dptext-page-") as here:
-                    write_page(Path(here), kind.page(facts))
+                    write_page(Path(here), page(facts))
                     for name in ("report.html", "plots"):
                         storage.put(Path(here, name), f"{folder}/{name}", private=private)
 

@@ -24,7 +24,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import CANDIDATES
-from dptext_spark.evaluation.comparison import evaluate
+from dptext_spark.evaluation.local import evaluate
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from dptext_spark.evaluation.emissions import Candidates, Emissions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.evaluation import attackers
 from dptext_spark.evaluation.attackers import ContextFree, InContext, Knowledge, attack, forward_backward
-from dptext_spark.evaluation.emissions import Candidates, Emissions
 from dptext_spark.evaluation.language import BigramModel, PairCounts
 from tests.helpers.hidden_worlds import chain, emitting, enumerated, pairs_of, released
 

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Target, evaluate, page, said
 from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.local import evaluate
 from dptext_spark.evaluation.measures import MEASURES, Risk
+from dptext_spark.evaluation.page import page
+from dptext_spark.evaluation.target import Target
+from dptext_spark.evaluation.text import said
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.text import rendered
@@ -24,7 +27,7 @@ from tests.helpers.tables import ROOT
 
 ROWS = 150
 SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
-FEW = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
+FEW = {"mechanisms": SETTINGS[:1], "candidates": 60}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +134,7 @@ def test_the_same_seed_gives_the_same_numbers(small):
 )
 def test_what_cannot_be_evaluated_is_refused(small, values, options, message):
     with pytest.raises(DptextError, match=message):
-        evaluate(values, [1], **{"embedding": small, "mechanisms": SETTINGS[:1], "runs": 10} | options)
+        evaluate(values, [1], **{"embedding": small, "mechanisms": SETTINGS[:1]} | options)
 
 
 FREE = Risk(attacker="context-free", versions=3, guesses=5)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from dptext_spark.evaluation.emissions import NO_WORD, Candidates, Emissions
 
 from dptext_spark.calibration import estimator
 from dptext_spark.evaluation import emissions as module
-from dptext_spark.evaluation.emissions import NO_WORD, Candidates, Emissions
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.hidden_worlds import emitting, released

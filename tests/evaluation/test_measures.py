@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from dptext_spark.evaluation.emissions import Emissions
 
 from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge
-from dptext_spark.evaluation.emissions import Emissions
 from dptext_spark.evaluation.measures import (
     MEASURES,
     added,

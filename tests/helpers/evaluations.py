@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.evaluation.comparison import Comparison, Target, evaluate, facts_of
+from dptext_spark.evaluation.comparison import Comparison
+from dptext_spark.evaluation.facts import facts_of
+from dptext_spark.evaluation.local import evaluate
+from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
 from tests.helpers.worlds import among
@@ -40,9 +43,7 @@ def thirds(embedding: Embedding) -> dict[str, Comparison]:
 
     def compared(rows: slice, *epsilons: float) -> Comparison:
         settings = [Laplace(epsilon=e) for e in epsilons]
-        return evaluate(
-            texts[rows], list(range(120))[rows], embedding=embedding, mechanisms=settings
-        )
+        return evaluate(texts[rows], list(range(120))[rows], embedding=embedding, mechanisms=settings)
 
     second = slice(60, 120)
     return {

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from dptext_spark.cli import main
 from dptext_spark.errors import DptextError
-from dptext_spark.evaluation.comparison import evaluate as evaluate_here
 from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.local import evaluate as evaluate_here
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.evaluation.simulate import ATTACKED, count_pairs, third_of
 from dptext_spark.jobs import evaluate
@@ -50,7 +50,6 @@ def options(table, embedding, output, **given):
         "mechanism": ["laplace", "exponential:truncate=0.9"],
         "epsilon": (5.0,),
         "versions": 2,
-        
         "release_words": 100,
         "target": "recovery(top1) <= 0.99",
     }
@@ -184,7 +183,7 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
         }
 
     monkeypatch.setattr(evaluate, "classify", learnt)
-    given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1, "runs": 20}
+    given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1}
     given |= {"label": "label", "author": "author", "target": "attribution <= 0.2"}
     found = run(table, small, tmp_path / "a", **given, drawn=True)
     thirds = thirds_of(SparkSession.active())
@@ -245,7 +244,7 @@ def test_findings_are_their_owners_alone(undisturbed):
 def test_the_command_prints_the_answer(small, table, tmp_path):
     """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
     arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]
-    arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12", "--runs", "20"]
+    arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12"]
     arguments += ["--target", "recovery(top1)<=0.001"]
     result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
     assert result.exit_code == 0, result.output

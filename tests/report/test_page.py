@@ -12,7 +12,7 @@ import pytest
 from dptext_spark.calibration.facts import page as calibration_page
 from dptext_spark.errors import printable
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import page as evaluation_page
+from dptext_spark.evaluation.page import page as evaluation_page
 from dptext_spark.report.page import _drawn, _look
 from dptext_spark.report.text import missing_library
 from tests.helpers import calibrations, evaluations

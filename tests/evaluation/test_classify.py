@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from dptext_spark.evaluation import simulate
+from dptext_spark.evaluation import classify as module
+from dptext_spark.evaluation.classify import classify
 from dptext_spark.evaluation.rows import Simulation
-from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, SampledRows, classify, third_of
+from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, SampledRows, third_of
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -42,7 +43,7 @@ def test_rows_are_released_by_all_tasks(spark, rows, monkeypatch):
     """Rejects one task that releases all rows because it is one that puts them in order."""
     context = spark.sparkContext
     context.setJobGroup("classes", "")
-    monkeypatch.setattr(simulate, "_judged", lambda ordered, *_, **__: {0: ordered.count()})
+    monkeypatch.setattr(module, "_judged", lambda ordered, *_, **__: {0: ordered.count()})
     try:
         assert classify(rows, "label", ("accuracy",), Laplace(epsilon=5.0)) == {0: 89}
     finally:
@@ -56,7 +57,7 @@ def test_rows_are_released_by_all_tasks(spark, rows, monkeypatch):
 def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
     """Rejects a model that learnt from the rows of the check: labels there then change the choice."""
     # Also rejects one that is tested on what it learnt, or on other texts than it says.
-    monkeypatch.setattr(simulate, "_ROUNDS", 4)
+    monkeypatch.setattr(module, "_ROUNDS", 4)
     frame, label = rows.frame, F.col("row.label")
     other = F.when(F.col("third") == CHECKED_ON, F.concat(F.lit("0"), label)).otherwise(label)
     relabelled = frame.withColumn(ROW, F.col(ROW).withField("label", other))

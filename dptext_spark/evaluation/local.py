@@ -1,0 +1,120 @@
+"""Settings compared on rows in memory, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_spark.channel.local import channel_of
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.evaluation.attackers import CANDIDATES, TOP, Knowledge, Known
+from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, added, measured
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.geometry import Ints
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.nearest import Search
+from dptext_spark.text.columns import PythonColumn, as_arrow
+from dptext_spark.text.policies import TextPolicy
+
+
+def evaluate(
+    values: PythonColumn,
+    ids: PythonColumn,
+    *,
+    embedding: Embedding | Path | str,
+    mechanisms: Sequence[Mechanism],
+    corpus: PythonColumn | None = None,
+    policy: TextPolicy | None = None,
+    slots: PythonColumn | None = None,
+    search: Search | None = None,
+    versions: int = 1,
+    candidates: int = CANDIDATES,
+    seed: int = 0,
+) -> Comparison:
+    """Simulate releases of a column under several settings, attack them, and measure what is kept.
+
+    Nothing is released. The result has facts about private rows: it is for those who may read them.
+
+    Args:
+        values: Texts or token lists, as for :meth:`Sanitizer.sanitize`.
+        corpus: Public texts, from which attackers learn the language. Without it they attack each half of
+            the rows and know the other one, and how often words and pairs occur in both. They guess no
+            word that they have not read.
+        slots: Of rows, for a policy ``slots:COLUMN``.
+        versions: In how many versions attackers have each row, besides one.
+        candidates: Words that attackers take into account at each place.
+        seed: Public: the same seed gives the same numbers.
+    """
+    embedding = Embedding.of(embedding)
+    if not mechanisms:
+        raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
+    _check_number("versions", versions, versions >= 1, "at least 1")
+    _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
+    _check_number("seed", seed, 0 <= seed < 2**63, "from 0 to 2^63 - 1")
+    for setting in map(Mechanism.of, mechanisms):
+        setting.prepare(embedding)
+    search = search or ExactSearch.over(embedding)
+    simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
+    column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
+    marked = None if slots is None else as_arrow(slots, "The column of slots")
+    rows = simulation.read(column, marked)
+    if not rows.perturbed.any():
+        raise InputError(
+            "There is nothing to evaluate: no word of these rows is perturbed",
+            got=f"{len(rows.inputs)} words in {len(column)} rows",
+            do="Take rows with words of the embedding that the policy protects",
+        )
+    if corpus is None:
+        folds = _halves(rows)
+        counts = simulation.pairs(rows)
+    else:
+        known = simulation.public.read(as_arrow(corpus, "The corpus"))
+        folds = [(np.arange(len(column)), known)]
+        counts = simulation.pairs(known)
+    languages = [known.languages(counts) for _, known in folds]
+
+    prior = languages[0][0].words
+    floor = Sums()
+    outcomes = []
+    for mechanism in (None, *mechanisms):
+        channel = channel_of(mechanism, embedding, search, prior, seed=seed)
+        sums = Sums()
+        for (attacked, known), (language, without_shadow) in zip(folds, languages, strict=True):
+            shadow = simulation.shadow(known, mechanism or RANDOM_WORDS, versions=versions)
+            knowledge = Knowledge.learn(
+                Known(language=language, language_without_shadow=without_shadow, shadow=shadow),
+                channel,
+                candidates=candidates,
+            )
+            part = measured(
+                simulation,
+                rows.taken(attacked),
+                names.take(pa.array(attacked)),
+                mechanism,
+                knowledge,
+                versions=versions,
+            )
+            sums = added(sums, part) if sums else part
+        if mechanism is None:
+            floor = sums
+        else:
+            outcomes.append(Outcome(mechanism=mechanism, sums=sums, channel=channel))
+    return Comparison(outcomes=tuple(outcomes), floor=floor)
+
+
+def _check_number(name: str, value: int, is_right: bool, allowed: str) -> None:
+    if not is_right:
+        raise ConfigError(f"{name} must be {allowed}", got=str(value))
+
+
+def _halves(rows: SimulatedRows) -> list[tuple[Ints, SimulatedRows]]:
+    """Pair the places of each half of the rows with the rows of the other half."""
+    even = np.arange(0, len(rows.offsets) - 1, 2)
+    odd = np.arange(1, len(rows.offsets) - 1, 2)
+    return [(even, rows.taken(odd)), (odd, rows.taken(even))]

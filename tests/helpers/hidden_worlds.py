@@ -36,6 +36,13 @@ def emitting(law: np.ndarray) -> Channel:
     )
 
 
+def law_of(channel: Channel) -> np.ndarray:
+    """P[output | word] as a channel has it, (words, outputs)."""
+    words = np.arange(channel.vocabulary)
+    outputs = np.arange(channel.outputs)
+    return channel(outputs[None, :], words[:, None])
+
+
 def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     """Rows of words, all perturbed but those of -1, and their outputs (k, t)."""
     words = np.array([word for row in inputs for word in row], dtype=np.int64)

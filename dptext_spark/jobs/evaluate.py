@@ -209,7 +209,7 @@ def _compared(
         return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
 
     with progress(spark, "Learning the language"):
-        languages = languages_of(texts, known)
+        languages = languages_of(texts, known, of_attacked=options.public_corpus is None)
     prior = word_prior(counts)
     settings = (None, *options.mechanism)
     outcomes = list[dict[int, Outcome]]()

@@ -46,7 +46,9 @@ class PairCounts:
 
     def __sub__(self, other: PairCounts) -> PairCounts:
         """Take away the pairs of some of the rows."""
-        less = PairCounts(first=other.first, second=other.second, count=-other.count, vocabulary=self.vocabulary)
+        less = PairCounts(
+            first=other.first, second=other.second, count=-other.count, vocabulary=self.vocabulary
+        )
         rest = self + less
         is_left = rest.count > 0
         return PairCounts(

@@ -28,6 +28,7 @@ SESSIONS = {
     "tests/jobs/": "jobs",
     "tests/channel/test_on_spark.py": "jobs",
     "tests/evaluation/test_classify.py": "jobs",
+    "tests/evaluation/test_learned_on_spark.py": "jobs",
     "tests/spark/": "jobs",
     "tests/situations/": "tables",
     "tests/test_documents.py": "jobs",

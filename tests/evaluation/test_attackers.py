@@ -18,12 +18,11 @@ from dptext_spark.evaluation.attackers import (
     ContextFree,
     Evidence,
     InContext,
-    Known,
     Knowledge,
     attack,
 )
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
@@ -33,7 +32,6 @@ from tests.helpers.hidden_worlds import (
     known_of,
     language_of,
     of_triples,
-    pairs_of,
     released,
 )
 from tests.helpers.made_texts import sentences

@@ -55,6 +55,7 @@ _SIGNED: Final[dict[Any, Any]] = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20),
 }
+_BINARY_AS_STRING: Final = "spark.sql.parquet.binaryAsString"
 _WIDER: Final = (
     ["tinyint", "smallint", "int", "bigint"],
     ["tinyint", "smallint", "int", "double"],
@@ -90,9 +91,10 @@ class Parquet(FileFormat):
             with setting(spark, NANOS_AS_LONG, "false"):
                 source = super().source(spark)
             # The first file may have a column without values and type, which Spark takes for integers.
-            if {"int", _NO_VALUES}.isdisjoint(dict(source.read.dtypes).values()) or not any(
-                kind.name == _NO_VALUES for kind in _types(storage, min(source.read.inputFiles())).values()
-            ):
+            if {"int", _NO_VALUES}.isdisjoint(dict(source.read.dtypes).values()):
+                return source
+            first = _types(storage, _SIGNED, min(source.read.inputFiles()))
+            if not any(kind.name == _NO_VALUES for kind in first.values()):
                 return source
         except (PySparkException, Py4JJavaError) as error:
             if not condition(error).startswith(_TYPES):
@@ -103,8 +105,11 @@ class Parquet(FileFormat):
         """Give the columns that a frame's files have together, apart from those that their folders name."""
         files, spark = sorted(listed.inputFiles()), listed.sparkSession
         found: dict[str, tuple[str, dict[_Type, str]]] = {}
+        read_as = dict(_SIGNED)
+        if spark.conf.get(_BINARY_AS_STRING) == "true":
+            read_as[pa.binary()] = pa.string()
         with ThreadPoolExecutor(_READERS) as readers:
-            each = readers.map(partial(_types, storage), files)
+            each = readers.map(partial(_types, storage, read_as), files)
             for file, types in zip(files, each, strict=True):
                 for name, kind in types.items():  # in any capitals, as Spark finds them
                     found.setdefault(name.lower(), (name, {}))[1].setdefault(kind, plain_path(file))
@@ -131,8 +136,8 @@ class Parquet(FileFormat):
         return Source(place=self.place, read=read, prepare=converted, refused=refused)
 
 
-def _types(storage: Storage, file: str) -> dict[str, _Type]:
-    """Read a file's footer: each column's type."""
+def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str, _Type]:
+    """Read each column's type from a file's footer; ``read_as`` maps types to those that Spark reads."""
     try:
         footer = storage.footer(file)
     except pa.ArrowInvalid:  # a file of no bytes, which Spark passes over
@@ -142,10 +147,10 @@ def _types(storage: Storage, file: str) -> dict[str, _Type]:
         fields = StructType.fromJson(json.loads(known))
         return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
     leaves = {leaf.path: leaf for leaf in map(footer.schema.column, range(len(footer.schema.names)))}
-    return {field.name: _type(field.type, leaves.get(field.name)) for field in schema}
+    return {field.name: _type(field.type, leaves.get(field.name), read_as) for field in schema}
 
 
-def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None) -> _Type:
+def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None, read_as: Mapping[Any, Any]) -> _Type:
     """Say which type Spark gives to a column; ``leaf`` is Parquet's own account of one without fields."""
     if str(kind).startswith(_NANOS):
         return _Type(LongType(), f"{_NANOS}, tz=UTC]" if kind.tz else f"{_NANOS}]")
@@ -154,25 +159,25 @@ def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None) -> _Type:
     elif leaf is not None and leaf.converted_type == "INTERVAL":
         return _Type(None, "interval")
     try:
-        found = from_arrow_type(_as_spark(kind), prefer_timestamp_ntz=True)
+        found = from_arrow_type(_as_spark(kind, read_as), prefer_timestamp_ntz=True)
     except PySparkException:
         return _Type(None, str(kind))
     return _Type(found, found.simpleString())
 
 
-def _as_spark(kind: Any) -> Any:
+def _as_spark(kind: Any, read_as: Mapping[Any, Any]) -> Any:
     """Give the type that Spark reads, or one that it has not."""
     if pa.types.is_dictionary(kind):
-        return _as_spark(kind.value_type)
+        return _as_spark(kind.value_type, read_as)
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _as_spark(field.type)) for field in kind])
+        return pa.struct([(field.name, _as_spark(field.type, read_as)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_as_spark(kind.key_type), _as_spark(kind.item_type))
+        return pa.map_(_as_spark(kind.key_type, read_as), _as_spark(kind.item_type, read_as))
     if pa.types.is_nested(kind):
-        return pa.list_(_as_spark(kind.value_type))
+        return pa.list_(_as_spark(kind.value_type, read_as))
     if pa.types.is_time(kind) or str(kind).startswith(_NANOS):
         return pa.float16()
-    return pa.int64() if pa.types.is_duration(kind) else _SIGNED.get(kind, kind)
+    return pa.int64() if pa.types.is_duration(kind) else read_as.get(kind, kind)
 
 
 def _widest(kinds: Sequence[_Type]) -> _Type | None:

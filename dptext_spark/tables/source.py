@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.session import change, is_connect
@@ -90,6 +91,7 @@ class Source:
             not to be named by file and position: a pattern is no folder that files lie below.
         load: Reads its files, by a reader or a reader of streams; None where files cannot be added.
         refused: Columns that files have and the table has not, and what to say where a run asks for one.
+        in_both: Columns that the files have and the names of their folders too, with the files' types.
     """
 
     place: str
@@ -99,6 +101,7 @@ class Source:
     root: str | None = None
     load: Callable[[Any], DataFrame] | None = None
     refused: Mapping[str, InputError] = field(default_factory=dict)
+    in_both: StructType = field(default_factory=StructType)
 
     @cached_property
     def df(self) -> DataFrame:

@@ -6,6 +6,7 @@ What Spark's Python API lacks is asked of the JVM's own objects here and in no o
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark import WANTED, java
@@ -30,6 +32,8 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended
 
 NO_FILE: Final = "no such file"
+LOCAL_URL: Final = ("^file:/+", "file:/")
+"""Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
 _LIBRARIES: Final = (
     "Give Spark the library of this file system by spark.jars.packages (spark-submit --packages): "
     "hadoop-aws of Hadoop's own version for s3a:// (not s3://), hadoop-azure for abfss:// (not wasbs://), "
@@ -52,6 +56,20 @@ def cause(error: Exception) -> str:
 def partition_columns(df: DataFrame) -> tuple[str, ...]:
     """Name the columns that Spark takes from names of folders, for a frame of files."""
     return tuple(_plan(df)[0].relation().partitionSchema().fieldNames())
+
+
+def columns_in_both(df: DataFrame) -> StructType:
+    """Return the columns that files have and the names of their folders too, with the files' types.
+
+    Spark must have found the columns itself: of a schema that it is given it forgets them.
+    """
+    relation = _plan(df)[0].relation()
+    fields = StructType.fromJson(json.loads(relation.dataSchema().json()))
+    partitions = set(relation.partitionSchema().fieldNames())
+    if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        return StructType([field for field in fields if field.name in partitions])
+    lower = {name.lower() for name in partitions}
+    return StructType([field for field in fields if field.name.lower() in lower])
 
 
 def has_subquery(df: DataFrame) -> bool:
@@ -101,6 +119,11 @@ def local_path(path: str) -> str | None:
 def literal(path: str) -> str:
     """Write a path as a pattern that stands for it alone."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def file_url(url: str) -> str:
+    """Write the URL of a file in one way, as :data:`LOCAL_URL` says."""
+    return re.sub(*LOCAL_URL, url)
 
 
 class LocalFiles:
@@ -193,6 +216,24 @@ class LocalFiles:
             except OSError:
                 pass  # a volume without locks
             yield
+
+
+def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
+    """Read a log of files that Spark keeps for a stream: its newest summary, and what follows it."""
+    batches = dict[int, str]()
+    newest_summary = 0
+    for path in storage.children(folder):
+        name, _, ending = path.rpartition("/")[2].partition(".")
+        if name.isdecimal() and ending in ("", "compact"):
+            batches[int(name)] = path
+            if ending:
+                newest_summary = max(newest_summary, int(name))
+    entries = list[dict[str, Any]]()
+    for batch, path in sorted(batches.items()):
+        if batch >= newest_summary:
+            _version, *lines = storage.read(path).splitlines()
+            entries += map(json.loads, lines)
+    return entries
 
 
 class Storage(LocalFiles):

@@ -22,11 +22,9 @@ from dptext_spark.spark.versions import from_arrow, metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import check_fits
 from dptext_spark.tables.formats.lakehouse import (
-    LOCAL_URL,
     Addition,
     LakehouseFormat,
     WrittenFile,
-    file_url,
     hadoop_url,
     plain,
     read_files,
@@ -34,7 +32,7 @@ from dptext_spark.tables.formats.lakehouse import (
     url_of,
 )
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import LocalFiles, Storage
+from dptext_spark.tables.storage import LOCAL_URL, LocalFiles, Storage, file_url
 from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.

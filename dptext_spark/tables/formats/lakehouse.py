@@ -7,7 +7,6 @@ files as Parquet, and writes Parquet files under a hidden name, which become par
 from __future__ import annotations
 
 import importlib
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +28,8 @@ from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import PARQUET_CODECS, Format
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.storage import LocalFiles, Storage, cause, literal
+from dptext_spark.tables.storage import LocalFiles, Storage, cause, file_url, literal
 
-LOCAL_URL: Final = ("^file:/+", "file:/")
-"""Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
 _HOMES: Final = ("_internal", "deltalake", "pyiceberg", "sqlalchemy")
 # Errors of commits that quote no values.
 _HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
@@ -239,11 +236,6 @@ def url_of(storage: LocalFiles, path: str) -> str:
     """Write a path as a full URL."""
     scheme, _, rest = storage.qualified(path).partition(":")
     return f"{scheme}:{quote(rest, safe='/:@')}"
-
-
-def file_url(url: str) -> str:
-    """Write the URL of a file in one way, as :data:`LOCAL_URL` says."""
-    return re.sub(*LOCAL_URL, url)
 
 
 def unreadable(title: str, place: str, faults: Sequence[str], rewrite: str) -> InputError:

@@ -103,28 +103,25 @@ class Parquet(FileFormat):
 
     def _merged(self, storage: Storage, listed: DataFrame) -> Source:
         """Give the columns that a frame's files have together, apart from those that their folders name."""
-        files, spark = sorted(listed.inputFiles()), listed.sparkSession
-        found: dict[str, tuple[str, dict[_Type, str]]] = {}
-        read_as = dict(_SIGNED)
-        if spark.conf.get(_BINARY_AS_STRING) == "true":
-            read_as[pa.binary()] = pa.string()
-        with ThreadPoolExecutor(_READERS) as readers:
-            each = readers.map(partial(_types, storage, read_as), files)
-            for file, types in zip(files, each, strict=True):
-                for name, kind in types.items():  # in any capitals, as Spark finds them
-                    found.setdefault(name.lower(), (name, {}))[1].setdefault(kind, plain_path(file))
+        spark = listed.sparkSession
+        found = _places_of_types(storage, listed)
         fields, nanos, refused = [], dict[str, Column](), dict[str, InputError]()
-        for partition in partition_columns(listed):
-            found.pop(partition.lower(), None)
+        in_both = list[StructField]()
+        partitions = {name.lower() for name in partition_columns(listed)}
         for lower, (name, places) in found.items():
             kinds = [kind for kind in places if kind.name != _NO_VALUES]
             lacking = len(kinds) < len(places)
             wide = _widest(kinds or [_Type(StringType(), "string")])
             if wide is None or wide.spark is None or (lacking and wide.name.startswith(_NEVER_EMPTY)):
+                if lower in partitions:  # whether its values are those of the folders cannot be seen
+                    raise _refusal(name, places)
                 refused[name] = _refusal(name, places)
                 continue
             if lacking:  # the other reader does not take a column without values for another type
                 spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+            if lower in partitions:
+                in_both.append(StructField(name, wide.spark))
+                continue
             fields.append(StructField(name, wide.spark))
             if wide.name.startswith(_NANOS):
                 nanos[lower] = _in_microseconds(name, zoned="tz" in wide.name)
@@ -133,7 +130,41 @@ class Parquet(FileFormat):
             return df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns)) if nanos else df
 
         read = self.load(spark.read.schema(StructType(fields)))
-        return Source(place=self.place, read=read, prepare=converted, refused=refused)
+        return Source(
+            place=self.place,
+            read=read,
+            prepare=converted,
+            refused=refused,
+            in_both=StructType(in_both),
+        )
+
+    def names_in(self, spark: SparkSession, files: Sequence[str]) -> set[str]:
+        names = set[str]()
+        for types in _types_of(Storage(spark), _SIGNED, files):
+            names.update(name.lower() for name in types)
+        return names
+
+
+def _places_of_types(storage: Storage, listed: DataFrame) -> dict[str, tuple[str, dict[_Type, str]]]:
+    """Return, by its name in small letters, each column's name and a file for each of its types."""
+    read_as = dict(_SIGNED)
+    if listed.sparkSession.conf.get(_BINARY_AS_STRING) == "true":
+        read_as[pa.binary()] = pa.string()
+    columns: dict[str, tuple[str, dict[_Type, str]]] = {}
+    files = sorted(listed.inputFiles())
+    for file, types in zip(files, _types_of(storage, read_as, files), strict=True):
+        for name, kind in types.items():  # in any capitals, as Spark finds them
+            _, places = columns.setdefault(name.lower(), (name, {}))
+            places.setdefault(kind, plain_path(file))
+    return columns
+
+
+def _types_of(
+    storage: Storage, read_as: Mapping[Any, Any], files: Sequence[str]
+) -> Iterator[dict[str, _Type]]:
+    """Read the footers of several files at once, as :func:`_types` does."""
+    with ThreadPoolExecutor(_READERS) as readers:
+        yield from readers.map(partial(_types, storage, read_as), files)
 
 
 def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str, _Type]:

@@ -672,6 +672,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
+    changed_files: Literal["refuse", "warn"] = ROWS_OF(
+        "with --incremental, where files of earlier runs have changed or are gone: refuse or warn", "refuse"
+    )
     ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
     budget: Above0 | None = LEDGER("with --ledger: refuse a row with a larger total epsilon than this", None)
 
@@ -693,6 +696,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
         if self.incremental is None:
+            if self.changed_files != "refuse":
+                yield ConfigError("Option --changed-files needs --incremental")
             return
         if self.person is not None:
             what = "Options --person and --incremental do not go together: rows of a person come in many runs"

@@ -12,8 +12,9 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -72,6 +73,16 @@ def columns_in_both(df: DataFrame) -> StructType:
     return StructType([field for field in fields if field.name.lower() in lower])
 
 
+def roots(df: DataFrame) -> list[str]:
+    """Return the folders that a query of a catalog's tables reads, where Spark itself lists their files."""
+    leaves = _plan(df)[0].collectLeaves()
+    folders = list[str]()
+    for i in range(leaves.size()):
+        with suppress(Py4JError):  # another kind of table
+            folders += leaves.apply(i).relation().location().rootPaths().mkString("\n").split("\n")
+    return folders
+
+
 def has_subquery(df: DataFrame) -> bool:
     """Say whether a frame's query has another query inside it."""
     plan, patterns = _plan(df)
@@ -114,6 +125,26 @@ def local_path(path: str) -> str | None:
         if scheme[0] != "file:" or not path.startswith("/"):
             return None
     return None if path.startswith("//") else os.path.abspath(path)
+
+
+def table_files(place: Path) -> Iterator[Path]:
+    """Walk through a table's files on this machine, without those that Spark passes over."""
+    if place.is_file():
+        if not _is_hidden(place.name):
+            yield place
+        return
+    for entry in sorted(place.iterdir()):
+        if not _is_hidden(entry.name):
+            yield from table_files(entry)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _printable(path: str) -> str:
+    """Write a path whose bytes may not be UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def literal(path: str) -> str:
@@ -254,6 +285,7 @@ class Storage(LocalFiles):
             # Checksums beside local files are no part of an output, and fail at names with a colon.
             checked = "org.apache.hadoop.fs.ChecksumFileSystem"
             if is_instance_of(self._context._gateway, system, checked):
+                self._check_name(local_path(path) or path)
                 system = system.getRawFileSystem()
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
@@ -263,6 +295,42 @@ class Storage(LocalFiles):
             do = "Correct it; one that begins with a name with a colon needs ./ before it"
             do = _LIBRARIES if unknown else do
             raise ConfigError(f"The path {path} cannot be used", got=condition(error), do=do) from None
+
+    def _check_name(self, path: str) -> None:
+        """Refuse a name of this machine that Java cannot have under its locale: nothing would be there."""
+        if path.isascii():
+            return
+        encoding = str(self._jvm.System.getProperty("sun.jnu.encoding"))
+        is_utf8 = encoding.upper() in ("UTF-8", "UTF8")
+        name = _printable(path)
+        if is_utf8 and name == path:
+            return
+        do = "Rename it in UTF-8"
+        if not is_utf8:
+            do = "Set LC_ALL=C.UTF-8 where Spark is started, by spark-submit or another program"
+        raise ConfigError(f"Java cannot read the name {name}", got=f"a locale of {encoding}", do=do)
+
+    def check_names(self, pattern: str) -> None:
+        """Refuse a table of this machine with names of files that Java cannot read: it passes over them."""
+        place = local_path(self.qualified(pattern))
+        with suppress(OSError):  # Spark finds what is wrong
+            for match in [] if place is None else self._local_matches(place):
+                for file in table_files(match):
+                    self._check_name(str(file))
+
+    def _local_matches(self, pattern: str) -> list[Path]:
+        """Find what a pattern of Hadoop's means on this machine, whatever letters the names have."""
+        if os.path.exists(pattern):
+            return [Path(pattern)]
+        places = [Path("/")]
+        for part in Path(pattern).parts[1:]:
+            if literal(part) == part:
+                places = [place / part for place in places]
+                continue
+            glob = self._jvm.org.apache.hadoop.fs.GlobPattern(part)
+            entries = chain.from_iterable(place.iterdir() for place in places if place.is_dir())
+            places = [entry for entry in entries if glob.matches(_printable(entry.name))]
+        return [place for place in places if place.exists()]
 
     def exists(self, path: str) -> bool:
         system, place = self._at(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -44,6 +45,8 @@ _READ: Final = """
     basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
     recursiveFileLookup
 """
+# Those that decide which files are read.
+_CHOOSING: Final = ("modifiedafter", "modifiedbefore", "pathglobfilter")
 # Spark would take the columns of one file, and read others' values as that file's types without a word.
 MERGED: Final = {"mergeSchema": "true"}
 
@@ -95,6 +98,7 @@ class FileFormat(Format):
 
     def open(self, spark: SparkSession) -> Source:
         storage = Storage(spark)
+        storage.check_names(self.place)
         self.check_files(storage)
         try:
             return self._whole(storage, self.source(spark))
@@ -170,7 +174,21 @@ class FileFormat(Format):
         pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
         root = pattern if all(re.match(pattern, file) for file in files) else None
         load = None if root is None or is_file else self.load
-        return replace(source, prepare=prepare, partitions=partitions, root=root, load=load)
+        return replace(
+            source,
+            prepare=prepare,
+            partitions=partitions,
+            root=root,
+            load=load,
+            list_files=partial(self._list_files, spark),
+        )
+
+    def _list_files(self, spark: SparkSession) -> DataFrame:
+        """Give each file's path, modification time and length, by a reader that opens no file for them."""
+        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
+        reader = spark.read.format("binaryFile").options(**chosen)
+        files = reader.option("recursiveFileLookup", "true").load(Storage(spark).pattern(self.place))
+        return files.select("path", "modificationTime", "length")
 
     def _check_values(self, spark: SparkSession, columns: StructType, folders: Folders) -> None:
         """Refuse columns of the files to which the names of their folders give other values."""

@@ -212,6 +212,9 @@ def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], ta
     """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null."""
     if not paths:
         return spark.createDataFrame([], schema)
+    others = [path for path in paths if not path.isascii()]
+    if others:
+        Storage(spark).qualified(others[0])  # or refuse the name
     reader = spark.read.option("recursiveFileLookup", "true")  # takes no folder's name for a partition
     try:
         df = reader.schema(schema).parquet(*map(literal, paths))

@@ -40,7 +40,7 @@ from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
 from dptext_spark.tables.formats.format import PARQUET_CODECS
 from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
-from dptext_spark.tables.storage import Storage, is_plain, local_path, partition_columns
+from dptext_spark.tables.storage import Storage, is_plain, local_path, partition_columns, table_files
 
 if TYPE_CHECKING:  # workers load this module with others, and need no options
     from dptext_spark.options import EvaluateOptions, TableOptions
@@ -254,7 +254,7 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
     if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
         return
     try:
-        for file in _files(place):
+        for file in table_files(place):
             folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
             names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
             inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
@@ -266,13 +266,3 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
         return  # Spark finds what is wrong
     if allowed:
         raise absent_columns(missing, allowed)
-
-
-def _files(place: Path) -> Iterator[Path]:
-    """Walk through a table's files, without those that Spark passes over."""
-    if place.is_file():
-        yield place
-        return
-    for entry in sorted(place.iterdir()):
-        if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
-            yield from _files(entry)

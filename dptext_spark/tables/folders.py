@@ -216,7 +216,7 @@ def check_logged(storage: LocalFiles, place: str, paths: Iterable[str], files: I
             continue
         entries = spark_log(storage, f"{folder}/{_SINK}")
         logged = {_plain(entry["path"]) for entry in entries if entry.get("action", "add") == "add"}
-        unlogged = sorted({_plain(file) for file in files} - logged)
+        unlogged = sorted(file for file in files if _plain(file) not in logged)
         if unlogged:
             raise InputError(
                 f"The input {place} is a table of a streaming job, or lies in one, whose log does not name "

@@ -67,7 +67,7 @@ def columns_in_both(df: DataFrame) -> StructType:
     relation = _plan(df)[0].relation()
     fields = StructType.fromJson(json.loads(relation.dataSchema().json()))
     partitions = set(relation.partitionSchema().fieldNames())
-    if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+    if str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return StructType([field for field in fields if field.name in partitions])
     lower = {name.lower() for name in partitions}
     return StructType([field for field in fields if field.name.lower() in lower])

@@ -150,7 +150,7 @@ class FileFormat(Format):
         if self.option("recursiveFileLookup").lower() == "true":  # other tables may lie in its folders
             paths += sorted({unquote(file).rpartition("/")[0] for file in listed})
             check_accounts(storage, "input", paths)
-        if spark.conf.get(IGNORE_SINK) != "true":
+        if str(spark.conf.get(IGNORE_SINK)).lower() != "true":
             check_logged(storage, place, paths, listed)
         if unread := {*listed}.difference(files):
             raise InputError(

@@ -148,7 +148,7 @@ class Parquet(FileFormat):
 def _places_of_types(storage: Storage, listed: DataFrame) -> dict[str, tuple[str, dict[_Type, str]]]:
     """Return, by its name in small letters, each column's name and a file for each of its types."""
     read_as = dict(_SIGNED)
-    if listed.sparkSession.conf.get(_BINARY_AS_STRING) == "true":
+    if str(listed.sparkSession.conf.get(_BINARY_AS_STRING)).lower() == "true":
         read_as[pa.binary()] = pa.string()
     columns: dict[str, tuple[str, dict[_Type, str]]] = {}
     files = sorted(listed.inputFiles())

@@ -673,7 +673,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         "checkpoint folder: add files that are new since the last run", None
     )
     changed_files: Literal["refuse", "warn"] = ROWS_OF(
-        "with --incremental, where files of earlier runs have changed or are gone: refuse or warn", "refuse"
+        "where files of earlier runs have changed or are gone", "refuse"
     )
     ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
     budget: Above0 | None = LEDGER("with --ledger: refuse a row with a larger total epsilon than this", None)

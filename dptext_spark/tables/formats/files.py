@@ -140,36 +140,19 @@ class FileFormat(Format):
         return {**self.read_defaults, **self.options, **self.read_always}
 
     def _whole(self, storage: Storage, source: Source) -> Source:
-        """Give a table with its partitions, and with what names its rows; refuse one that is read in part."""
-        read, place, files = source.read, self.place, source.read.inputFiles()
-        spark = read.sparkSession
-        everywhere = spark.read.option("recursiveFileLookup", "true").schema(read.schema)
-        with setting(spark, IGNORE_SINK, "true"):
-            listed = self.load(everywhere).inputFiles()
-        paths = storage.matches(place) or [place]
-        if self.option("recursiveFileLookup").lower() == "true":  # other tables may lie in its folders
-            paths += sorted({unquote(file).rpartition("/")[0] for file in listed})
-            check_accounts(storage, "input", paths)
-        if str(spark.conf.get(IGNORE_SINK)).lower() != "true":
-            check_logged(storage, place, paths, listed)
-        if unread := {*listed}.difference(files):
-            raise InputError(
-                f"The input {place} has files in subfolders that are not part of the table",
-                allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
-                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
-                "--read-option recursiveFileLookup=true",
-            )
-        names, prepare = partition_columns(read), source.prepare
-        partitions = names
-        if names:
+        """Give a table with its partitions, and with what names its rows."""
+        read, place, prepare = source.read, self.place, source.prepare
+        files = read.inputFiles()
+        self._check_whole(storage, read, files)
+        partitions = partition_columns(read)
+        if partitions:
             around = storage.matches(self.option("basePath") or place)
             bases = [storage.folder(match)[0] for match in around]
-            folders = partition_folders(files, bases, names, place)
-            if meant := decoded(folders, names, place):
+            folders = partition_folders(files, bases, partitions, place)
+            if meant := decoded(folders, partitions, place):
                 partitions, prepare = tuple(meant.values()), in_utf8(prepare, meant)
             if source.in_both:
-                self._check_values(spark, source.in_both, folders)
+                self._check_values(read.sparkSession, source.in_both, folders)
         folder, is_file = storage.folder(place)
         pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
         root = pattern if all(re.match(pattern, file) for file in files) else None
@@ -180,8 +163,30 @@ class FileFormat(Format):
             partitions=partitions,
             root=root,
             load=load,
-            list_files=partial(self._list_files, spark),
+            list_files=partial(self._list_files, read.sparkSession),
         )
+
+    def _check_whole(self, storage: Storage, read: DataFrame, files: Sequence[str]) -> None:
+        """Refuse files that Spark would pass over, or that an account of a table does not name."""
+        spark, place = read.sparkSession, self.place
+        everywhere = spark.read.option("recursiveFileLookup", "true").schema(read.schema)
+        with setting(spark, IGNORE_SINK, "true"):
+            listed = self.load(everywhere).inputFiles()
+        paths = storage.matches(place) or [place]
+        if self.option("recursiveFileLookup").lower() == "true":  # other tables may lie in its folders
+            paths += sorted({unquote(file).rpartition("/")[0] for file in listed})
+            check_accounts(storage, "input", paths)
+        if str(spark.conf.get(IGNORE_SINK)).lower() != "true":
+            check_logged(storage, place, paths, listed)
+        unread = {*listed}.difference(files)
+        if unread:
+            raise InputError(
+                f"The input {place} has files in subfolders that are not part of the table",
+                allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
+                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
+                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
+                "--read-option recursiveFileLookup=true",
+            )
 
     def _list_files(self, spark: SparkSession) -> DataFrame:
         """Give each file's path, modification time and length, by a reader that opens no file for them."""

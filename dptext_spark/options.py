@@ -763,6 +763,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
+    changed_files: Literal["refuse", "warn"] = ROWS_OF(
+        "where files of earlier runs have changed or are gone: refuse, or warn and go on", "refuse"
+    )
     ledger: TablePath | None = LEDGER("ledger folder: record this release and check the total", None)
     budget: Above0 | None = LEDGER(
         "largest total epsilon of a row; refuse a release over it; needs --ledger", None
@@ -786,6 +789,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
         if self.incremental is None:
+            if self.changed_files != "refuse":
+                yield ConfigError("Option --changed-files needs --incremental")
             return
         if self.person is not None:
             what = "Options --person and --incremental do not go together: rows of a person come in many runs"

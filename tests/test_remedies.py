@@ -26,7 +26,7 @@ OF_OTHERS = {"conf", "packages", "add-modules"}
 """Options of spark-submit and Java."""
 
 
-GO_ON = {"and", "counts", "has", "of", "or", "out", "policy", "than", "where"}
+GO_ON = {"and", "counts", "has", "needs", "of", "or", "out", "policy", "than", "where"}
 """Words with which a sentence goes on after an option of named values."""
 
 

@@ -85,6 +85,7 @@ RIGHT = {
 }
 NEEDED = {
     "budget": "--ledger l",
+    "changed-files": "--incremental c --key-file k --name n",
     "except": "--keep *",
     "identifiers": "--key-file k --name n",
     "incremental": "--key-file k --name n",

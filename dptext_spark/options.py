@@ -674,6 +674,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     )
     ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
     budget: Above0 | None = LEDGER("with --ledger: refuse a row with a larger total epsilon than this", None)
+    new_text: Columns = LEDGER("with --ledger: column with another text than earlier ones; repeatable", ())
 
     @property
     def unfinished(self) -> str:
@@ -692,6 +693,11 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
+        if self.new_text and self.ledger is None:
+            yield ConfigError("Option --new-text needs --ledger")
+        if others := {*self.new_text} - {*self.text, *self.tokens}:
+            do = "Name it with --text or --tokens too"
+            yield ConfigError("Columns of --new-text are not sanitized", got=_listed(others), do=do)
         if self.incremental is None:
             return
         if self.person is not None:

@@ -17,11 +17,11 @@ from dptext_spark.text.identifiers import MARKS, NUMBER, VERSION, Surrogates
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.policies import TextPolicy
 
-Cover: TypeAlias = Literal["no", "same spans", "yes"]
-"""Whether what one release lets out of a row covers what another one does, or only where both have the same
-slots or masked spans."""
+Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]
+"""Whether what one release lets out of a row covers what another one does: only where both have the same
+slots or masked spans; or except for odd texts, in which the marks of one policy cross those of another."""
 
-COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "yes")
+COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "likely", "yes")
 """From the weakest to the strongest."""
 
 # Policies under which nothing of a sanitized column goes out raw, and what passes under others.
@@ -37,6 +37,7 @@ _MARKING: Final = {"mask", "surrogate", "off"}
 
 _DROPPED: Final = "dropped words"
 _PACKAGE: Final = "dptext_spark."
+_FOREIGN: Final = "class "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +46,14 @@ class Raw:
 
     Attributes:
         what: What it is, in words before the column's name; empty for all of the column.
+        option: Whose policy lets it out.
         decided_by: What else decides which tokens these are.
         hidden: What would be among them and is not, as it becomes a mark or is left out.
         spans: How a column of spans takes part in that, if it does.
     """
 
     what: str
+    option: str = ""
     decided_by: tuple[str, ...] = ()
     hidden: frozenset[str] = frozenset()
     spans: Literal["", "slots", "masked"] = ""
@@ -59,13 +62,23 @@ class Raw:
         """Compare with what another release lets out of the same row: whether this has all of it."""
         if self == WHOLE:
             return "yes"
-        if (self.what, self.decided_by) != (other.what, other.decided_by) or not self.hidden <= other.hidden:
+        is_same = (self.what, self.option, self.decided_by) == (
+            other.what,
+            other.option,
+            other.decided_by,
+        )
+        if not is_same or not self.hidden <= other.hidden:
             return "no"
-        if other.spans == "slots":  # which decide what is outside of them, and where words are cut
-            return "same spans" if self.spans == "slots" else "no"
-        if self.spans == "masked":
-            return "same spans" if other.spans == "masked" else "no"
-        return "yes"
+        if other.spans == "slots" and self.spans != "slots":  # they decide where words are cut
+            return "no"
+        if self.spans == "masked" and other.spans != "masked":
+            return "no"
+        if self.spans and self.spans == other.spans:
+            return "same spans"
+        is_mark_moved = bool(self.hidden) and self.hidden != other.hidden
+        is_mark_cut = other.spans == "masked" and bool(other.hidden)
+        is_word_cut = self.spans == "slots"
+        return "likely" if is_mark_moved or is_mark_cut or is_word_cut else "yes"
 
     def of_column(self, column: str) -> str:
         """Name it."""
@@ -99,11 +112,16 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
     }
 
 
+def is_known(policy: Mapping[str, str]) -> bool:
+    """Whether all recorded policies are of this package, so that it is known which tokens go out raw."""
+    return not any(identity.startswith(_FOREIGN) for identity in policy.values())
+
+
 def _identity(policy: NamedPolicy, identity: str) -> str:
     kind = type(policy)
     if kind.__module__.startswith(_PACKAGE):
         return identity
-    return f"class {kind.__module__}.{kind.__qualname__}: {identity}"
+    return f"{_FOREIGN}{kind.__module__}.{kind.__qualname__}: {identity}"
 
 
 def _name(identity: str) -> str:
@@ -129,6 +147,7 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         hidden = {policy["identifiers"], *numbers}
         yield Raw(
             what="what stands for identifiers of",
+            option="identifiers",
             decided_by=(policy["identifiers"], policy["patterns"], unit),
             spans=spans,
         )
@@ -136,6 +155,7 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         for name in set(marks) - {NUMBER}:
             yield Raw(
                 what="which identifiers are equal in",
+                option="identifiers",
                 decided_by=(key, policy["label"], name, policy["patterns"], unit),
                 spans=spans,
             )
@@ -147,7 +167,8 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         yield Raw(
             what=f"{_RAW.get(name, 'what passes')} of",
             # Which column has the slots does not matter, but where they are.
-            decided_by=(option, name if name == "slots" else policy[option], unit),
+            option=option,
+            decided_by=(name if name == "slots" else policy[option], unit),
             hidden=frozenset(hidden | also_hidden),
             spans=spans,
         )

@@ -350,11 +350,15 @@ class Ledger:
 
     def exposed(self, terms: Terms) -> list[str]:
         """Name what goes out raw of rows that cannot be compared, and was protected earlier."""
-        numbers = {entry.release: entry.number for entry in self.counted}
         names = []
         for exposure in self.exposures(terms):
-            protecting = [numbers[release] for release, cover in exposure.covers.items() if cover != "yes"]
-            names.append(exposure.protected_in(max(protecting)))
+            protecting = [
+                entry.number
+                for entry in self.counted
+                if exposure.covers.get(entry.release) in ("no", "same spans")
+            ]
+            if protecting:
+                names.append(exposure.protected_in(max(protecting)))
         return list(dict.fromkeys(names))
 
     def _covers(self, terms: Terms, column: str, raw: Raw, other_names: Collection[str]) -> dict[str, Cover]:
@@ -381,6 +385,18 @@ class Ledger:
         return covers
 
 
+def _renamed(ledger: Ledger, terms: Terms) -> str:
+    """Name the columns that count as earlier ones, and how to change it; empty where there are none."""
+    spellings = {terms.name(column): column for column in terms.columns}
+    names = [spellings.get(name, name) for name in ledger.texts(terms).renamed(spellings)]
+    if not names:
+        return ""
+    return (
+        f"Counted as earlier columns under another name: {', '.join(names)}. "
+        "If such a column has another text, name it with --new-text"
+    )
+
+
 def cost_of(
     ledger: Ledger,
     terms: Terms,
@@ -399,10 +415,7 @@ def cost_of(
     unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
     spent = exact_sum([ledger.total(without=terms.family), costliest or 0])
     total = exact_sum([spent, requested])
-    spellings = {terms.name(column): column for column in terms.columns}
-    names = ledger.texts(terms).renamed(spellings)
-    renamed = ", ".join(spellings.get(name, name) for name in names)
-    remedy = ""
+    renamed = _renamed(ledger, terms)
     said = [
         "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; {free:,} of "
         "them cost nothing.".format(**rows)
@@ -411,11 +424,7 @@ def cost_of(
         *(f"Revealed from now on, without any bound: {what}." for what in exposed),
     ]
     if renamed:
-        remedy = (
-            f"Counted as earlier columns under another name: {renamed}. "
-            "If such a column has another text, name it with --new-text"
-        )
-        said.append(f"{remedy}.")
+        said.append(f"{renamed}.")
     if not requested:
         said.append(f"No row gets new noise: {'no epsilon' if exposed else 'nothing'} is spent.")
     else:
@@ -433,7 +442,8 @@ def cost_of(
                 f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
                 got=f"{plainly(requested)} requested",
                 do="Release what was released before under the same key, name and options, which costs "
-                f"nothing, leave out the rows that have spent the most, or lower --epsilon. {remedy}",
+                "nothing, leave out the rows that have spent the most, or lower --epsilon"
+                + (f". {renamed}" if renamed else ""),
             )
         said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")
     return {

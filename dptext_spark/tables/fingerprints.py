@@ -1,10 +1,10 @@
-"""Fingerprints of released rows, and what they show of a release: what it costs, and what it lets out raw.
+"""Fingerprints of released rows: what a release of them costs, and what it lets out raw.
 
-A line for each row and column holds keyed hashes of 16 bytes: of the row's id, of what the column holds, of
-its slots or masked spans if there are any, and of the key that its noise is drawn from. Elements of an array
-that move to another place get fresh noise there, and nobody can tell which one came from where: so all that a
-column holds in a row is one content. Without the user's key the hashes tell no more than which contents and
-spans of one row are equal.
+A line for each row and column holds keyed hashes: of the row's id, of what the column holds, of its slots or
+masked spans if there are any, of the key that its noise is drawn from, and of each token that goes out raw
+with its place. Elements of an array that move to another place get fresh noise there, and nobody can tell
+which one came from where: so all that a column holds in a row is one content. Without the user's key the
+hashes tell no more than which contents, spans and raw tokens of one row are equal.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType
 
-from dptext_spark.accounting.exposure import WHOLE, Cover
+from dptext_spark.accounting.exposure import WHOLE, Cover, is_known, recorded_policy
 from dptext_spark.accounting.ledger import Entry, Exposure, Ledger, RowCounts, Terms, Texts
 from dptext_spark.noise import NoiseKey
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.tables.batch import Batch, Fields, FieldValues
 from dptext_spark.tables.columns import shared
-from dptext_spark.text.columns import id_bytes, read_spans
+from dptext_spark.text.columns import Spans, id_bytes, read_spans
 
-LINES: Final = "row binary, column string, content binary, spans binary, context binary"
-"""The columns of fingerprints."""
+LINES: Final = (
+    "row binary, column string, content binary, spans binary, context binary, "
+    "unprotected array<bigint>, unknown array<bigint>"
+)
+"""The columns of fingerprints; the last two are null where a policy from elsewhere decides."""
 
+_FIELDS: Final = [field.split() for field in LINES.split(", ")]
 _BYTES: Final = 16
+_BYTES_OF_TOKEN: Final = 8
 _PLACE: Final = ("row", "column")
-_COMPARED: Final = ("column", "content", "spans")
+_COMPARED: Final = ("column", "content", "spans", "unprotected", "unknown")
+_RAW_TOKENS: Final = {"protect": "unprotected", "oov": "unknown"}
 # Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
 _TINY: Final = 18
 _DIGITS: Final = Context(prec=60, rounding=ROUND_CEILING)
@@ -44,10 +50,18 @@ def fingerprint_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Make fingerprints of rows that ``TableColumns.select`` gave, with a derived key; runs in workers."""
     sanitizer = shared(sanitizer)
-    spans_column = sanitizer.release.policy.spans_column
+    policy = sanitizer.release.policy
+    spans_column = policy.spans_column
+    knows_tokens = is_known(recorded_policy(policy))
 
     def hashed(*parts: bytes | memoryview) -> bytes:
         return key.derive(*parts).secret[:_BYTES]
+
+    def hashed_tokens(row_id: bytes, place: bytes, tokens: Iterable[tuple[int, str]]) -> Iterator[int]:
+        for start, token in tokens:
+            token_place = start.to_bytes(8, "little")
+            digest = key.derive(b"token", row_id, place, token_place, token.encode()).secret
+            yield int.from_bytes(digest[:_BYTES_OF_TOKEN], "little", signed=True)
 
     for batch in Batch.parts(batches, ways):
         row_ids = id_bytes(batch.ids)
@@ -57,20 +71,26 @@ def fingerprint_batches(
             contents = [[b"content", row_id, column.lower().encode()] for row_id in row_ids]
             spans = [[b"spans", row_id] for row_id in row_ids]
             keys = [[b"context"] for _ in row_ids]
-            contexts = sanitizer.contexts(found.values, found.ids, column=column, **found.given)
-            places = found.positions.astype("<i8")
+            unprotected: list[list[int]] = [[] for _ in row_ids]
+            unknown: list[list[int]] = [[] for _ in row_ids]
             of_values = zip(
                 found.rows.tolist(),
-                places,
-                (context for _, context in contexts),  # first: it refuses what is no Unicode
+                found.positions.astype("<i8"),
+                # The first to read values: it refuses what is no Unicode.
+                sanitizer.contexts(found.values, found.ids, column=column, **found.given),
                 _contents(found.values),
                 _spans(found, spans_column),
                 strict=True,
             )
-            for row, place, context, content, own_spans in of_values:
-                keys[row].append(context)
-                contents[row] += (place.tobytes(), content)
-                spans[row] += (place.tobytes(), own_spans)
+            for row, positions, context, content, value_spans in of_values:
+                place = positions.tobytes()
+                keys[row].append(context.key)
+                contents[row] += (place, content)
+                spans[row] += (place, _span_bytes(value_spans))
+                masked = value_spans if policy.mask_spans else None
+                for tokens, raw in ((unprotected, context.unprotected), (unknown, context.unknown)):
+                    if raw:
+                        tokens[row] += hashed_tokens(row_ids[row], place, _unmasked(raw, masked))
             yield pa.RecordBatch.from_pydict(
                 {
                     "row": rows,
@@ -80,8 +100,26 @@ def fingerprint_batches(
                         [hashed(*parts) if spans_column else None for parts in spans], pa.binary()
                     ),
                     "context": pa.array([hashed(*parts) for parts in keys], pa.binary()),
+                    "unprotected": _sorted(unprotected if knows_tokens else [None] * len(rows)),
+                    "unknown": _sorted(unknown if knows_tokens else [None] * len(rows)),
                 }
             )
+
+
+def _sorted(tokens: Sequence[list[int] | None]) -> pa.Array:
+    """Return lists of hashes without the order of their tokens."""
+    return pa.array([None if of_row is None else sorted(of_row) for of_row in tokens], pa.list_(pa.int64()))
+
+
+def _unmasked(
+    tokens: Iterable[tuple[int, str]], spans: Sequence[tuple[int, int]] | None
+) -> Iterator[tuple[int, str]]:
+    """Yield tokens with their places in a text, of which spans were one letter each; or in a list."""
+    for start, token in tokens:
+        for first, end in spans or ():
+            if first < start:
+                start += end - first - 1
+        yield start, token
 
 
 def _contents(values: pa.Array) -> Iterator[bytes]:
@@ -99,18 +137,20 @@ def _contents(values: pa.Array) -> Iterator[bytes]:
             yield b"".join([b"list", numbers, *filter(None, encoded)])
 
 
-def _spans(found: FieldValues, column: str | None) -> Iterator[bytes]:
-    """Yield where each value's slots or masked spans stand; nothing where the policy has none."""
+def _spans(found: FieldValues, column: str | None) -> Spans:
+    """Read each value's slots or masked spans; None where the policy has none, or they cannot be read."""
     if column is None or found.slots is None:
-        yield from [b""] * len(found.values)
-        return
-    for spans in read_spans(found.slots, found.values, column):
-        yield b"unreadable" if spans is None else np.array(spans, dtype="<i8").tobytes()
+        return [None] * len(found.values)
+    return read_spans(found.slots, found.values, column)
+
+
+def _span_bytes(spans: Sequence[tuple[int, int]] | None) -> bytes:
+    return b"unreadable" if spans is None else np.array(spans, dtype="<i8").tobytes()
 
 
 def measures() -> list[Column]:
     """Aggregates of fingerprints that say whether files hold what was written."""
-    lines = F.xxhash64(*_PLACE, "content", "spans", "context")
+    lines = F.xxhash64(*(name for name, _ in _FIELDS))
     return [F.count(F.lit(1)).alias("lines"), F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum")]
 
 
@@ -140,7 +180,7 @@ def compare(
         F.bool_or(assessed).alias("assessed"),
     )
     is_own, no = F.col("used") == F.col("context"), F.lit(False)
-    pairs = mine.drop("spans").join(uses, [*_PLACE], "left").distinct()
+    pairs = mine.select(*_PLACE, "content", "context").join(uses, [*_PLACE], "left").distinct()
     places = pairs.groupBy(*_PLACE, "content", "context").agg(
         (F.count("used") == 0).alias("new"),
         F.coalesce(F.bool_or(F.array_contains("before", F.col("content"))), no).alias("same"),
@@ -301,6 +341,17 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
         return {name for name, answer in exposure.covers.items() if answer == cover}
 
     protects = release.isin(covering("no")) | (release.isin(covering("same spans")) & ~same_spans)
+    is_out = release.isin(committed) & release.isin(covering("yes") | covering("likely"))
+    is_out = is_out | (release.isin(committed & covering("same spans")) & same_spans)
+    out = F.coalesce(F.bool_or(is_out & same_content), F.lit(False))
+    tokens = _RAW_TOKENS.get(exposure.raw.option)
+    if tokens is not None:
+        # Of one content the tokens themselves decide, whatever the policies are.
+        theirs = F.when(same_content, F.concat("their unprotected", "their unknown"))
+        protects = F.coalesce(F.size(F.array_except(tokens, theirs)) > 0, protects)
+        all_theirs = F.flatten(F.collect_set(F.when(release.isin(committed), theirs)))
+        mine = F.any_value(tokens)
+        out = F.coalesce(F.size(F.array_except(mine, all_theirs)) == 0, out)
     always = [entry.number for entry in before.counted if entry.release in covering("no") - family.keys()]
     of_family = [family[name].number for name in covering("no") & family.keys()]
     if terms.known_as == "position":  # any earlier row may be this one
@@ -312,11 +363,9 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
     is_kept = release.isin(keeping)
     if terms.known_as != "id":
         is_kept = is_kept & same_content
-    is_out = release.isin(covering("yes") & committed)
-    is_out = is_out | (release.isin(covering("same spans") & committed) & same_spans)
     return {
         "protected": F.greatest(*last),
-        "out": F.coalesce(F.bool_or(is_out & same_content), F.lit(False)),
+        "out": out,
         "kept": F.max(F.when(is_kept, number)),
     }
 

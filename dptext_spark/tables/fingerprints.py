@@ -294,6 +294,8 @@ def exposed_by_row(
 
     Each row counts for itself: what is out already of a row's very content reveals nothing of another one.
     """
+    if not exposures:
+        return []
     if earlier is None:
         earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
     family = before.family(terms)

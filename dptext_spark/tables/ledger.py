@@ -285,8 +285,7 @@ class LedgerRun:
             with progress(mine.sparkSession, "Comparing rows with the ledger"):
                 earlier = self._earlier(mine, before)
                 exposures = before.exposures(self.terms)
-                if exposures:
-                    self._expose(exposed_by_row(mine, earlier, before, self.terms, exposures))
+                self._expose(exposed_by_row(mine, earlier, before, self.terms, exposures))
                 rows, costliest, total = compare(mine, earlier, before, self.terms)
         facts = cost_of(
             before,

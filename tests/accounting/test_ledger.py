@@ -254,8 +254,8 @@ def test_what_a_weaker_release_lets_out_where_no_row_can_be_compared(changes, fo
     assert exposed(first, second, key="other", naming="other") == said
 
 
-def test_what_protected_words_of_another_kind_is_compared():
-    """Rejects other units for texts and token lists, and slots of rows that cannot be compared by anything."""
+def test_units_and_slots_of_rows_that_cannot_be_compared():
+    """Rejects other units for texts and token lists, and slots that are never the same."""
     passing = {"policy": {**SAFE, "oov": "keep-unprotected"}}
     ledger = Ledger((entry(1, **passing),))
     assert not ledger.exposed(terms(**passing))

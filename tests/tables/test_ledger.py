@@ -149,7 +149,7 @@ def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release,
 @pytest.mark.usefixtures("light")
 def test_what_decides_which_tokens_pass_is_watched_by_row(release):
     """Rejects policies that are compared by name, and stricter ones that are refused."""
-    text = "call Bob 0170 1234567 the w01, mail a@b.com"
+    text = "call Bob 0170 1234567 the w01, 12345 a@b.com"
     kind = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
 
     def spans(start, end):
@@ -206,9 +206,7 @@ def test_a_renamed_column_counts_as_the_earlier_ones(release):
         {"text": "payload.message"},
     ):
         for given in (renamed, {**renamed, "id": None, "name": "other"}):
-            with pytest.raises(
-                ConfigError, match="has spent 10 and has 5 left.*under another name: .*--new-text"
-            ):
+            with pytest.raises(ConfigError, match=r"has 5 left.*under another name: .*--new-text"):
                 release(**given, budget=15.0, dry_run=True)
     # Both names together, of which one is free; an option that says it is another text.
     both = release(text=("text", "body"), dry_run=True)
@@ -218,7 +216,7 @@ def test_a_renamed_column_counts_as_the_earlier_ones(release):
     release.write("in", {"id": [*ROWS], "Text": texts_of, "body": texts_of})
     with pytest.raises(ConfigError, match="has spent 10 and has 5 left"):
         release(text="Text", budget=15.0, dry_run=True)
-    with pytest.raises(ConfigError, match="Columns of --new-text are not sanitized. Got: body"):
+    with pytest.raises(ConfigError, match=r"Columns of --new-text are not sanitized\. Got: body"):
         release(text="Text", new_text="body")
     # What was released under two names adds up under both.
     release(text="Text")
@@ -436,10 +434,8 @@ BY_ROW = [
 
 def test_what_goes_out_raw_of_a_row_that_was_protected(spark):
     """Rejects a watch that one row lifts for all, other contents that count as out, and a stricter one."""
-    # And rows of other keys that are passed over, slots by name alone, and a new column that is none.
-    kinds = {"row": bytes, "column": str, "content": bytes, "spans": bytes, "context": bytes}
-    assert [*kinds, "unprotected", "unknown"] == [field.split()[0] for field in LINES.split(", ")]
 
+    # And rows of other keys that are passed over, slots by name alone, and a new column that is none.
     def frame(lines):
         values = [tuple(line.values()) for line in lines]
         return spark.createDataFrame(values, f"{LINES}, release string")

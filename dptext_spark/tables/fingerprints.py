@@ -337,7 +337,7 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
     same_spans = F.col("spans").eqNullSafe(F.col("their spans"))
     same_content = (F.col("column") == F.col("their column")) & (F.col("content") == F.col("their content"))
     release = F.col("release")
-    number = _by_release({name: entry.number for name, entry in family.items()})
+    number = _by_release({name: entry.number for name, entry in family.items()}).cast("long")
 
     def covering(cover: Cover) -> set[str]:
         return {name for name, answer in exposure.covers.items() if answer == cover}
@@ -346,14 +346,16 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
     is_out = release.isin(committed) & release.isin(covering("yes") | covering("likely"))
     is_out = is_out | (release.isin(committed & covering("same spans")) & same_spans)
     out = F.coalesce(F.bool_or(is_out & same_content), F.lit(False))
+    if exposure.raw == WHOLE:  # of which there are no fingerprints
+        out = F.lit(False)
     tokens = _RAW_TOKENS.get(exposure.raw.option)
     if tokens is not None:
         # Of one content the tokens themselves decide, whatever the policies are.
         theirs = F.when(same_content, F.concat("their unprotected", "their unknown"))
-        protects = F.coalesce(F.size(F.array_except(tokens, theirs)) > 0, protects)
+        protects = F.coalesce(F.array_size(F.array_except(tokens, theirs)) > 0, protects)
         all_theirs = F.flatten(F.collect_set(F.when(release.isin(committed), theirs)))
         mine = F.any_value(tokens)
-        out = F.coalesce(F.size(F.array_except(mine, all_theirs)) == 0, out)
+        out = F.coalesce(F.array_size(F.array_except(mine, all_theirs)) == 0, out)
     always = [entry.number for entry in before.counted if entry.release in covering("no") - family.keys()]
     of_family = [family[name].number for name in covering("no") & family.keys()]
     if terms.known_as == "position":  # any earlier row may be this one
@@ -377,6 +379,6 @@ def _number(numbers: Collection[int]) -> Column:
 
 
 def _by_release(values: Mapping[str, Any]) -> Column:
-    """Return the value of a fingerprint's release."""
-    pairs = {"": next(iter(values.values()), None), **values}
+    """Return what a fingerprint's release is mapped to; null for none."""
+    pairs = {"": None, **values}
     return F.create_map(*(F.lit(part) for pair in pairs.items() for part in pair))[F.col("release")]

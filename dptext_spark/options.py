@@ -674,7 +674,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     )
     ledger: TablePath | None = LEDGER("folder of earlier releases: enter this one, and add it up", None)
     budget: Above0 | None = LEDGER("with --ledger: refuse a row with a larger total epsilon than this", None)
-    new_text: Columns = LEDGER("with --ledger: column with another text than earlier ones; repeatable", ())
+    new_text: Columns = LEDGER("with --ledger: column that is no renamed one; repeatable", ())
 
     @property
     def unfinished(self) -> str:

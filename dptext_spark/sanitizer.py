@@ -62,9 +62,9 @@ class Sanitized(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a value's noise is drawn from, and its tokens that go out raw: where they start, and which."""
+    """What a value's noise is drawn from, and its tokens that go out raw, with their places."""
 
-    key: bytes  # secret; values with one key get the same noise, and have the same tokens in the same places
+    key: bytes  # secret; values with one key get one noise, and have equal tokens in equal places
     unprotected: list[tuple[int, str]]
     unknown: list[tuple[int, str]]
 
@@ -148,7 +148,7 @@ class Sanitizer:
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[Context]:
-        """Yield for each value the key of the noise that :meth:`sanitize` draws, and what goes out raw."""
+        """Yield for each value the key of its noise in :meth:`sanitize`, and what goes out raw."""
         for lookup, names, _ in self._runs(as_arrow(values, f"Column {column}"), ids, column, **of_rows):
             tokens = lookup.tokens
             noise = self._noise(tokens, column)
@@ -246,7 +246,7 @@ collide.
 
 
 def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[int, str]]]:
-    """Return, by row, the flagged tokens and where they start: in a text, or among the elements of a list."""
+    """Return, by row, the flagged tokens and where they start in their text or list."""
     flagged = set(tokens.rows[flags].tolist())
     placed: dict[int, list[tuple[int, str]]] = {}
     for row, words in enumerate(tokens.row_tokens() if flagged else ()):

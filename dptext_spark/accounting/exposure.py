@@ -1,9 +1,9 @@
 """What of a column goes out raw under a text policy, and whether another policy lets the same out.
 
-A token goes out raw where it is no mark and no part of a masked span, and ``--protect`` leaves it out or the
-vocabulary lacks it and ``--oov`` keeps it; the layout lets signs and capitals pass. So each :class:`Raw` is
-named by the policy that lets it out, and less goes out the more becomes a mark. A policy is taken for one
-that lets words out unless it stands in ``_NOTHING_RAW``, a class from elsewhere always.
+Marks and masked spans never go out raw. Of the other tokens those go out that ``--protect`` leaves out,
+and those that the vocabulary lacks and ``--oov`` keeps. The layout lets signs and capitals pass. So each
+:class:`Raw` is named by the policy that lets it out, and less goes out the more becomes a mark. A policy
+lets words out unless it stands in ``_NOTHING_RAW``; a class from elsewhere always does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.policies import TextPolicy
 
 Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]
-"""Whether what one release lets out of a row covers what another one does: only where both have the same
-slots or masked spans; or except for odd texts, in which the marks of one policy cross those of another."""
+"""Whether all that one release lets out of a row was let out by another one.
+
+``same spans``: only where both have the same slots or masked spans. ``likely``: except in odd texts, where
+marks of one policy cross those of the other, or spans.
+"""
 
 COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "likely", "yes")
 """From the weakest to the strongest."""
@@ -32,7 +35,7 @@ _RAW: Final = {
     "slots": "words outside the slots",
     "keep": "punctuation, spacing and capitals",
 }
-# Policies for identifiers that release no identifier; of these, surrogates show which ones are equal.
+# Policies for identifiers that release none; surrogates show which ones are equal.
 _MARKING: Final = {"mask", "surrogate", "off"}
 
 _DROPPED: Final = "dropped words"
@@ -59,7 +62,7 @@ class Raw:
     spans: Literal["", "slots", "masked"] = ""
 
     def covers(self, other: Raw) -> Cover:
-        """Compare with what another release lets out of the same row: whether this has all of it."""
+        """Compare with what another release lets out of the same row: does this have all of it?"""
         if self == WHOLE:
             return "yes"
         is_same = (self.what, self.option, self.decided_by) == (
@@ -113,7 +116,7 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
 
 
 def is_known(policy: Mapping[str, str]) -> bool:
-    """Whether all recorded policies are of this package, so that it is known which tokens go out raw."""
+    """Whether all recorded policies are of this package, whose raw tokens are known."""
     return not any(identity.startswith(_FOREIGN) for identity in policy.values())
 
 

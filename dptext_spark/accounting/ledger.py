@@ -5,11 +5,11 @@ A release leaves events in a ledger, which never change. It is *reserved* before
 its name, or withdrawn when there is none. What has no end was killed, or is at work: it counts.
 
 Row and column together name a place whose words are released. Its total is the sum of epsilon over the
-distinct noise contexts that it was released under: a context that comes again gives the same noise again,
-which reveals nothing new. Columns that may hold one text under two names count as one; see :class:`Texts`.
-With words w and w' there, all its outputs lose its total times d(w, w') at most (basic composition of metric
-privacy). The places of other rows and columns are other words: the distance of two tables is the sum over
-words that differ, so that the largest total bounds the loss of all.
+distinct noise contexts that it was released under: a context that comes again gives the same noise,
+which reveals nothing new. Columns that may hold one text under two names count as one: :class:`Texts`.
+With words w and w' there, all its outputs lose its total times d(w, w') at most (basic composition of
+metric privacy). The places of other rows and columns are other words: the distance of two tables is the
+sum over words that differ, so that the largest total bounds the loss of all.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ def damaged(name: str, how: str = "it cannot say what was released") -> ConfigEr
 class Texts:
     """Which columns of several releases may hold one text, by their names.
 
-    Columns that come for the first time in one release are different texts, and so is one that some release
-    names as new. Any other one that comes later may be an earlier one under another name.
+    Columns that come for the first time in one release are different texts. So is a column that some
+    release names as new. Any other one that comes later may be an earlier one under another name.
     """
 
     first: Mapping[str, int]  # of each column, the place of its first release
@@ -237,7 +237,7 @@ class Texts:
         return frozenset(same)
 
     def renamed(self, columns: Iterable[str]) -> list[str]:
-        """List the columns that may be earlier ones under another name, because of which these count more."""
+        """List the columns that these count for, or as, under another name."""
         names = {name for column in columns for name in (column, *self.others(column))}
         return sorted(filter(self.is_renamed, names))
 
@@ -252,7 +252,7 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """Something that a release lets out raw of a column, and whether earlier releases let it out too."""
+    """Something that a release lets out of a column, and whether earlier releases did too."""
 
     column: str
     raw: Raw
@@ -362,7 +362,7 @@ class Ledger:
         return list(dict.fromkeys(names))
 
     def _covers(self, terms: Terms, column: str, raw: Raw, other_names: Collection[str]) -> dict[str, Cover]:
-        """Compare by release, of those that had the column, or may have had it under another name."""
+        """Compare by release: of those that had the column, maybe under another name."""
         covers: dict[str, Cover] = {}
         for entry in self.counted:
             earlier = entry.terms.raw(column, terms)
@@ -386,7 +386,7 @@ class Ledger:
 
 
 def _renamed(ledger: Ledger, terms: Terms) -> str:
-    """Name the columns that count as earlier ones, and how to change it; empty where there are none."""
+    """Name the columns that count as earlier ones, and the remedy; empty where there are none."""
     spellings = {terms.name(column): column for column in terms.columns}
     names = [spellings.get(name, name) for name in ledger.texts(terms).renamed(spellings)]
     if not names:

@@ -1,10 +1,10 @@
 """Fingerprints of released rows: what a release of them costs, and what it lets out raw.
 
-A line for each row and column holds keyed hashes: of the row's id, of what the column holds, of its slots or
-masked spans if there are any, of the key that its noise is drawn from, and of each token that goes out raw
-with its place. Elements of an array that move to another place get fresh noise there, and nobody can tell
-which one came from where: so all that a column holds in a row is one content. Without the user's key the
-hashes tell no more than which contents, spans and raw tokens of one row are equal.
+A line for each row and column holds keyed hashes: of the row's id, of what the column holds, of its slots
+or masked spans if there are any, of the key that its noise is drawn from, and of each token that goes out
+raw with its place. Elements of an array that move to another place get fresh noise there, and nobody can
+tell which one came from where: so all that a column holds in a row is one content. Without the user's key
+the hashes show how many tokens go out raw, and which contents, spans and raw tokens of one row are equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.tables.batch import Batch, Fields, FieldValues
 from dptext_spark.tables.columns import shared
-from dptext_spark.text.columns import Spans, id_bytes, read_spans
+from dptext_spark.text.columns import Spans, column_kind, id_bytes, read_spans
 
 LINES: Final = (
     "row binary, column string, content binary, spans binary, context binary, "
@@ -48,7 +48,7 @@ _SUM: Final = DecimalType(38, 0)
 def fingerprint_batches(
     key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Make fingerprints of rows that ``TableColumns.select`` gave, with a derived key; runs in workers."""
+    """Yield fingerprints of rows that ``TableColumns.select`` gave, in workers, by a derived key."""
     sanitizer = shared(sanitizer)
     policy = sanitizer.release.policy
     spans_column = policy.spans_column
@@ -73,6 +73,8 @@ def fingerprint_batches(
             keys = [[b"context"] for _ in row_ids]
             unprotected: list[list[int]] = [[] for _ in row_ids]
             unknown: list[list[int]] = [[] for _ in row_ids]
+            # In a text a masked span is one letter, in a list as many elements as before.
+            moves_tokens = bool(policy.mask_spans) and column_kind(found.values.type, column) == "text"
             of_values = zip(
                 found.rows.tolist(),
                 found.positions.astype("<i8"),
@@ -87,7 +89,7 @@ def fingerprint_batches(
                 keys[row].append(context.key)
                 contents[row] += (place, content)
                 spans[row] += (place, _span_bytes(value_spans))
-                masked = value_spans if policy.mask_spans else None
+                masked = value_spans if moves_tokens else None
                 for tokens, raw in ((unprotected, context.unprotected), (unknown, context.unknown)):
                     if raw:
                         tokens[row] += hashed_tokens(row_ids[row], place, _unmasked(raw, masked))
@@ -114,7 +116,7 @@ def _sorted(tokens: Sequence[list[int] | None]) -> pa.Array:
 def _unmasked(
     tokens: Iterable[tuple[int, str]], spans: Sequence[tuple[int, int]] | None
 ) -> Iterator[tuple[int, str]]:
-    """Yield tokens with their places in a text, of which spans were one letter each; or in a list."""
+    """Yield tokens with their places in the text as it was before each span became a letter."""
     for start, token in tokens:
         for first, end in spans or ():
             if first < start:
@@ -123,7 +125,7 @@ def _unmasked(
 
 
 def _contents(values: pa.Array) -> Iterator[bytes]:
-    """Yield what each text or token list holds, whatever becomes of it: other contents are other bytes."""
+    """Yield what each text or token list holds; other contents are other bytes."""
     for value in values:
         strings = value.as_py()
         if strings is None:
@@ -138,7 +140,7 @@ def _contents(values: pa.Array) -> Iterator[bytes]:
 
 
 def _spans(found: FieldValues, column: str | None) -> Spans:
-    """Read each value's slots or masked spans; None where the policy has none, or they cannot be read."""
+    """Read each value's slots or masked spans; None where there are none, or they cannot be read."""
     if column is None or found.slots is None:
         return [None] * len(found.values)
     return read_spans(found.slots, found.values, column)
@@ -160,7 +162,7 @@ def measures() -> list[Column]:
 def compare(
     mine: DataFrame, earlier: DataFrame | None, before: Ledger, terms: Terms
 ) -> tuple[RowCounts, Decimal | None, Decimal]:
-    """Compare fingerprints of a release's rows with ``earlier`` ones of its family; no row leaves Spark.
+    """Compare a release's fingerprints with ``earlier`` ones of its family; no row leaves Spark.
 
     Returns:
         Counts of rows; the largest earlier total in the family of those that get new noise, None where none
@@ -227,16 +229,17 @@ def _tiny(number: Decimal | float) -> Decimal:
 
 
 def _under_one_name(lines: DataFrame, family: Sequence[Entry], terms: Terms) -> DataFrame:
-    """Give the columns of fingerprints the names under which they are compared."""
+    """Return fingerprints whose columns have the names under which they are compared."""
     columns = {column for release in [terms, *(e.terms for e in family)] for column in release.columns}
     names = F.create_map(*(F.lit(name) for column in columns for name in (column, terms.name(column))))
     return lines.withColumn("column", F.coalesce(names[F.col("column")], "column"))
 
 
 def _with_others(places: DataFrame, uses: DataFrame, texts: Texts, columns: Collection[str]) -> DataFrame:
-    """Add what a row's other columns spent that may hold the same text: ``others``, ``others_added`` by now.
+    """Add what other columns of a row spent that may hold the same text.
 
-    Of columns with different texts one at most can be the same, so that the costliest of them counts.
+    ``others`` is all, ``others_added`` what this release adds. Of columns with different texts one at most
+    can be the same, so that the costliest of them counts.
     """
     groups = {column: texts.groups(column) for column in sorted(columns)}
     others = sorted({other for column in columns for other in texts.others(column)})
@@ -290,9 +293,9 @@ def exposed_by_row(
     terms: Terms,
     exposures: Sequence[Exposure],
 ) -> list[str]:
-    """Name what goes out raw of some row for which an earlier release protected it; no row leaves Spark.
+    """Name what goes out raw of some row although an earlier release protected it.
 
-    Each row counts for itself: what is out already of a row's very content reveals nothing of another one.
+    No row leaves Spark. Each row counts for itself: what is out of one is not out of another one.
     """
     if not exposures:
         return []
@@ -329,8 +332,8 @@ def exposed_by_row(
 def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column]:
     """Return aggregates over all earlier fingerprints of a row.
 
-    They are the number of the last release that ``protected`` it, whether it is ``out`` of this very content,
-    and the number of the last release that ``kept`` the whole column raw.
+    They are the number of the last release that ``protected`` it, whether it is ``out`` already of this
+    very content, and the number of the last release that ``kept`` the whole column raw.
     """
     family = {entry.release: entry for entry in before.family(terms)}
     committed = {name for name, entry in family.items() if entry.state == "committed"}

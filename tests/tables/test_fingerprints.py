@@ -196,6 +196,12 @@ def test_raw_tokens_are_named_by_their_places_in_the_text(ring):
     assert [*map(len, masks["unknown"])] == [2, 0] and {*masks["unknown"][0]} < {*keeps["unknown"][0]}
     assert [*map(len, slots["unprotected"])] == [3, 0]
     assert {*stops["unprotected"][0]} <= {*keeps["unknown"][0]} and len(stops["unprotected"][0]) == 1
+    elements = [["Bob", "the", "w01", "Bob"]], [[{"start": 0, "end": 2}]]
+    all_of_list, masked_list = (
+        fingerprints(ring, *elements, oov="keep-unprotected", mask_spans=spans)["unknown"][0]
+        for spans in (None, "s")
+    )
+    assert len(masked_list) == 1 and {*masked_list} < {*all_of_list}
     # Spans that cannot be read protect all of a row, and those that are empty nothing.
     empty = fingerprints(ring, texts, [spans[0], []], protect="slots:s")
     assert empty["spans"][0] == slots["spans"][0] and empty["spans"][1] != slots["spans"][1]

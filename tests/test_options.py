@@ -83,6 +83,7 @@ WRONG = {
         *(({"ledger": "l", "budget": each}, "--budget has") for each in (0.0, "inf", "1:", "x")),
         # What does not go together
         ({"budget": 1.0}, "--budget needs --ledger"),
+        ({"new-text": "text"}, "--new-text needs --ledger"),
         ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
         ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),

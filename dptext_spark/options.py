@@ -767,6 +767,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     budget: Above0 | None = LEDGER(
         "largest total epsilon of a row; refuse a release over it; needs --ledger", None
     )
+    new_text: Columns = LEDGER("column that is not an earlier one renamed; repeatable; needs --ledger", ())
 
     @property
     def unfinished(self) -> str:
@@ -785,6 +786,11 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
+        if self.new_text and self.ledger is None:
+            yield ConfigError("Option --new-text needs --ledger")
+        if others := {*self.new_text} - {*self.text, *self.tokens}:
+            do = "Name it with --text or --tokens too"
+            yield ConfigError("Columns of --new-text are not sanitized", got=_listed(others), do=do)
         if self.incremental is None:
             if self.changed_files != "refuse":
                 yield ConfigError("Option --changed-files needs --incremental")

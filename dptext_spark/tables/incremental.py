@@ -42,7 +42,8 @@ from dptext_spark.tables.table import Entered, Table
 # passes through by its columns.
 _FREE: Final = {
     *("budget", "changed-files", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format"),
-    *("incremental", "ledger", "mode", "output-format", "read-option", "reports", "write-option"),
+    *("incremental", "ledger", "mode", "new-text", "output-format", "read-option", "reports"),
+    "write-option",
 }
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
 CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"

@@ -24,6 +24,7 @@ from dptext_spark.evaluation.measures import (
     Risk,
     Sums,
     added,
+    measure_named,
     versions_of,
 )
 from dptext_spark.mechanisms import Mechanism
@@ -73,9 +74,18 @@ class Comparison:
     def numbers(self, outcome: Outcome, measure: Measure, confidence: float) -> dict[str, float | None]:
         """Give a measure's value, the ends of its interval, and what comes without any output, or None."""
         value, low, high = measure.value(outcome.sums, confidence)
+        return plain({"value": value, "low": low, "high": high, "floor": self.floor_of(measure)})
+
+    def floor_of(self, measure: Measure) -> float:
+        """Return what a measure is without any output, or of random words."""
         without = replace(measure, versions=1) if isinstance(measure, Risk) else measure
-        row = {"value": value, "low": low, "high": high, "floor": without.value(self.floor, confidence)[0]}
-        return plain(row)
+        return without.value(self.floor, CONFIDENCE)[0]
+
+    def ceiling(self, measure: Measure) -> float:
+        """Return what a measure is without noise: 1, or what models learn from the originals."""
+        if measure.needs and measure.is_in(self.ideal):
+            return measure.value(self.ideal, CONFIDENCE)[0]
+        return 1.0
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give the share of perturbed words that attackers recover, for each setting and band of words.
@@ -107,20 +117,23 @@ class Comparison:
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""
         rows = []
-        for outcome, (name, use) in product(self.outcomes, MEASURES.items()):
-            if use.kind == "use" and use.is_in(outcome.sums):
-                ceiling = use.value(self.ideal, confidence)[0] if name in self.ideal else 1.0
+        uses = [measure for measure in MEASURES.values() if measure.kind == "use"]
+        for outcome, measure in product(self.outcomes, uses):
+            for use in measure.all_in(outcome.sums):
                 numbers = self.numbers(outcome, use, confidence)
-                rows.append({**outcome.key, "measure": name, **numbers, "ceiling": ceiling})
+                ceiling = self.ceiling(use)
+                rows.append({**outcome.key, "measure": use.written, **numbers, "ceiling": ceiling})
         return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
-        """Give the settings that no other one beats, by what was measured, the least risk first."""
-        risk, use = risk or Risk(), MEASURES[keeping]
-        points = {
-            own: (risk.value(own.sums, CONFIDENCE)[0], -use.value(own.sums, CONFIDENCE)[0])
-            for own in self.outcomes
-        }
+        """Return the settings that no other one beats, by what was measured, the least risk first."""
+        risk = risk or Risk()
+        use = measure_named(keeping)
+        points = {}
+        for outcome in self.outcomes:
+            recovered = risk.value(outcome.sums, CONFIDENCE)[0]
+            kept = use.value(outcome.sums, CONFIDENCE)[0]
+            points[outcome] = (recovered, math.inf if math.isnan(kept) else -kept)
         best = [
             own
             for own, (lost, less) in points.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.attackers import ATTACKERS, STRONGEST, TOP, Knowledge, attack
-from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.classes import ClassCounts
+from dptext_spark.evaluation.intervals import ClusterSums, Interval
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
@@ -27,13 +28,10 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = ("pairs/before", "pairs/after")
 
-Interval: TypeAlias = tuple[float, float, float]
-"""A value and the ends of its interval, NaN of nothing."""
-
 Sums: TypeAlias = dict[str, Any]
 """What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
 by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
-``recovered/VERSIONS/considered``, and else by the measure's name."""
+``recovered/VERSIONS/considered``, ClassCounts by ``labels``, and else by the measure's name."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,18 @@ class Measure:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
+    @property
+    def written(self) -> str:
+        """The name in tables and targets."""
+        return self.name
+
     def is_in(self, sums: Sums) -> bool:
         """Say whether it was measured."""
         return not self.needs or self.name in sums
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        """Return what was measured: itself, or itself of each class, the most frequent class first."""
+        return [self] if self.is_in(sums) else []
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
@@ -178,6 +185,47 @@ class PairOverlap(WordOverlap):
         return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
 
 
+LABELS: Final = "labels"
+"""Among sums: the counts of labels that models predict on released texts."""
+
+
+@dataclass(frozen=True)
+class LabelMeasure(Measure):
+    """What people report of a model that learns labels: of one class against the rest, or of all classes."""
+
+    needs: str = "label"
+    by_class: Callable[[ClassCounts, str, float], Interval] | None = None
+    overall: Callable[[ClassCounts, float], Interval] | None = None
+    label: str | None = None  # the class, as text; None for all classes together
+
+    @property
+    def written(self) -> str:
+        return self.name if self.label is None else f"{self.name}({self.label})"
+
+    def is_in(self, sums: Sums) -> bool:
+        return LABELS in sums
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        if not self.is_in(sums):
+            return []
+        measures: list[Measure] = []
+        if self.overall is not None:
+            measures.append(self)
+        if self.by_class is not None:
+            measures += [replace(self, label=label) for label in sums[LABELS].classes]
+        return measures
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        if not self.is_in(sums):
+            raise ConfigError(f"This {self.kind} was not measured", got=self.written, do="Give --label")
+        counts: ClassCounts = sums[LABELS]
+        if self.label is not None and self.by_class is not None:
+            return self.by_class(counts, self.label, confidence)
+        if self.label is None and self.overall is not None:
+            return self.overall(counts, confidence)
+        raise ConfigError(f"This {self.kind} is of one class", allowed=f"{self.name}(CLASS)", got=self.name)
+
+
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -191,9 +239,27 @@ MEASURES: Final[Mapping[str, Measure]] = {
         PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
         Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
         Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
+        LabelMeasure(
+            "balanced_accuracy",
+            "Balanced accuracy of labels: mean recall of the classes",
+            overall=ClassCounts.balanced_accuracy,
+        ),
+        LabelMeasure("auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc),
+        LabelMeasure("precision", "Precision of labels", by_class=ClassCounts.precision),
+        LabelMeasure("recall", "Recall of labels", by_class=ClassCounts.recall),
+        LabelMeasure("f1", "F1 of labels", by_class=ClassCounts.f1),
     )
 }
 """What is measured of each setting, in the order of tables."""
+
+
+def measure_named(written: str) -> Measure:
+    """Return the measure that is written so, such as ``similarity`` or ``recall(spam)``."""
+    name, parenthesis, label = written.partition("(")
+    measure = MEASURES[name]
+    if parenthesis and isinstance(measure, LabelMeasure):
+        return replace(measure, label=label.removesuffix(")"))
+    return measure
 
 
 def measured(

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.measures import MEASURES
-from dptext_spark.evaluation.text import Facts, advice, attackers, classified
+from dptext_spark.evaluation.text import (
+    Facts,
+    advice,
+    attackers,
+    channel,
+    classified,
+    label_rows,
+    shown_classes,
+)
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
@@ -30,9 +39,20 @@ def page(facts: Facts) -> dict[str, Any]:
         "attackers": attackers(facts),
         "classified": classified(facts),
         "stronger": STRONGER,
+        "channel": channel,
+        "kept_of": partial(_kept, facts),
+        "labels_of": partial(label_rows, facts),
+        "shown_classes": shown_classes(facts),
         "measures": MEASURES,
         "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},
     }
+
+
+def _kept(facts: Facts, setting: Facts) -> list[Facts]:
+    """Return what is kept of texts in a setting; what models learn of labels stands elsewhere."""
+    key = {name: setting[name] for name in ("mechanism", "setting", "epsilon")}
+    of_setting = [row for row in facts["utility"] if key.items() <= row.items()]
+    return [row for row in of_setting if row["measure"] in MEASURES and not MEASURES[row["measure"]].needs]
 
 
 def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:

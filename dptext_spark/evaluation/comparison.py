@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -16,6 +16,7 @@ from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation.attackers import (
     ATTACKERS,
     RANKS,
+    STRONGEST,
     TOP,
 )
 from dptext_spark.evaluation.measures import (
@@ -27,6 +28,7 @@ from dptext_spark.evaluation.measures import (
     measure_named,
     versions_of,
 )
+from dptext_spark.geometry import Floats
 from dptext_spark.mechanisms import Mechanism
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
@@ -88,31 +90,53 @@ class Comparison:
         return 1.0
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Give the share of perturbed words that attackers recover, for each setting and band of words.
+        """Return the share of perturbed words that attackers recover, for each setting and band of words.
 
-        Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
+        The attacker ``strongest`` is the one that recovers most; each has rows of its own, too. Bands are
+        ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
         candidates at all, ``floor`` what is recovered without any output, ``channel`` how attackers know
         the mechanism. ``attribution`` is of rows.
         """
         rows = []
         for outcome in self.outcomes:
-            sums = outcome.sums
-            tries = product(versions_of(sums), ATTACKERS, TOP)
-            tried = {f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries}
-            tried |= {n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums}
-            for key, (attacker, versions, top) in tried.items():
-                found, floor = sums[key], self.floor[key.replace(f"/{versions}/", "/1/", 1)]
-                among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
-                columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}
-                columns |= {"recovered": found.ratio}
-                columns |= dict(zip(("low", "high"), found.share_interval(confidence), strict=True))
-                columns |= {"considered": np.ones(1) if among is None else among.ratio, "floor": floor.ratio}
-                named = outcome.key | {"attacker": attacker, "versions": versions, "guesses": top}
-                for i, band in enumerate(_BANDS[: len(found.size)]):
-                    if found.size[i]:
-                        own = {name: numbers[i].item() for name, numbers in columns.items()}
-                        rows.append({**named, "words": band, **own, "channel": outcome.channel.method})
+            names = (STRONGEST, *ATTACKERS)
+            for versions, attacker, top in product(versions_of(outcome.sums), names, TOP):
+                risk = Risk(attacker=attacker, guesses=top, versions=versions)
+                considered = outcome.sums[f"recovered/{versions}/considered"].ratio
+                named = {"attacker": attacker, "versions": versions, "guesses": top}
+                rows += self._bands(outcome, risk, named, considered, confidence)
+            attribution = MEASURES["attribution"]
+            if attribution.is_in(outcome.sums):
+                named = {"attacker": attribution.name, "versions": 1, "guesses": 1}
+                rows += self._bands(outcome, attribution, named, np.ones(1), confidence)
         return pa.Table.from_pylist(rows)
+
+    def _bands(
+        self,
+        outcome: Outcome,
+        measure: Measure,
+        named: Mapping[str, Any],
+        considered: Floats,
+        confidence: float,
+    ) -> Iterator[dict[str, Any]]:
+        """Return a row for each band of words that has any."""
+        recovered = measure.own(outcome.sums)
+        floor = (replace(measure, versions=1) if isinstance(measure, Risk) else measure).own(self.floor)
+        low, high = recovered.share_interval(confidence)
+        for band in np.flatnonzero(recovered.size):
+            yield {
+                **outcome.key,
+                **named,
+                "words": _BANDS[band],
+                "rows": int(recovered.rows[band]),
+                "tokens": int(recovered.size[band]),
+                "recovered": float(recovered.ratio[band]),
+                "low": float(low[band]),
+                "high": float(high[band]),
+                "considered": float(considered[band]),
+                "floor": float(floor.ratio[band]),
+                "channel": outcome.channel.method,
+            }
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""

@@ -97,7 +97,7 @@ class Comparison:
         candidates at all, ``floor`` what is recovered without any output, ``channel`` how attackers know
         the mechanism. ``attribution`` is of rows.
         """
-        rows = []
+        rows: list[dict[str, Any]] = []
         for outcome in self.outcomes:
             names = (STRONGEST, *ATTACKERS)
             for versions, attacker, top in product(versions_of(outcome.sums), names, TOP):

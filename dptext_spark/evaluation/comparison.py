@@ -101,6 +101,8 @@ class Comparison:
             tried = {f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries}
             tried |= {n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums}
             for key, (attacker, versions, top) in tried.items():
+                if key not in sums:  # of an attacker that somebody wrote since then
+                    continue
                 found, floor = sums[key], self.floor[key.replace(f"/{versions}/", "/1/", 1)]
                 among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
                 columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}

@@ -39,6 +39,7 @@ from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, all_of, faults, parsed, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.measures import MEASURES
+from dptext_spark.evaluation.own_attackers import load_attacker
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
@@ -620,8 +621,12 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     channel_limit: Share = MEASURE(
         "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
+    attacker: tuple[Annotated[str, read_by(load_attacker), "MODULE:CLASS"], ...] = MEASURE(
+        "attacker of your own, a class on PYTHONPATH, repeatable", ()
+    )
     confidence: Confidence = MEASURE("confidence of each interval, and of the choice", CONFIDENCE)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
+    # After the attackers that it may name.
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, e.g. 'recovery(top1) <= 0.2'", None
     )

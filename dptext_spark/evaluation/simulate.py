@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -34,6 +36,9 @@ ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
 _THIRD: Final = "third"
+
+# It pickles classes that workers cannot import.
+_PICKLE: Final[Any] = cloudpickle
 
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
 _NUMBER: Final = "number"
@@ -123,6 +128,8 @@ def knowledge_of(
     candidates: int,
 ) -> dict[int, Knowledge]:
     """Let attackers learn from shadow rows, by attacked third, on one worker."""
+    for attacker in ATTACKERS.values():
+        _send(attacker)
     learning = partial(
         _knowledge,
         rows.simulation,
@@ -144,6 +151,13 @@ def knowledge_of(
         )
         for third, learnt in attackers.items()
     }
+
+
+def _send(attacker: type[Attacker]) -> None:
+    """Let a user's own class travel to workers, where its module need not be installed."""
+    name = attacker.__module__
+    if name.partition(".")[0] != __name__.partition(".")[0]:
+        _PICKLE.register_pickle_by_value(sys.modules[name])
 
 
 def _learnt(rows: SampledRows, function: Any) -> Any:
@@ -263,4 +277,4 @@ def _knowledge(
 
 
 def _pickled(learnt: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"learnt": [pickle.dumps(learnt)]})
+    return pa.RecordBatch.from_pydict({"learnt": [_PICKLE.dumps(learnt)]})

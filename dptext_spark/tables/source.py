@@ -37,6 +37,8 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A table's name is not a path in disguise, as in parquet.`/folder`.
     "spark.sql.runSQLOnFiles": "false",
+    # Numbers that become texts keep their digits, as in Spark 4 by default.
+    "spark.sql.json.enableExactStringParsing": "true",
     # A sum or a cast that overflows is an error; else it is null, and a budget would take that for nothing.
     "spark.sql.ansi.enabled": "true",
 }
@@ -90,6 +92,7 @@ class Source:
             not to be named by file and position: a pattern is no folder that files lie below.
         load: Reads its files, by a reader or a reader of streams; None where files cannot be added.
         refused: Columns that files have and the table has not, and what to say where a run asks for one.
+        recheck: Checks files that came after the table was opened.
     """
 
     place: str
@@ -99,6 +102,7 @@ class Source:
     root: str | None = None
     load: Callable[[Any], DataFrame] | None = None
     refused: Mapping[str, InputError] = field(default_factory=dict)
+    recheck: Callable[[], None] = lambda: None
 
     @cached_property
     def df(self) -> DataFrame:

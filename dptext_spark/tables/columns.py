@@ -294,7 +294,12 @@ def check_refused(source: Source, columns: TableColumns) -> TableColumns:
             raise error
         if any(_lies_in(name, other) or _lies_in(other, name) for other in named):
             raise error
-    return replace(columns, left_out=tuple(n for n in columns.left_out if n not in source.refused))
+    absent = [
+        other
+        for other in columns.left_out
+        if any(_lies_in(name, other) for name in source.refused) and not Field.find(source.df.schema, other)
+    ]
+    return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
 
 
 def _lies_in(name: str, around: str) -> bool:

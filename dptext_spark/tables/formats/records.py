@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -127,6 +127,19 @@ class RecordFormat(FileFormat):
                 do="Name the encoding of the files, such as --read-option encoding=windows-1252, or convert "
                 "them to UTF-8",
             )
+
+    def open(self, spark: SparkSession) -> Source:
+        source = super().open(spark)
+        return replace(source, recheck=partial(self._recheck, spark, source))
+
+    def _recheck(self, spark: SparkSession, source: Source) -> None:
+        """Check the files again if others came since the table was opened as ``source``."""
+        listed = self.load(spark.read.schema(source.read.schema))
+        if {*listed.inputFiles()}.difference(source.read.inputFiles()):
+            again = super().open(spark)
+            for name, error in again.refused.items():
+                if name not in source.refused:
+                    raise error
 
     def checked(self, spark: SparkSession) -> Self:
         self.check_texts(spark)
@@ -308,7 +321,20 @@ class Csv(RecordFormat):
 
     @property
     def writer_options(self) -> dict[str, str]:
-        return {"escape": self._quote, **super().writer_options}
+        # What stands for an empty text is not null.
+        return {"escape": self._quote, "emptyValue": 2 * self._quote, **super().writer_options}
+
+    def _writer(self, result: DataFrame) -> DataFrameWriter:
+        """Fail the run at line breaks inside values, which Spark writes as the files' line ends."""
+        strings = [f.name for f in result.schema if isinstance(f.dataType, StringType)]
+        if self.option("lineSep", "\n") != "\n" and strings:
+            has_break = reduce(or_, [F.coalesce(quoted(n).contains("\n"), F.lit(False)) for n in strings])
+            error = InputError(
+                "Values have line breaks, which Spark would write as --write-option lineSep",
+                do="Leave that option out",
+            )
+            result = result.where(F.when(has_break, failing(error).cast("boolean")).otherwise(True))
+        return super()._writer(result)
 
     @property
     def _quote(self) -> str:

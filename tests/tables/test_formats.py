@@ -112,6 +112,12 @@ def test_partitions_and_options_of_other_formats(options, tmp_path):
     assert (report["options"]["read-option"], report["options"]["format"]) == (["sep"], "csv")  # no passwords
 
 
+def test_partitions_of_csv_in_percent(opened, tmp_path):
+    """Rejects a table that cannot be read, as its mark of malformed records is looked for again."""
+    csv_file(tmp_path / "in" / "dt=M%C3%A4rz", "1,w01,x\n")
+    assert opened(tmp_path / "in", "csv").df.select("id", "dt").collect() == [("1", "März")]
+
+
 def test_new_files_of_json(options, tmp_path):
     grow = {"format": "json", "output_format": "orc", "trust_id": True, "incremental": tmp_path / "state"}
     for number in range(2):
@@ -161,7 +167,7 @@ OPEN_QUOTES = [
 def csv_file(folder, rows, name="a.csv", separator=",", end="\n"):
     """A file with a header, which is compressed if its name says so."""
     content = (separator.join(["id", "text", "note"]) + end + rows).encode()
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     return folder / name
 
@@ -204,6 +210,7 @@ SLASHES = QUOTED.replace('""a""', '\\"a\\"')
         (QUOTED.replace(",", "||").replace("x||y", "x,y"), "\r\n", {"sep": "||"}, "a.csv", "16"),
         (SLASHES, "\n", {"escape": "\\"}, "a.csv", "16"),
     ],
+    ids=["LF", "LF in splits", "CR LF in splits", "gzip", "CR", "long separators", "escape"],
 )
 def test_quoted_values_come_as_they_are_written(opened, tmp_path, spark, rows, end, given, name, size):
     """Rejects CR LF that becomes LF, doubled quotes and escapes that are refused, and splits read alone."""

@@ -260,7 +260,12 @@ LOCAL = "timestamp_ntz '1850-01-01 12:00:00.000001'"
 def test_timestamps_keep_their_digits(options, opened, tmp_path, spark):
     """Rejects milliseconds, seconds of an offset that are cut, and a format of one's own that is not used."""
     sql = f"select 1L id, 'w01' text, {AT} at, timestamp '1850-01-01 12:00:00.5' old, {LOCAL} there"
-    spark.sql(f"{sql}, struct({AT} at) s, array({AT}) a").write.parquet(str(tmp_path / "in"))
+    micros = {
+        "parquet_outputTimestampType": "TIMESTAMP_MICROS",
+        "parquet_datetimeRebaseModeInWrite": "CORRECTED",
+    }
+    with spark_settings(spark, **micros):
+        spark.sql(f"{sql}, struct({AT} at) s, array({AT}) a").write.parquet(str(tmp_path / "in"))
     zoned, local = "2026-01-01T13:00:00.123456+01:00", "1850-01-01T12:00:00.000001"
     old = "1850-01-01T12:53:28.500000+00:53:28"
     given = {

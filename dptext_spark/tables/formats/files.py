@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
@@ -101,11 +101,16 @@ class FileFormat(Format):
         storage.check_names(self.place)
         self.check_files(storage)
         try:
-            return self._whole(storage, self.source(spark))
+            table = self.checked(spark)
+            return table._whole(storage, table.source(spark))
         except (PySparkException, Py4JJavaError) as error:
             if fault := file_fault(error):
                 raise fault from None
             raise self.unreadable(cause(error)) from None
+
+    def checked(self, spark: SparkSession) -> Self:
+        """Check what is in the files; return the format with the options that read them as they are."""
+        return self
 
     def unreadable(self, got: str) -> InputError:
         """Make the error of an input that is no table of this format."""
@@ -138,6 +143,11 @@ class FileFormat(Format):
     def reader_options(self) -> dict[str, str]:
         """What Spark's reader is told."""
         return {**self.read_defaults, **self.options, **self.read_always}
+
+    @property
+    def writer_options(self) -> dict[str, str]:
+        """What Spark's writer is told, apart from the codec."""
+        return {**self.write_defaults, **self.options}
 
     def _whole(self, storage: Storage, source: Source) -> Source:
         """Give a table with its partitions, and with what names its rows."""
@@ -245,7 +255,7 @@ class FileFormat(Format):
         storage.write(f"{self.place}/_SUCCESS", "")
 
     def _writer(self, result: DataFrame) -> DataFrameWriter:
-        options = {**self.write_defaults, **self.options, "compression": self.compression}
+        options = {**self.writer_options, "compression": self.compression}
         return result.write.format(self.name).partitionBy(*self.partitions).options(**options)
 
 

@@ -251,7 +251,8 @@ class Identifiers(NamedPolicy):
 
 
 _SCOPE: Final = (
-    "Each span that a pattern recognizes ({listed}) becomes one mark{such}: its type and place are visible. "
+    "Each span that a pattern recognizes ({listed}) becomes one mark{such}, with the rest of the word or the "
+    "list's element that it is in: its type and place are visible. "
     "Between a mark and a word, or marks of two types, there is no bound: the factor is infinite. "
 )
 
@@ -261,7 +262,9 @@ class MaskIdentifiers(Identifiers):
     """A mark with the type's name, whatever the span holds."""
 
     name = "mask"
-    scope = _SCOPE.replace("{such}", " such as [EMAIL]") + "Names, and what no pattern recognizes, are words."
+    scope = _SCOPE.replace("{such}", " such as [{first}]") + (
+        "Names, and what no pattern recognizes, are words or numbers like all others."
+    )
 
     types: str = ""
 
@@ -271,7 +274,7 @@ class Surrogates(Identifiers):
     """A mark with the type's name and a keyed tag, equal for equal spans wherever key and label are equal."""
 
     name = "surrogate"
-    scope = _SCOPE.replace("{such}", " with a tag, such as [EMAIL-3f9a2c51d07be644]") + (
+    scope = _SCOPE.replace("{such}", " with a tag, such as [{first}-3f9a2c51d07be644]") + (
         "THE TAGS ARE PSEUDONYMS, OUTSIDE OF THE BOUND: equal marked spans have equal tags in all rows, "
         "columns and tables under one key and surrogate name, and anyone with the key can test guesses."
     )
@@ -306,12 +309,13 @@ class Identifiable(Identifiers):
     """They are words like all others."""
 
     name = "off"
-    scope = "E-mail addresses, phone numbers and other identifiers are words like all others."
+    scope = "E-mail addresses, phone numbers and other identifiers are words and numbers like all others."
     marked = ()
 
 
 NUMBERS: Final = {
-    "mask": "Numbers of more than two figures become [NUMBER]: places are visible, with no bound to a word.",
-    "words": "Numbers that the vocabulary has are words: noise in the embedding space means little for them.",
+    "mask": "Numbers with more than two figures in a row become [NUMBER], unless they are in another mark: "
+    "places are visible, with no bound to a word.",
+    "words": "Numbers that are no marks are words: noise in the embedding space means little for them.",
 }
 """What runs of more than two figures become: the scope of each choice."""

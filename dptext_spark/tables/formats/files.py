@@ -47,6 +47,9 @@ _READ: Final = """
 """
 # Those that decide which files are read.
 _CHOOSING: Final = ("modifiedafter", "modifiedbefore", "pathglobfilter")
+# What a whole table has in its folder: Spark's own sign, or ours where Spark was told to leave none.
+_SUCCESS: Final = "_SUCCESS"
+_WHOLE: Final = "_dptext_spark"
 # Spark would take the columns of one file, and read others' values as that file's types without a word.
 MERGED: Final = {"mergeSchema": "true"}
 
@@ -230,10 +233,11 @@ class FileFormat(Format):
                 f"The output {self.place} exists",
                 do="Choose another --output, or replace it with --mode overwrite",
             )
-        if exists and not storage.exists(f"{self.place}/_SUCCESS"):
+        is_whole = any(storage.exists(f"{self.place}/{sign}") for sign in (_SUCCESS, _WHOLE))
+        if exists and not is_whole:
             raise ConfigError(
                 f"The output {self.place} is not a table that a finished job wrote",
-                allowed="with --mode overwrite, a folder with a _SUCCESS file",
+                allowed=f"with --mode overwrite, a folder with a file {_SUCCESS} or {_WHOLE}",
                 do="Remove it by hand if it may go",
             )
         if not overwrite:
@@ -241,7 +245,16 @@ class FileFormat(Format):
 
     def write(self, result: DataFrame) -> None:
         spark = result.sparkSession
-        write_whole(spark, self.place, self._writer(result).save, overwrite=self.mode == "overwrite")
+        write = partial(self._write_signed, result)
+        write_whole(spark, self.place, write, overwrite=self.mode == "overwrite")
+
+    def _write_signed(self, result: DataFrame, folder: str) -> None:
+        """Write a table to a folder, and at last a sign that it is whole."""
+        self._writer(result).save(folder)
+        storage = Storage(result.sparkSession)
+        # Some committers leave no sign, as with mapreduce.fileoutputcommitter.marksuccessfuljobs=false.
+        if not storage.exists(f"{folder}/{_SUCCESS}"):
+            storage.write(f"{folder}/{_WHOLE}", "")
 
     def add_files(self, result: DataFrame, name: str) -> None:
         """Add files to a folder whose names begin with ``name``."""
@@ -252,7 +265,7 @@ class FileFormat(Format):
             storage.make_folder(f"{self.place}/{folder}".rstrip("/"))
             storage.rename(file, f"{self.place}/{folder}/{name}{part.removeprefix('part')}")
         storage.delete(hidden)
-        storage.write(f"{self.place}/_SUCCESS", "")
+        storage.write(f"{self.place}/{_SUCCESS}", "")
 
     def _writer(self, result: DataFrame) -> DataFrameWriter:
         options = {**self.writer_options, "compression": self.compression}

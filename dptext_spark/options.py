@@ -106,7 +106,10 @@ def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
         loss, given = parsed(spec)
         return RowBudget(loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()})
     except (ConfigError, TypeError, ValueError):
-        forms = f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more"
+        forms = (
+            f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more, "
+            "the others 1e-12 to 1e+18"
+        )
         raise ConfigError("Option --row-budget has a wrong value", allowed=forms, got=repr(spec)) from None
 
 

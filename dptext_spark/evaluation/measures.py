@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,14 @@ import pyarrow.compute as pc
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import ATTACKERS, STRONGEST, TOP, Knowledge, attack
+from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, Knowledge, attack
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.evaluation.linkage import LENGTH_BANDS
+from dptext_spark.evaluation.rarity import FEW, RARITY_BANDS, rarity_band, sightings, singled_out
+from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
-from dptext_spark.mechanisms import Exponential, Mechanism
+from dptext_spark.mechanisms import Exponential
 from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
@@ -33,7 +35,13 @@ Interval: TypeAlias = tuple[float, float, float]
 Sums: TypeAlias = dict[str, Any]
 """What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
 by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
-``recovered/VERSIONS/considered``, and else by the measure's name."""
+``recovered/VERSIONS/considered``, ``sighted(K)``, ``linked/among``, ``linked/alike``, and else by the
+measure's label."""
+
+_RANK_BANDS: Final = tuple(
+    f"{first:,}-{f'{last:,}' if last else ''}"
+    for first, last in zip([1, *(rank + 1 for rank in RANKS)], [*RANKS, None], strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,26 @@ class Measure:
     title: str  # on pages
     kind: Literal["risk", "use"] = "use"
     needs: str = ""  # an option
+    bands: tuple[str, ...] = ()  # what its sums have after all words or rows
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What a target names after the measure, in parentheses."""
+        return ()
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        """Return the measure that a target with these arguments means; None if there is none."""
+        return None if arguments else self
+
+    @property
+    def label(self) -> str:
+        """Its name with its arguments: its name in sums."""
+        return f"{self.name}({', '.join(self.arguments)})" if self.arguments else self.name
+
+    @property
+    def variants(self) -> Sequence[Measure]:
+        """All that is measured under its name."""
+        return (self,)
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
@@ -54,13 +82,14 @@ class Measure:
 
     def is_in(self, sums: Sums) -> bool:
         """Say whether it was measured."""
-        return not self.needs or self.name in sums
+        return self.label in sums
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if self.name not in sums:
-            raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
-        found: ClusterSums = sums[self.name]
+        if self.label not in sums:
+            remedy = f"Give --{self.needs}" if self.needs else ""
+            raise ConfigError(f"This {self.kind} was not measured", got=self.label, do=remedy)
+        found: ClusterSums = sums[self.label]
         return found
 
     def value(self, sums: Sums, confidence: float) -> Interval:
@@ -75,9 +104,13 @@ class Risk(Measure):
     name: str = "recovery"
     title: str = "Share of words recovered"
     kind: Literal["risk", "use"] = "risk"
+    bands: tuple[str, ...] = _RANK_BANDS
     attacker: str = STRONGEST  # or a name of ``ATTACKERS``
     guesses: int = 1  # a number of ``TOP``
     versions: int = 1  # in how many versions the attacker has each row
+
+    def is_in(self, sums: Sums) -> bool:
+        return True
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         return {
@@ -114,12 +147,54 @@ class Risk(Measure):
 
 
 class Kept(Measure):
-    """The share of perturbed words that came out unchanged."""
+    """The share of perturbed words that came out unchanged, in all and by how many rows have a word."""
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         hidden = np.flatnonzero(rows.perturbed)
-        same = (rows.inputs[hidden] == rows.outputs[0, hidden]).astype(np.float64)
-        return {self.name: ClusterSums.of(rows.rows[hidden], same)}
+        words = rows.inputs[hidden]
+        same = (words == rows.outputs[0, hidden]).astype(np.float64)
+        if knowledge.row_counts is None:
+            return {self.name: ClusterSums.of(rows.rows[hidden], same)}
+        bands = rarity_band(knowledge.row_counts[words])
+        return {self.name: ClusterSums.banded(rows.rows[hidden], same, bands, len(RARITY_BANDS))}
+
+
+@dataclass(frozen=True)
+class SingledOut(Measure):
+    """The share of rows that show an unchanged word that fewer than ``few`` of the evaluated rows have.
+
+    Of the rows with words. Next to it stands how often an observer is right who takes each row that shows a
+    rare word for a row that has it.
+    """
+
+    name: str = "singled_out"
+    title: str = "Rows with an unchanged rare word"
+    kind: Literal["risk", "use"] = "risk"
+    few: int = FEW[0]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (str(self.few),)
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        numbers = {(str(few),): few for few in FEW}
+        return replace(self, few=numbers[arguments]) if arguments in numbers else None
+
+    @property
+    def variants(self) -> Sequence[Measure]:
+        return [replace(self, few=few) for few in FEW]
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        counts = knowledge.row_counts
+        if counts is None:
+            return {}
+        shown = {f"{self.name}({few})": singled_out(rows, counts, few) for few in FEW}
+        return shown | {sighted(few): sightings(rows, counts, few) for few in FEW}
+
+
+def sighted(few: int) -> str:
+    """Name the sums of :func:`~dptext_spark.evaluation.rarity.sightings`."""
+    return f"sighted({few})"
 
 
 class Similarity(Measure):
@@ -153,6 +228,9 @@ class Similarity(Measure):
 class WordOverlap(Measure):
     """The mass that the frequencies of words before and after have in common: 1 less the total variation."""
 
+    def is_in(self, sums: Sums) -> bool:
+        return True
+
     def value(self, sums: Sums, confidence: float) -> Interval:
         import pandas as pd  # slow to load
 
@@ -185,6 +263,8 @@ MEASURES: Final[Mapping[str, Measure]] = {
     for measure in (
         Risk(),
         Measure("attribution", "Authors right", kind="risk", needs="author"),
+        SingledOut(),
+        Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
         Kept("kept", "Words that stay"),
         Similarity("similarity", "Similarity of a text's mean vector"),
         WordOverlap("word_overlap", "Frequencies of words: mass in common"),
@@ -196,20 +276,11 @@ MEASURES: Final[Mapping[str, Measure]] = {
 """What is measured of each setting, in the order of tables."""
 
 
-def measured(
-    simulation: Simulation,
-    rows: SimulatedRows,
-    ids: pa.Array,
-    mechanism: Mechanism | None,
-    knowledge: Knowledge,
-    *,
-    versions: int,
-) -> Sums:
-    """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
-    number = 1 if mechanism is None else versions
-    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=number), Sums()
+def measured(released: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+    """Measure and attack released rows; what needs other rows as well is measured elsewhere."""
+    sums = Sums()
     for measure in MEASURES.values():
-        sums |= measure.add(released, simulation.embedding, knowledge)
+        sums |= measure.add(released, embedding, knowledge)
     return sums
 
 

@@ -16,12 +16,13 @@ _GUESSES: Final = {f"top{number}": number for number in TOP}
 
 
 def _named(kind: str) -> list[str]:
-    return [name for name, own in MEASURES.items() if own.kind == kind and not isinstance(own, Risk)]
+    several = (own.variants for own in MEASURES.values() if own.kind == kind and not isinstance(own, Risk))
+    return [variant.label for variants in several for variant in variants]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Limit):
-    """A limit, such as ``recovery(top1) <= 0.2`` or ``similarity >= 0.9``.
+    """A limit, such as ``recovery(top1) <= 0.2``, ``singled_out(2) <= 0.05`` or ``similarity >= 0.9``.
 
     Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of those
     that keep to the limit of a use the one that risks least.
@@ -44,16 +45,16 @@ class Target(Limit):
             versions = others.pop(0) if others else "1"
             counted = versions.isdecimal() and not versions.startswith("0") and not others
             return ((guesses, attacker, versions), "<=", 1.0) if counted else None
-        if own is None or arguments or isinstance(own, Risk):
+        if own is None or isinstance(own, Risk) or own.given(arguments) is None:
             return None
-        return (), "<=" if own.kind == "risk" else ">=", 1.0
+        return arguments, "<=" if own.kind == "risk" else ">=", 1.0
 
     @property
     def limited(self) -> Measure:
         """What the limit is of."""
         own = MEASURES[self.measure]
         if not isinstance(own, Risk):
-            return own
+            return own.given(self.arguments) or own
         guesses, attacker, versions = self.arguments
         return replace(own, attacker=attacker, guesses=_GUESSES[guesses], versions=int(versions))
 

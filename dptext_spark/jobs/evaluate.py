@@ -50,7 +50,7 @@ from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
-from dptext_spark.tables.partitioning import Partitioning
+from dptext_spark.tables.partitioning import Partitioning, is_encrypted
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
@@ -162,7 +162,7 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, corpus or rows, known, language)
+        compared = _compared(options, rows, corpus or rows, known, language, thirds)
     finally:
         frame.unpersist()
     target = None if options.target is None else Target.parse(options.target)
@@ -197,6 +197,7 @@ def _compared(
     texts: SampledRows,
     known: Mapping[int, PairCounts],
     counts: PairCounts,
+    thirds: Sequence[Counted],
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows; attackers learn from ``texts``."""
     spark = rows.frame.sparkSession
@@ -211,6 +212,10 @@ def _compared(
     with progress(spark, "Learning the language"):
         languages = languages_of(texts, known)
     prior = word_prior(counts)
+    row_counts = reduce(add, (third.row_counts for third in thirds))
+    alike = None
+    if is_encrypted(spark):
+        alike = {third: thirds[third].lengths for third in ATTACKED}
     settings = (None, *options.mechanism)
     outcomes = list[dict[int, Outcome]]()
     for number, mechanism in enumerate(settings, 1):
@@ -232,8 +237,9 @@ def _compared(
                 mechanism,
                 versions=options.versions,
                 candidates=options.candidates,
+                row_counts=row_counts,
             )
-            recovered = simulate(rows, mechanism, knowledge, options.versions)
+            recovered = simulate(rows, mechanism, knowledge, options.versions, alike)
             learnt = right(mechanism)
             recovered = {third: sums | learnt[third] for third, sums in recovered.items()}
         if mechanism is None:

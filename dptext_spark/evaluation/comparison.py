@@ -23,7 +23,8 @@ from dptext_spark.evaluation.measures import (
     sighted,
     versions_of,
 )
-from dptext_spark.evaluation.rarity import FEW, RARITY_BANDS
+from dptext_spark.evaluation.rarity import RARITY_BANDS
+from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for

@@ -39,7 +39,8 @@ def facts_of(
         risk, keeping = target.risk, target.keeping
     front, chosen, settings = whole.front(risk, keeping=keeping), None, list[dict[str, Any]]()
     shown = {"recovered": risk, "attributed": MEASURES["attribution"]}
-    shown |= {name: MEASURES[name] for name in ("similarity", "kept", "accuracy")}
+    shown |= {name: MEASURES[name] for name in ("linked", "similarity", "kept", "accuracy")}
+    shown |= {f"singled_out_{own.arguments[0]}": own for own in MEASURES["singled_out"].variants}
     for own in whole.outcomes:
         row = {
             **own.key,
@@ -70,8 +71,19 @@ def facts_of(
         "settings": settings,
         "risk": [plain(row) for row in whole.risk(confidence=confidence).to_pylist()],
         "utility": [plain(row) for row in whole.utility(confidence=confidence).to_pylist()],
+        "rarity": whole.rarity(confidence=confidence).to_pylist(),
+        "sightings": whole.sightings(confidence=confidence).to_pylist(),
+        "linkage": _linkage(whole),
         "target": chosen,
     }
+
+
+def _linkage(whole: Comparison) -> dict[str, float] | None:
+    """Say how many originals a row was compared with, and how many have its length, means over rows."""
+    sums = whole.floor
+    if "linked/among" not in sums:
+        return None
+    return plain({name: float(sums[f"linked/{name}"].ratio[0]) for name in ("among", "alike")})
 
 
 def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP, Knowledge, Known
 from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.language import word_prior
 from dptext_spark.evaluation.linkage import linkage, rows_of_lengths
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, added, measured
-from dptext_spark.evaluation.rarity import rows_with_words
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
+from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -83,7 +84,8 @@ def evaluate(
     languages = [known.languages(counts) for _, known in folds]
     row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(embedding.words))
 
-    prior = languages[0][0].words
+    # The observer who links rows knows their words, also those that a corpus lacks.
+    prior = word_prior(counts if corpus is None else counts + simulation.pairs(rows))
     floor = Sums()
     outcomes = []
     for mechanism in (None, *mechanisms):

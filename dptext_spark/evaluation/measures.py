@@ -17,9 +17,10 @@ from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, 
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.linkage import LENGTH_BANDS
-from dptext_spark.evaluation.rarity import FEW, RARITY_BANDS, rarity_band, sightings, singled_out
+from dptext_spark.evaluation.rarity import RARITY_BANDS, rarity_band, sightings, singled_out
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
+from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.measures import MEASURES
-from dptext_spark.evaluation.text import Facts, advice, attackers, classified
+from dptext_spark.evaluation.text import Facts, advice, attackers, classified, sticking_out
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
@@ -29,6 +29,8 @@ def page(facts: Facts) -> dict[str, Any]:
         "advice": [*advice(facts)],
         "attackers": attackers(facts),
         "classified": classified(facts),
+        "of_rows": [*(own.label for own in MEASURES["singled_out"].variants), "linked"],
+        "sticking_out": [*sticking_out(facts)],
         "stronger": STRONGER,
         "measures": MEASURES,
         "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},

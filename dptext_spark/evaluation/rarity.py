@@ -10,25 +10,10 @@ from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
 
-FEW: Final = (2, 6)
-"""A word is rare if fewer rows than one of these have it: with 2, it is in no other row."""
-
 RARITY_BANDS: Final = ("1", "2-5", "6-20", "21-100", "101-")
 """Bands of words by how many rows have them, the rare words first."""
 
 _BAND_ENDS: Final = (1, 5, 20, 100)
-
-
-def rows_with_words(words: Ints, rows: Ints, *, vocabulary: int) -> Ints:
-    """Count the rows that have each word: int64 (V,).
-
-    Args:
-        words: (t,), -1 for a token outside the vocabulary.
-        rows: (t,), the row of each; a row counts once, however often it has the word.
-    """
-    known = words >= 0
-    pairs = np.unique(rows[known] * vocabulary + words[known])
-    return np.bincount(pairs % vocabulary, minlength=vocabulary)
 
 
 def rarity_band(row_counts: Ints) -> Ints:

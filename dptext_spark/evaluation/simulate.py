@@ -26,9 +26,9 @@ from dptext_spark.evaluation.linkage import (
     rows_of_lengths,
 )
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
-from dptext_spark.evaluation.rarity import rows_with_words
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
+from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, Batch, Fields

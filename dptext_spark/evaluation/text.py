@@ -11,6 +11,18 @@ from dptext_spark.evaluation.facts import PRIVATE
 
 Facts = Mapping[str, Any]
 
+_STICKING_OUT: Final = {
+    "singled_out_2": "k=2",
+    "singled_out_6": "k=6",
+    "linked": "linked",
+    "linked_floor": "floor",
+}
+_NOT_LINKED: Final = (
+    "linked: not measured, as this session does not encrypt what it shuffles. Start it with "
+    "spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true and "
+    "spark.network.crypto.enabled=true."
+)
+
 _USUAL: Final = 0.2  # the share recovered at which a setting is named where no target was given
 
 
@@ -36,8 +48,37 @@ def said(facts: Facts) -> Iterator[Any]:
         cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
         rows.append([*cells, "yes" if row["on_front"] else ""])
     yield {"table": [["", *head, "no other beats it"], *rows]}
+    columns = {name: title for name, title in _STICKING_OUT.items() if name in settings[0]}
+    shares = [[row["options"], *(format(row[name], ".1%") for name in columns)] for row in settings]
+    yield {"title": "Rows that stick out (less is better)", "table": [["", *columns.values()], *shares]}
+    yield [*sticking_out(facts)]
     command = facts["target"] and facts["target"]["command"]
     yield [*advice(facts), *([f"The release: {command}"] if command else [])]
+
+
+def sticking_out(facts: Facts) -> Iterator[str]:
+    """Say what the numbers of rows that stick out count."""
+    sample, linkage = facts["sample"], facts["linkage"]
+    more = ""
+    if sample["rows"] < sample["of"]:
+        more = " In the whole table more rows may have such a word."
+    yield (
+        f"k: rows that show an unchanged word that fewer than k of the {sample['rows']:,} evaluated rows "
+        f"have.{more}"
+    )
+    if linkage is None:
+        yield _NOT_LINKED
+        return
+    among, alike = linkage["among"], linkage["alike"]
+    yield (
+        "linked: rows that an observer with the originals of all attacked rows assigns to their own, among "
+        f"{among:,.0f} of equal length on average. floor: by length alone."
+    )
+    if among < alike:
+        yield (
+            f"A row's length is that of {alike:,.0f} originals on average: among all of them fewer rows are "
+            "linked."
+        )
 
 
 def attackers(facts: Facts) -> str:

@@ -211,7 +211,9 @@ def _compared(
 
     with progress(spark, "Learning the language"):
         languages = languages_of(texts, known)
-    prior = word_prior(counts)
+    # The observer who links rows knows their words, also those that a public corpus lacks.
+    of_attacked = [thirds[third].pairs for third in ATTACKED if texts is not rows]
+    prior = word_prior(reduce(add, of_attacked, counts))
     row_counts = reduce(add, (third.row_counts for third in thirds))
     alike = None
     if is_encrypted(spark):

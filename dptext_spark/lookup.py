@@ -85,6 +85,11 @@ class TokenLookup:
         return self.protected & (self.word_ids >= 0)
 
     @property
+    def passing(self) -> NDArray[np.bool_]:
+        """Words that the policy does not protect, which go out as they are."""
+        return ~self.protected & ~self.blank & (self.marks < 0)
+
+    @property
     def unknown(self) -> NDArray[np.bool_]:
         """Protected tokens that the vocabulary lacks."""
         return self.protected & (self.word_ids < 0)

@@ -763,10 +763,14 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
+    changed_files: Literal["refuse", "warn"] = ROWS_OF(
+        "where files of earlier runs have changed or are gone: refuse, or warn and go on", "refuse"
+    )
     ledger: TablePath | None = LEDGER("ledger folder: record this release and check the total", None)
     budget: Above0 | None = LEDGER(
         "largest total epsilon of a row; refuse a release over it; needs --ledger", None
     )
+    new_text: Columns = LEDGER("column that is not an earlier one renamed; repeatable; needs --ledger", ())
 
     @property
     def unfinished(self) -> str:
@@ -783,22 +787,44 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
             do = "Give one, or take --identifiers mask: a fresh key's stand-ins are found in no other table"
             yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
+        yield from self._ledger_conflicts()
+        yield from self._incremental_conflicts()
+
+    def _ledger_conflicts(self) -> Iterator[ConfigError]:
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
+        if self.new_text and self.ledger is None:
+            yield ConfigError("Option --new-text needs --ledger")
+        not_sanitized = {*self.new_text} - {*self.text, *self.tokens}
+        if not_sanitized:
+            yield ConfigError(
+                "Columns of --new-text are not sanitized",
+                got=_listed(not_sanitized),
+                do="Name them with --text or --tokens, too",
+            )
+
+    def _incremental_conflicts(self) -> Iterator[ConfigError]:
         if self.incremental is None:
+            if self.changed_files != "refuse":
+                yield ConfigError("Option --changed-files needs --incremental")
             return
         if self.person is not None:
-            what = "Options --person and --incremental do not go together: rows of a person come in many runs"
-            yield ConfigError(what, do="Count them in a --dry-run of the whole table")
+            yield ConfigError(
+                "Options --person and --incremental do not go together: rows of a person come in many runs",
+                do="Count them in a --dry-run of the whole table",
+            )
         if self.key_file is None:
-            do = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it"
-            yield ConfigError("Option --incremental needs --key-file", do=do)
+            yield ConfigError(
+                "Option --incremental needs --key-file",
+                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it",
+            )
         if self.mode != "error":
             yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
         if self.id is not None and not self.trust_id:
-            what = "Option --incremental cannot check that --id names every row of all runs once"
-            do = "Leave it out to name rows by file and position, or vouch for it with --trust-id"
-            yield ConfigError(what, do=do)
+            yield ConfigError(
+                "Option --incremental cannot check that --id names every row of all runs once",
+                do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
+            )
 
 
 class VectorsOptions(ProjectedVectors, TableOptions):

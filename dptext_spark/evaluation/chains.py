@@ -28,7 +28,7 @@ def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) 
     words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
     if not len(words):
         return np.empty_like(logarithm)
-    emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
+    emission = _emission(logarithm)
     lower, back_off = model.lower[words], model.back_off[words]
     before = [slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)]
     links = [_links(words[last], words[part], model) for last, part in zip(before, steps[1:], strict=True)]
@@ -89,7 +89,7 @@ def forward_backward_in_pairs(candidates: Candidates, model: TrigramModel, offse
     words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
     if not len(words):
         return np.empty_like(logarithm)
-    emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
+    emission = _emission(logarithm)
     states = [_pair_states(words, steps, number, model) for number in range(len(steps))]
     forward = _forward_in_pairs(states, emission)
     backward = _backward_in_pairs(states, emission)
@@ -186,6 +186,16 @@ def _steps(offsets: Ints) -> tuple[Ints, list[slice]]:
     ends = np.cumsum(np.bincount(step)).tolist()
     steps = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
     return np.lexsort((place, step)), steps
+
+
+def _emission(logarithm: Floats) -> Floats:
+    """Return emissions (t, K), up to one factor for each token; all 1 of a token without any candidate."""
+    largest = logarithm.max(axis=1, keepdims=True)
+    is_impossible = np.isneginf(largest[:, 0])
+    largest[is_impossible] = 0.0
+    emission = np.exp(logarithm - largest)
+    emission[is_impossible] = 1.0
+    return np.asarray(emission)
 
 
 def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, Floats]:

@@ -6,7 +6,7 @@ Rows are the independent units. Only sums over rows are kept, so parts of a tabl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import scipy
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.geometry import Floats, Ints
+
+Interval: TypeAlias = tuple[float, float, float]
+"""A value and the ends of its interval, NaN of nothing."""
 
 # Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to 2^40.
 _COARSE: Final = 2.0**-12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -14,10 +14,17 @@ import pyarrow.compute as pc
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, Knowledge, attack
-from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.classes import ClassCounts
+from dptext_spark.evaluation.intervals import ClusterSums, Interval
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.linkage import LENGTH_BANDS
-from dptext_spark.evaluation.rarity import RARITY_BANDS, rarity_band, sightings, singled_out
+from dptext_spark.evaluation.rarity import (
+    RARITY_BANDS,
+    rarity_band,
+    sightings,
+    singled_out,
+    with_rare_words,
+)
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
 from dptext_spark.lookup import FEW
@@ -30,14 +37,11 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = ("pairs/before", "pairs/after")
 
-Interval: TypeAlias = tuple[float, float, float]
-"""A value and the ends of its interval, NaN of nothing."""
-
 Sums: TypeAlias = dict[str, Any]
 """What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
 by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
-``recovered/VERSIONS/considered``, ``sighted(K)``, ``linked/among``, ``linked/alike``, and else by the
-measure's label."""
+``recovered/VERSIONS/considered``, ``rare(K)``, ``sighted(K)``, ``linked/among``, ``linked/alike``,
+ClassCounts by ``labels``, and else by what the measure is written as."""
 
 _RANK_BANDS: Final = tuple(
     f"{first:,}-{f'{last:,}' if last else ''}"
@@ -56,42 +60,45 @@ class Measure:
     title: str  # on pages
     kind: Literal["risk", "use"] = "use"
     needs: str = ""  # an option
-    bands: tuple[str, ...] = ()  # what its sums have after all words or rows
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What a target names after the measure, in parentheses."""
-        return ()
-
-    def given(self, arguments: tuple[str, ...]) -> Self | None:
-        """Return the measure that a target with these arguments means; None if there is none."""
-        return None if arguments else self
-
-    @property
-    def label(self) -> str:
-        """Its name with its arguments: its name in sums."""
-        return f"{self.name}({', '.join(self.arguments)})" if self.arguments else self.name
-
-    @property
-    def variants(self) -> Sequence[Measure]:
-        """All that is measured under its name."""
-        return (self,)
+    bands: tuple[str, ...] = ()  # classes of its sums after all words or rows
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
+    @property
+    def written(self) -> str:
+        """The name in tables and targets."""
+        return self.name
+
+    @property
+    def forms(self) -> list[str]:
+        """How targets write it."""
+        return [self.name]
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        """Return what a target with these arguments means; None where it means nothing."""
+        return None if arguments else self
+
     def is_in(self, sums: Sums) -> bool:
         """Say whether it was measured."""
-        return self.label in sums
+        return self.written in sums
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        """Return what was measured: itself, or itself of each class, the most frequent class first."""
+        return [self] if self.is_in(sums) else []
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if self.label not in sums:
+        if self.written not in sums:
             remedy = f"Give --{self.needs}" if self.needs else ""
-            raise ConfigError(f"This {self.kind} was not measured", got=self.label, do=remedy)
-        found: ClusterSums = sums[self.label]
+            raise ConfigError(f"This {self.kind} was not measured", got=self.written, do=remedy)
+        found: ClusterSums = sums[self.written]
         return found
+
+    def without_noise(self, sums: Sums) -> float:
+        """Return what it is of the same rows without noise."""
+        return 1.0
 
     def value(self, sums: Sums, confidence: float) -> Interval:
         """Give the value and its interval; see above."""
@@ -174,23 +181,38 @@ class SingledOut(Measure):
     few: int = FEW[0]
 
     @property
-    def arguments(self) -> tuple[str, ...]:
-        return (str(self.few),)
-
-    def given(self, arguments: tuple[str, ...]) -> Self | None:
-        numbers = {(str(few),): few for few in FEW}
-        return replace(self, few=numbers[arguments]) if arguments in numbers else None
+    def written(self) -> str:
+        return f"{self.name}({self.few})"
 
     @property
-    def variants(self) -> Sequence[Measure]:
+    def forms(self) -> list[str]:
+        return [variant.written for variant in self.variants]
+
+    @property
+    def variants(self) -> list[Self]:
+        """All that is measured."""
         return [replace(self, few=few) for few in FEW]
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        named = [variant for variant in self.variants if (str(variant.few),) == arguments]
+        return named[0] if named else None
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        return [variant for variant in self.variants if variant.is_in(sums)]
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         counts = knowledge.row_counts
         if counts is None:
             return {}
-        shown = {f"{self.name}({few})": singled_out(rows, counts, few) for few in FEW}
-        return shown | {sighted(few): sightings(rows, counts, few) for few in FEW}
+        sums: Sums = {}
+        for few in FEW:
+            sums[f"{self.name}({few})"] = singled_out(rows, counts, few)
+            sums[f"rare({few})"] = with_rare_words(rows, counts, few)
+            sums[sighted(few)] = sightings(rows, counts, few)
+        return sums
+
+    def without_noise(self, sums: Sums) -> float:
+        return float(sums[f"rare({self.few})"].ratio[0])
 
 
 def sighted(few: int) -> str:
@@ -257,6 +279,61 @@ class PairOverlap(WordOverlap):
         return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
 
 
+LABELS: Final = "labels"
+"""Among sums: the counts of labels that models predict on released texts."""
+
+
+@dataclass(frozen=True)
+class LabelMeasure(Measure):
+    """What people report of a model that learns labels: of one class against the rest, or of all classes."""
+
+    needs: str = "label"
+    by_class: Callable[[ClassCounts, str, float], Interval] | None = None
+    overall: Callable[[ClassCounts, float], Interval] | None = None
+    label: str | None = None  # the class, as text; None for all classes together
+
+    @property
+    def written(self) -> str:
+        return self.name if self.label is None else f"{self.name}({self.label})"
+
+    @property
+    def forms(self) -> list[str]:
+        forms = []
+        if self.overall is not None:
+            forms.append(self.name)
+        if self.by_class is not None:
+            forms.append(f"{self.name}(CLASS)")
+        return forms
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        if arguments:
+            return replace(self, label=arguments[0]) if self.by_class else None
+        return self if self.overall else None
+
+    def is_in(self, sums: Sums) -> bool:
+        return LABELS in sums
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        if not self.is_in(sums):
+            return []
+        measures: list[Measure] = []
+        if self.overall is not None:
+            measures.append(self)
+        if self.by_class is not None:
+            measures += [replace(self, label=label) for label in sums[LABELS].classes]
+        return measures
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        if not self.is_in(sums):
+            raise ConfigError(f"This {self.kind} was not measured", got=self.written, do="Give --label")
+        counts: ClassCounts = sums[LABELS]
+        if self.label is not None and self.by_class is not None:
+            return self.by_class(counts, self.label, confidence)
+        if self.label is None and self.overall is not None:
+            return self.overall(counts, confidence)
+        raise ConfigError(f"This {self.kind} is of one class", allowed=f"{self.name}(CLASS)", got=self.name)
+
+
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -272,9 +349,27 @@ MEASURES: Final[Mapping[str, Measure]] = {
         PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
         Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
         Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
+        LabelMeasure(
+            "balanced_accuracy",
+            "Balanced accuracy of labels: mean recall of the classes",
+            overall=ClassCounts.balanced_accuracy,
+        ),
+        LabelMeasure("auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc),
+        LabelMeasure("precision", "Precision of labels", by_class=ClassCounts.precision),
+        LabelMeasure("recall", "Recall of labels", by_class=ClassCounts.recall),
+        LabelMeasure("f1", "F1 of labels", by_class=ClassCounts.f1),
     )
 }
 """What is measured of each setting, in the order of tables."""
+
+
+def measure_named(written: str) -> Measure:
+    """Return the measure that is written so, such as ``similarity`` or ``recall(spam)``."""
+    name, parenthesis, label = written.partition("(")
+    measure = MEASURES[name]
+    if parenthesis and isinstance(measure, LabelMeasure):
+        return replace(measure, label=label.removesuffix(")"))
+    return measure
 
 
 def measured(released: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,12 @@ def singled_out(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:
     shows[rows.rows[shown]] = 1.0
     with_words = np.unique(rows.rows)
     return ClusterSums.of(with_words, shows[with_words])
+
+
+def with_rare_words(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:
+    """Count the rows that have a perturbed word that fewer than ``few`` rows have, of rows with words."""
+    unchanged = replace(rows, outputs=rows.inputs[None, :])
+    return singled_out(unchanged, row_counts, few)
 
 
 def sightings(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:

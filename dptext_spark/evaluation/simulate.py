@@ -135,7 +135,7 @@ def simulate(
     originals: then the words of rows of one length are shuffled to one task, which Spark must encrypt.
     """
     simulating = partial(_simulate, mechanism=mechanism, known=known, versions=versions, alike=alike)
-    released = rows.work(simulating, _RELEASED_SCHEMA)
+    released = rows.work(simulating, _SCHEMA if alike is None else _RELEASED_SCHEMA)
     is_released = F.col("kind") == _RELEASED
     if alike is None:
         tables = _sums(released)

@@ -17,9 +17,9 @@ from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import InputError, all_of
+from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.evaluation import facts, page, text
-from dptext_spark.evaluation.classify import classify
+from dptext_spark.evaluation.classify import classify, known_classes
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.language import PairCounts, word_prior
 from dptext_spark.evaluation.measures import Sums
@@ -149,6 +149,11 @@ def _evaluated(
         size = None if options.sample == "all" else options.sample
         chosen = sampled(selected, F.col(ID), rows=total, sample=size)
         frame = partitioning.spread(chosen, F.col(ID))
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None and options.label is not None:
+        target = replace(target, keeping="balanced_accuracy")
+    if target is not None and target.measure == "linked" and not is_encrypted(spark):
+        raise ConfigError(f"The --target {target} cannot be measured", do=text.NOT_LINKED)
     rows = SampledRows(
         frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
     )
@@ -162,12 +167,11 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
+            if target is not None and options.label is not None:
+                target.check_class(known_classes(rows, options.label))
         compared = _compared(options, rows, corpus or rows, known, language, thirds)
     finally:
         frame.unpersist()
-    target = None if options.target is None else Target.parse(options.target)
-    if target is not None and options.label is not None:
-        target = replace(target, keeping="accuracy")
     return facts.facts_of(
         compared,
         search,
@@ -201,13 +205,18 @@ def _compared(
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows; attackers learn from ``texts``."""
     spark = rows.frame.sparkSession
-    wanted = {options.label: ("accuracy", "accuracy_on_original"), options.author: ("attribution",)}
-    classes = {column: names for column, names in wanted.items() if column is not None}
 
     def right(mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
         """What models get right of all classes, by attacked third."""
-        found = [classify(rows, *one, mechanism, original=original) for one in classes.items()]
-        return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
+        sums: dict[int, Sums] = {third: {} for third in ATTACKED}
+        if options.label is not None:
+            names = ("accuracy", "accuracy_on_original")
+            of_label = classify(rows, options.label, names, mechanism, original=original, by_class=True)
+            sums = {third: of_label[third] for third in ATTACKED}
+        if options.author is not None:
+            of_author = classify(rows, options.author, ("attribution",), mechanism, original=original)
+            sums = {third: sums[third] | of_author[third] for third in ATTACKED}
+        return sums
 
     with progress(spark, "Learning the language"):
         languages = languages_of(texts, known)
@@ -254,7 +263,7 @@ def _compared(
                 }
             )
     ideal: dict[int, Sums] = {}
-    if classes:
+    if options.label or options.author:
         with progress(spark, "Learning from the originals"):
             ideal = right(None, original=True)
     return [

@@ -52,7 +52,8 @@ class HyperbolicDensity(NoiseDensity):
 
     def still(self, words: Ints) -> Floats:
         vectors = np.asarray(self._noise.vectors[words])
-        return translated(vectors, np.zeros(len(words)), np.eye(1, vectors.shape[1]))
+        any_direction = np.broadcast_to(np.eye(1, vectors.shape[1]), vectors.shape)
+        return translated(vectors, np.zeros(len(words)), any_direction)
 
     def __call__(self, points: Floats) -> Floats32:
         # cosh d = q0 u0 (1 - w·v) for points q0 (1, w) and words u0 (1, v).

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import locale
 import os
 import re
 import shlex
@@ -139,6 +140,9 @@ def start(conf: SparkConf, *, logged: bool) -> None:
     elif gateway is None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Under LC_ALL=C Python reads names of files as UTF-8, and Java passes over those with other letters.
+        if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
+            os.environ["LC_ALL"] = "C.UTF-8"
         ensure_java()
         output = _open_log() if logged else os.dup(2)
         try:

@@ -42,6 +42,10 @@ LONGEST: Final = "__dptext_longest_words"
 _ALL: Final = "*"
 # Spark's name of strings, of whatever collation.
 _STRING: Final = r"string( collate \w+)?"
+_BINARY_STRINGS: Final = (
+    "Where the Parquet files are of Impala or old Hive, which do not mark strings as such, give "
+    "--spark-conf spark.sql.parquet.binaryAsString=true; else make them strings before the run"
+)
 ACCURACY: Final = 10_000
 """Percentiles are off by one row in so many, at most."""
 
@@ -129,7 +133,11 @@ class TableColumns:
             if not re.fullmatch(kinds, fields[name].data_type.simpleString())
         ]
         wrong += [f"{own.name}, which is in an array" for own in ids if own.arrays]
-        _refuse("Columns have the wrong type", ["; ".join(wrong)])
+        _refuse(
+            "Columns have the wrong type",
+            ["; ".join(wrong)],
+            do=_BINARY_STRINGS if any("binary" in fault for fault in wrong) else "",
+        )
         if slots:
             _refuse(
                 f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",

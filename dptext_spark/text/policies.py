@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -123,6 +124,11 @@ class Protection(NamedPolicy, ABC):
     unknown: ClassVar[str] = "Protected words outside the vocabulary"  # as scopes of unknown words call them
 
     @property
+    def identity(self) -> str:
+        """What decides which tokens are protected, so that a ledger can compare releases."""
+        return str(self)
+
+    @property
     def slots_column(self) -> str | None:
         """The column with each row's slots, if the policy has one."""
         return getattr(self, "column", None)
@@ -162,6 +168,11 @@ class ContentWords(Protection):
         "AND ANY OTHER WORD THERE IS NO BOUND, nor between two stop words: the factor is infinite."
     )
     unknown = "Words outside the vocabulary that are no stop words"
+
+    @property
+    def identity(self) -> str:
+        digest = hashlib.sha256("\n".join(sorted(stop_words())).encode()).hexdigest()
+        return f"{self.name}, list {digest[:12]}"
 
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # As written, not by its lookup form: an invisible character in a word would pass with it.

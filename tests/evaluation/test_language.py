@@ -1,4 +1,4 @@
-"""Counts of pairs, and the language model that is made of them."""
+"""Counts of pairs, and the language models of pairs and of triples."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_spark.evaluation.language import BigramModel
-from tests.helpers.hidden_worlds import pairs_of
+from tests.helpers.hidden_worlds import of_triples, pairs_of, triples_of
 
 VOCABULARY = 6
 UNKNOWN, START = VOCABULARY, VOCABULARY + 1
@@ -62,3 +62,53 @@ def test_the_smoothed_law_is_that_of_kneser_and_ney():
         expected = (count - d) / sum(own) + d * len(own) / sum(own) * lower[b]
         assert model.probability(np.array(a), np.array(b)) == pytest.approx(expected, rel=1e-12)
     assert model.probability(np.array(2), np.array(0)) == pytest.approx(lower[0])  # nothing follows 2
+
+
+@given(TEXTS, st.integers(0, 2**32 - 1))
+def test_triples_are_a_law_and_those_seen_are_found(texts, seed):
+    """Rejects a back-off of contexts that were not seen below 1, and places without a word that count."""
+    model = triples_of(texts, VOCABULARY)
+    follows = of_triples(model)
+    rng = np.random.default_rng(seed)
+    first, second = rng.integers(0, VOCABULARY + 2, (2, 5))
+    third = np.arange(-1, VOCABULARY + 1)
+    contexts, back_off = model.context(first, second)
+    for a, b, context, share in zip(first, second, contexts, back_off, strict=True):
+        law = [follows(int(a), int(b), word) for word in range(VOCABULARY + 1)]
+        assert min(law) > 0.0 and sum(law) == pytest.approx(1.0, rel=1e-12)
+        lower = model.pairs.probability(np.full(len(third), b), third)
+        beyond = np.zeros(len(third))
+        if context >= 0:
+            _, places, values = model.seen(np.array([context]), third[None])
+            beyond[places] = values
+        assert beyond[0] == 0.0
+        np.testing.assert_allclose((share * lower + beyond)[1:], law, rtol=1e-12)
+
+
+def test_the_law_of_triples_by_hand():
+    """Discounted counts of triples, the rest by pairs; rejects triples that cross rows, and one start alone."""
+    texts = [[0, 1, 2], [0, 1, 2], [0, 1, 3], [1, 2], [], [-1, 0, 1]]
+    model = triples_of(texts, VOCABULARY)
+    follows = of_triples(model)
+    counts = {
+        (START, START, 0): 3,
+        (START, START, 1): 1,
+        (START, START, UNKNOWN): 1,
+        (START, 0, 1): 3,
+        (START, 1, 2): 1,
+        (START, UNKNOWN, 0): 1,
+        (0, 1, 2): 2,
+        (0, 1, 3): 1,
+        (UNKNOWN, 0, 1): 1,
+    }
+    assert len(model.keys) == len(counts)
+    d = (6 + 0.5) / (6 + 2 * 1 + 1)
+    for (a, b, c), count in counts.items():
+        after = [number for (first, second, _), number in counts.items() if (first, second) == (a, b)]
+        lower = model.pairs.probability(np.array(b), np.array(c))
+        expected = (count - d) / sum(after) + d * len(after) / sum(after) * lower
+        assert follows(a, b, c) == pytest.approx(expected, rel=1e-12)
+    # Never came, after a context that did and after one that did not: word 2 ends its rows.
+    rest = d * 2 / 3 * model.pairs.probability(np.array(1), np.array(0))
+    assert follows(0, 1, 0) == pytest.approx(rest, rel=1e-12)
+    assert follows(1, 2, 0) == pytest.approx(model.pairs.probability(np.array(2), np.array(0)), rel=1e-12)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 
 from dptext_spark.channel.channel import Channel
-from dptext_spark.evaluation.language import BigramModel, PairCounts
+from dptext_spark.evaluation.language import BigramModel, PairCounts, TrigramModel
 from dptext_spark.evaluation.rows import SimulatedRows
 
 
@@ -36,6 +38,13 @@ def emitting(law: np.ndarray) -> Channel:
     )
 
 
+def law_of(channel: Channel) -> np.ndarray:
+    """P[output | word] as a channel has it, (words, outputs)."""
+    words = np.arange(channel.vocabulary)
+    outputs = np.arange(channel.outputs)
+    return channel(outputs[None, :], words[:, None])
+
+
 def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     """Rows of words, all perturbed but those of -1, and their outputs (k, t)."""
     words = np.array([word for row in inputs for word in row], dtype=np.int64)
@@ -43,7 +52,33 @@ def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     return SimulatedRows(offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0)
 
 
-def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: np.ndarray) -> np.ndarray:
+Follows: TypeAlias = Callable[[int, int, int], float]
+"""P[third | first, second] of words, the start of a row being V + 1."""
+
+
+def of_pairs(model: BigramModel) -> Follows:
+    """Words follow each other as in a bigram model, whatever came before."""
+    return lambda _, second, third: float(model.probability(np.array(second), np.array(third)))
+
+
+def of_triples(model: TrigramModel) -> Follows:
+    """Words follow each other as in a trigram model, looked up one by one."""
+    states = len(model.pairs.back_off)
+    numbers = {int(context): number for number, context in enumerate(model.contexts)}
+    beyond = dict(zip(model.keys.tolist(), model.beyond.tolist(), strict=True))
+    shorter = of_pairs(model.pairs)
+
+    def follows(first: int, second: int, third: int) -> float:
+        lower = shorter(first, second, third)
+        number = numbers.get(first * states + second)
+        if number is None:
+            return lower
+        return float(model.back_off[number]) * lower + beyond.get(number * states + third, 0.0)
+
+    return follows
+
+
+def enumerated(follows: Follows, law: np.ndarray, outputs: np.ndarray, known: np.ndarray) -> np.ndarray:
     """P[word | all outputs] of one row (t, v + 1) by going through all texts.
 
     ``outputs`` is (k, t); ``known`` int (t,), the words that attackers are told, v for one outside the
@@ -52,15 +87,23 @@ def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: 
     words = len(law)
     posterior = np.zeros((outputs.shape[1], words + 1))
     for text in product(*([word] if word >= 0 else range(words) for word in known.tolist())):
-        weight, before = 1.0, words + 1
+        weight = 1.0
+        first = second = words + 1
         for place, word in enumerate(text):
-            weight *= float(model.probability(np.array(before), np.array(word)))
+            weight *= follows(first, second, word)
             if known[place] < 0:
                 weight *= float(np.prod(law[word, outputs[:, place]]))
-            before = word
+            first, second = second, word
         posterior[np.arange(len(text)), text] += weight
     total: np.ndarray = posterior / posterior.sum(axis=1, keepdims=True)
     return total
+
+
+def triples_of(texts: list[list[int]], vocabulary: int) -> TrigramModel:
+    """A trigram model of texts."""
+    words = np.array([word for text in texts for word in text], dtype=np.int64)
+    offsets = np.cumsum([0, *map(len, texts)])
+    return TrigramModel.of(words, offsets, BigramModel.of(pairs_of(texts, vocabulary)))
 
 
 def pairs_of(texts: list[list[int]], vocabulary: int) -> PairCounts:

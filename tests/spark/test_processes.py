@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.helpers.cluster import PATIENCE, wait_for
-from tests.helpers.tables import ROOT, names, spark_environment, texts, write_table
+from tests.helpers.tables import ROOT, command, names, rows_of, spark_environment, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
@@ -130,3 +130,24 @@ def test_sigterm_to_spark_submit(start):
     run.process.communicate(timeout=PATIENCE)
     assert run.process.returncode == 143
     assert names(run.folder) == {"in", "tmp"}
+
+
+SUBMITTED = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]"]
+
+
+@pytest.mark.parametrize("program", ["dptext", "spark-submit"])
+def test_names_of_files_under_the_locale_c(program, ring, tmp_path):
+    """Rejects a table without its files outside ASCII, which Java passes over, and exit code 0."""
+    for name in ("märz", "april"):
+        write_table(tmp_path / "in" / f"{name}.parquet", {"text": texts(3)})
+    start = [sys.executable, "-m", "dptext_spark", "privatize"]
+    if program == "spark-submit":
+        start = [*SUBMITTED, ROOT / "jobs" / "privatize.py"]
+    options = ["--input", "in", "--output", "out", "--embedding", ring.path, "--text", "text"]
+    options += ["--mechanism", "laplace", "--epsilon", "10"]
+    done = command(*start, *options, env={"LC_ALL": "C", "PYTHONPATH": str(ROOT)}, cwd=tmp_path)
+    if program == "dptext":
+        assert (done.returncode, len(rows_of(tmp_path / "out"))) == (0, 6), done.stderr
+    else:
+        assert done.returncode == 2, done.stdout
+        assert "märz.parquet. Got: a locale of ANSI_X3.4-1968. Set LC_ALL=C.UTF-8 where" in done.stdout

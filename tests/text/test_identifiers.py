@@ -128,7 +128,7 @@ def test_no_two_settings_share_a_draw(value, small, monkeypatch):
     def draws(**options):
         release = worlds.sanitizer(small, Laplace(epsilon=1.0), **options)
         slots = spans if "mask_spans" in options else None
-        ((_, key),) = release.contexts([value], [1], column="t", slots=slots)
+        ((key, *_),) = release.contexts([value], [1], column="t", slots=slots)
         return key
 
     settings = [

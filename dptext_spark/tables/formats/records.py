@@ -182,6 +182,7 @@ class Csv(RecordFormat):
     # What is written in another encoding than UTF-8 would have question marks in place of letters.
     read_alone = "encoding"
     cannot_hold = ("array", "map", "struct", "binary")
+    finds_by_name = False
     names_remedy = (
         "Where values have another separator, give --read-option 'sep=;'. The first line names columns: _c0 "
         "is one without a name, note2 and note3 are two of one name; where it names none, give --read-option "

@@ -59,10 +59,9 @@ def said(facts: Facts) -> Iterator[Any]:
     yield {"table": [["", *head, "no other beats it"], *rows]}
     columns = {name: title for name, title in _STICKING_OUT.items() if name in settings[0]}
     table = [["", *columns.values()]]
-    table += [
-        [row["options"], *("-" if row[name] is None else f"{row[name]:.1%}" for name in columns)]
-        for row in settings
-    ]
+    for row in settings:
+        cells = ["-" if row[name] is None else f"{row[name]:.1%}" for name in columns]
+        table.append([row["options"], *cells])
     yield {"title": "Rows that stick out (better: lower)", "table": table}
     yield [*sticking_out(facts)]
     channels = [[row["options"], channel(row)] for row in settings]

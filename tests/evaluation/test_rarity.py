@@ -114,8 +114,12 @@ def test_words_that_stay_are_counted_by_how_many_rows_have_them():
     kept = MEASURES["kept"].add(ATTACKED, None, knowledge)["kept"]
     assert kept.size.tolist() == [6, 2, 4, 0, 0, 0]
     assert kept.sums[1].tolist() == [2, 1, 1, 0, 0, 0]
-    names = {f"singled_out({few})" for few in FEW} | {sighted(few) for few in FEW}
-    assert MEASURES["singled_out"].add(ATTACKED, None, knowledge).keys() == names
+    measure = MEASURES["singled_out"]
+    sums = measure.add(ATTACKED, None, knowledge)
+    for variant, share, original in zip(measure.all_in(sums), (1 / 3, 2 / 3), (1 / 3, 1.0), strict=True):
+        assert variant.own(sums).ratio[0] == pytest.approx(share)
+        assert variant.without_noise(sums) == pytest.approx(original)
+    assert {sighted(few) for few in FEW} <= sums.keys()
     unknown = Knowledge(channel=nothing, language=None, attackers={})
     assert MEASURES["kept"].add(ATTACKED, None, unknown)["kept"].size.tolist() == [6]
     assert MEASURES["singled_out"].add(ATTACKED, None, unknown) == {}

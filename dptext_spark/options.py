@@ -39,6 +39,7 @@ from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, all_of, faults, parsed, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.measures import MEASURES
+from dptext_spark.evaluation.own_attackers import load_attacker
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
@@ -105,7 +106,10 @@ def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
         loss, given = parsed(spec)
         return RowBudget(loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()})
     except (ConfigError, TypeError, ValueError):
-        forms = f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more"
+        forms = (
+            f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more, "
+            "the others 1e-12 to 1e+18"
+        )
         raise ConfigError("Option --row-budget has a wrong value", allowed=forms, got=repr(spec)) from None
 
 
@@ -620,8 +624,12 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     channel_limit: Share = MEASURE(
         "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
+    attacker: tuple[Annotated[str, read_by(load_attacker), "MODULE:CLASS"], ...] = MEASURE(
+        "attacker of your own, a class on PYTHONPATH, repeatable", ()
+    )
     confidence: Confidence = MEASURE("confidence of each interval, and of the choice", CONFIDENCE)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
+    # After the attackers that it may name.
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, e.g. 'recovery(top1) <= 0.2'", None
     )

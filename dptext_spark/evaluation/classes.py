@@ -102,20 +102,27 @@ class ClassCounts:
     def auc(self, name: str, confidence: float) -> Interval:
         """Return how often a row of a class has a higher score than a row of others; half for equal ones.
 
-        The score is the probability that the model gives to the class: the area under the ROC curve. Its
-        interval is all areas that lie within so many of their own standard errors (Hanley and McNeil 1982).
+        The score is the probability that the model gives to the class: the area under the ROC curve. The
+        interval has all areas from which this one is no farther than their standard errors allow, which are
+        those of Hanley and McNeil. They are raised where scores of one class spread more than that assumes.
+
         Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney
-        statistic, part 2", method 5.
+        statistic, part 2", method 5; the spread of scores by DeLong, DeLong and Clarke-Pearson 1988,
+        "Comparing the areas under two or more correlated receiver operating characteristic curves".
         """
         others, of_class = self.scores[self._place(name)]
-        pairs = int(others.sum()) * int(of_class.sum())
-        if not pairs:
+        rows = int(others.sum()), int(of_class.sum())
+        if not all(rows):
             return NOTHING
-        below = np.cumsum(others) - others
-        area = int((of_class * (2 * below + others)).sum()) / (2 * pairs)
-        rows = int(others.sum() + of_class.sum())
-        low = _least_area(area, pairs, rows, confidence)
-        return area, low, 1.0 - _least_area(1.0 - area, pairs, rows, confidence)
+        below = 2 * (np.cumsum(others) - others) + others
+        area = int((of_class * below).sum()) / (2 * rows[0] * rows[1])
+        raised = 1.0
+        if 0.0 < area < 1.0:
+            alike = area * (1.0 - area) * _spread(area, *rows)
+            raised = max(1.0, _variance(others, of_class) / alike)
+        factor = float(ndtri(0.5 + confidence / 2.0)) ** 2 * raised
+        low = _least_area(area, *rows, factor)
+        return area, low, 1.0 - _least_area(1.0 - area, *rows, factor)
 
     def mean_auc(self, confidence: float) -> Interval:
         """Return the mean area of all classes that have rows here, each against the rest.
@@ -154,17 +161,35 @@ def _share(hits: int, rows: int, confidence: float) -> Interval:
     return ClusterSums.of_rows(int(hits), int(rows)).share(confidence)
 
 
-def _least_area(area: float, pairs: int, rows: int, confidence: float) -> float:
-    """Return the least area that one that was measured does not contradict; see :meth:`ClassCounts.auc`."""
+def _variance(others: Ints, of_class: Ints) -> float:
+    """Return the variance of an area by how scores lie among those of the other kind of rows."""
+    total = 0.0
+    for rows, against, sign in ((of_class, others, 1), (others, of_class, -1)):
+        ordered = against[::sign]
+        below = (np.cumsum(ordered) - ordered)[::sign] + against / 2.0
+        share = below / against.sum()
+        number = rows.sum()
+        if number > 1:
+            mean = (rows * share).sum() / number
+            total += float((rows * np.square(share - mean)).sum() / (number - 1) / number)
+    return total
+
+
+def _spread(area: float, others: int, of_class: int) -> float:
+    """Return the variance of an area over area x (1 - area), if scores of both kinds spread alike."""
+    rows = (others + of_class) / 2.0 - 1.0
+    return (1.0 + rows * ((1.0 - area) / (2.0 - area) + area / (1.0 + area))) / (others * of_class)
+
+
+def _least_area(area: float, others: int, of_class: int, factor: float) -> float:
+    """Return the least area from which the measured one is no farther than its variance times a factor."""
     if area == 0.0:
         return 0.0
-    square = float(ndtri(0.5 + confidence / 2.0)) ** 2 / pairs
 
     def excess(trial: float) -> float:
-        """How far the measured one lies beyond, over 1 - trial where both would be 0."""
-        spread = 1.0 + (rows / 2.0 - 1.0) * ((1.0 - trial) / (2.0 - trial) + trial / (1.0 + trial))
-        if area == 1.0:
-            return (1.0 - trial) - square * trial * spread
-        return (area - trial) ** 2 - square * trial * (1.0 - trial) * spread
+        spread = factor * trial * _spread(trial, others, of_class)
+        if area == 1.0:  # over 1 - trial
+            return (1.0 - trial) - spread
+        return (area - trial) ** 2 - (1.0 - trial) * spread
 
     return float(brentq(excess, 0.0, area))

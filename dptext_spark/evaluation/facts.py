@@ -73,7 +73,7 @@ def facts_of(
         "remark": f"{PRIVATE} {STRONGER}",
         "concern": {"attacker": risk.attacker, "guesses": risk.guesses, "versions": risk.versions},
         "confidence": confidence,
-        "attackers": [{"name": name, "knows": attacker.knows} for name, attacker in ATTACKERS.items()],
+        "attackers": _attackers(whole),
         "labels": _labels(whole),
         **facts,
         "settings": settings,
@@ -84,6 +84,13 @@ def facts_of(
         "linkage": _linkage(whole),
         "target": chosen,
     }
+
+
+def _attackers(whole: Comparison) -> list[dict[str, str]]:
+    """Return the attackers that were tried, and what each knows."""
+    sums = whole.outcomes[0].sums
+    tried = {name: attacker for name, attacker in ATTACKERS.items() if f"recovered/1/{name}/1" in sums}
+    return [{"name": name, "knows": attacker.knows} for name, attacker in tried.items()]
 
 
 def _labels(whole: Comparison) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, Knowledge, attack
@@ -29,7 +30,6 @@ from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
 from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Exponential
-from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""

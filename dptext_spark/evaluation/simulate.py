@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
+from pyspark import StorageLevel, cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -44,6 +45,9 @@ ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
 _THIRD: Final = "third"
+
+# It pickles classes that workers cannot import.
+_PICKLE: Final[Any] = cloudpickle
 
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
 # Sums, and released rows whose words are set: ``a`` is a row's number of words, ``b`` its bucket.
@@ -178,6 +182,8 @@ def knowledge_of(
 
     ``row_counts`` (V,) says how many of the evaluated rows have each word.
     """
+    for attacker in ATTACKERS.values():
+        _send(attacker)
     learning = partial(
         _knowledge,
         rows.simulation,
@@ -200,6 +206,13 @@ def knowledge_of(
         )
         for third, learnt in attackers.items()
     }
+
+
+def _send(attacker: type[Attacker]) -> None:
+    """Let a user's own class travel to workers, where its module need not be installed."""
+    name = attacker.__module__
+    if name.partition(".")[0] != __name__.partition(".")[0]:
+        _PICKLE.register_pickle_by_value(sys.modules[name])
 
 
 def _learnt(rows: SampledRows, function: Any) -> Any:
@@ -395,4 +408,4 @@ def _knowledge(
 
 
 def _pickled(learnt: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"learnt": [pickle.dumps(learnt)]})
+    return pa.RecordBatch.from_pydict({"learnt": [_PICKLE.dumps(learnt)]})

@@ -112,8 +112,8 @@ def channel(setting: Facts) -> str:
     if method == "computed":
         return "computed"
     if method == "posteriors":
-        difference = f"half of them would lose {setting['difference']:.2%} of words"
-        return f"{setting['points']:,} simulated points; {difference}"
+        difference = max(setting["difference"], 0.0)
+        return f"{setting['points']:,} simulated points; half of them would lose {difference:.2%} of words"
     return f"{setting['points']:,} counted draws of each word: THE ATTACK IS WEAK"
 
 

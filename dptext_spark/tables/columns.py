@@ -322,15 +322,25 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 
 def check_refused(source: Source, columns: TableColumns) -> TableColumns:
-    """Refuse columns that cannot be read and that the run wants; those to leave out are no longer named."""
-    spared = {*columns.left_out}.intersection(source.refused)
-    columns = replace(columns, left_out=tuple(name for name in columns.left_out if name not in spared))
+    """Refuse fields that cannot be read and that the run wants; those to leave out are no longer named."""
+    named = replace(columns, left_out=()).mentioned
     for name, error in source.refused.items():
-        wanted = _ALL in columns.keep and name not in spared
-        inside = (f"{name}.", f"{name}[]")
-        if wanted or any(each == name or each.startswith(inside) for each in columns.mentioned):
+        is_spared = any(_lies_in(name, other) for other in columns.left_out)
+        if _ALL in columns.keep and not is_spared:
             raise error
-    return columns
+        if any(_lies_in(name, other) or _lies_in(other, name) for other in named):
+            raise error
+    absent = [
+        other
+        for other in columns.left_out
+        if any(_lies_in(name, other) for name in source.refused) and not Field.find(source.df.schema, other)
+    ]
+    return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
+
+
+def _lies_in(name: str, around: str) -> bool:
+    """Say whether a field is another one, or lies inside it."""
+    return name == around or name.startswith((f"{around}.", f"{around}[]"))
 
 
 def _refuse(what: str, names: Iterable[str], *, allowed: str = "", do: str = "") -> None:

@@ -129,7 +129,8 @@ def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataF
         is_utf8 = F.encode(meant, "UTF-8") == as_bytes
         return F.when(has_bytes & is_utf8, meant).otherwise(read).alias(names[name])
 
-    return prepare(df).select(*map(column, df.columns))
+    prepared = prepare(df)
+    return prepared.select(*map(column, prepared.columns))
 
 
 def files_without_values(flat: DataFrame, folders: Folders, place: str) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -132,12 +133,14 @@ class GrowingTable(Table):
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
         """
+        recheck = lru_cache(self.source.recheck)  # once: a run knows its files when it begins
 
         @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
             noted = f"{self._checkpoint}/batches/{number:06d}.json"
             if self.storage.exists(noted):  # the run before was cut off just after
                 return
+            recheck()
             batch = rows.drop(*POSITION)
             if partitioning.sample is not None:
                 partitioning.sample(batch)

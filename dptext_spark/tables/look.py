@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
@@ -42,6 +43,10 @@ MANY: Final = 0.1
 Ordinary English has a few in a hundred that a vocabulary of its own kind lacks; where stop words or a
 language are missing there are several in ten.
 """
+
+
+_NAMED: Final = 5
+"""Columns that a warning names, of those that it is also about."""
 
 
 class Coverage(Counter[str]):
@@ -97,20 +102,38 @@ class Coverage(Counter[str]):
         known = f"{1 - self.unknown_share:.1%} of {self['tokens']:,} words are in the vocabulary"
         return f"{known} ({sample}){found}"
 
-    def warning(self, column: str, fate: str) -> str:
-        """Say what to know of a column before the run, if anything; ``fate`` is that of unknown words."""
+    @property
+    def concern(self) -> str:
+        """What to warn of: ``unspaced`` letters, ``unknown`` words, or nothing."""
+        if self.unspaced_share > MANY:
+            return "unspaced"
+        return "unknown" if self.unknown_share > MANY else ""
+
+    def warning(self, column: str, fate: str, others: Collection[str] = ()) -> str:
+        """Return what to know of a column before the run, if anything; ``fate`` is that of unknown words.
+
+        ``others`` are columns with the same concern, of which each has a smaller share.
+        """
         of, sample = f"of column {column}", f"in a sample of {self['rows']:,} rows"
         unknown = f"{self.unknown_share:.1%} of the words"
-        if self.unspaced_share > MANY:
+        also = f"; in {_listed(others)} more than {MANY:.0%}" if others else ""
+        if self.concern == "unspaced":
             return (
                 f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without spaces "
-                "between words (Chinese, Japanese, Thai and others). A run of such letters counts as one "
-                f"word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
+                f"between words (Chinese, Japanese, Thai and others){also}. A run of such letters counts as "
+                f"one word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
                 "--tokenizer icu, and take an embedding of that language."
             )
-        if self.unknown_share > MANY:
-            return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary. {fate}"
+        if self.concern == "unknown":
+            return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary{also}. {fate}"
         return ""
+
+
+def _listed(columns: Collection[str]) -> str:
+    """Name some columns, however many there are."""
+    more = len(columns) - _NAMED
+    names = ", ".join([*islice(columns, _NAMED), *([f"{more} more"] if more > 0 else [])])
+    return f"{len(columns)} other column{'s' * (len(columns) > 1)} ({names})"
 
 
 @dataclass(kw_only=True)
@@ -154,14 +177,28 @@ class Sample:
             self.words = sum(words) / len(words)
         if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
             self.rows = [task["rows"] for task in tasks]
-        for name, coverage in self.found.items():
-            warnings = [coverage.warning(name, self.fate)]
-            left = coverage.identified(but=self.reader.policy.identifiers.marked)
-            if left and self.identifiers:
-                rows = f"in a sample of {coverage['rows']:,} rows"
-                warnings.append(f"Column {name} has identifiers ({left}), {rows}. {self.identifiers}")
-            for warning in filter(None, warnings):
-                tell(f"Warning, for those who run the job: {warning}")
+        for warning in self.warnings():
+            tell(f"Warning, for those who run the job: {warning}")
+
+    def warnings(self) -> list[str]:
+        """Return what to know before the run: one sentence a concern, however many columns share it."""
+        warnings = []
+        for concern, share in (("unspaced", "unspaced_share"), ("unknown", "unknown_share")):
+            shares = {name: getattr(own, share) for name, own in self.found.items() if own.concern == concern}
+            if shares:
+                worst, *others = sorted(shares, key=lambda name: -shares[name])
+                warnings.append(self.found[worst].warning(worst, self.fate, others))
+        marked = self.reader.policy.identifiers.marked
+        identified = [name for name, coverage in self.found.items() if coverage.identified(but=marked)]
+        if identified and self.identifiers:
+            first, *others = identified
+            coverage = self.found[first]
+            also = f"; so have {_listed(others)}" if others else ""
+            warnings.append(
+                f"Column {first} has identifiers ({coverage.identified(but=marked)}), in a sample of "
+                f"{coverage['rows']:,} rows{also}. {self.identifiers}"
+            )
+        return warnings
 
 
 def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

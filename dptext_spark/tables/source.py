@@ -38,6 +38,8 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A table's name is not a path in disguise, as in parquet.`/folder`.
     "spark.sql.runSQLOnFiles": "false",
+    # Numbers that become texts keep their digits, as in Spark 4 by default.
+    "spark.sql.json.enableExactStringParsing": "true",
     # A sum or a cast that overflows is an error; else it is null, and a budget would take that for nothing.
     "spark.sql.ansi.enabled": "true",
 }
@@ -93,6 +95,7 @@ class Source:
         list_files: Gives each file's path, modification time and length; no row is read.
         refused: Columns that files have and the table has not, and what to say where a run asks for one.
         in_both: Columns that the files have and the names of their folders too, with the files' types.
+        recheck: Checks files that came after the table was opened.
     """
 
     place: str
@@ -104,6 +107,7 @@ class Source:
     list_files: Callable[[], DataFrame] | None = None
     refused: Mapping[str, InputError] = field(default_factory=dict)
     in_both: StructType = field(default_factory=StructType)
+    recheck: Callable[[], None] = lambda: None
 
     @cached_property
     def df(self) -> DataFrame:

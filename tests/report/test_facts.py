@@ -98,9 +98,12 @@ SCOPE = {
     "Row order is lost: rows were ordered by chance": ({"keeps_order": False}, {}),
     "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION": ({}, {"oov": "keep-unprotected"}),
     "uniformly random word": ({}, {"oov": "random"}),
-    "Stop words are released as they are": ({}, {"protect": "content"}),
+    "stop words are released as they are": ({}, {"protect": "content"}),
     "slots of column marks": ({}, {"protect": "slots:marks"}),
-    "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED": ({}, {"layout": "keep"}),
+    "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS BETWEEN WORDS ARE": (
+        {},
+        {"layout": "keep"},
+    ),
 }
 
 

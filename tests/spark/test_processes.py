@@ -1,10 +1,12 @@
 """Commands as processes: what signals leave, and one message where there is one thing to say."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -118,6 +120,39 @@ def test_a_jvm_that_ends_during_the_write(start):
     assert ended == (1, f"dptext privatize: The Spark job failed and {said}")
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert "WARN" in log.read_text()
+
+
+@pytest.fixture
+def open_folder():
+    """A folder where everyone may write; those of pytest are their owner's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(os.getuid()) or shutil.which("setpriv") is None, reason="only root can be another")
+@pytest.mark.parametrize("program", ["dptext", "spark-submit"])
+def test_a_user_without_a_name(program, ring, open_folder):
+    """As containers run by a number. Rejects "basedir must be absolute" and a LoginException."""
+    write_table(open_folder / "in" / "a.parquet", {"text": ["w00 w01"]})
+    shutil.copytree(ring.path, open_folder / "bundle")
+    start = [sys.executable, "-m", "dptext_spark", "privatize"]
+    if program == "spark-submit":
+        submit = Path(sys.executable).with_name("spark-submit")
+        ivy = f"spark.jars.ivy={open_folder}/ivy"
+        start = [submit, "--master", "local[2]", "--conf", ivy, ROOT / "jobs" / "privatize.py"]
+    # The capability lets it read this Python, wherever it lies.
+    capabilities = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    result = command(
+        *["setpriv", "--reuid=2147483641", "--regid=2147483641", "--clear-groups", *capabilities, *start],
+        *["--input", "in", "--output", "out", "--embedding", "bundle", "--text", "text"],
+        *["--mechanism", "laplace", "--epsilon", "10"],
+        env={"PYTHONPATH": str(ROOT), "HOME": "/", "TMPDIR": str(open_folder)},
+        cwd=open_folder,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(rows_of(open_folder / "out")) == 1
 
 
 @pytest.mark.long

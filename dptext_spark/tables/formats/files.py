@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
@@ -47,6 +47,9 @@ _READ: Final = """
 """
 # Those that decide which files are read.
 _CHOOSING: Final = ("modifiedafter", "modifiedbefore", "pathglobfilter")
+# What a whole table has in its folder: Spark's own sign, or ours where Spark was told to leave none.
+_SUCCESS: Final = "_SUCCESS"
+_WHOLE: Final = "_dptext_spark"
 # Spark would take the columns of one file, and read others' values as that file's types without a word.
 MERGED: Final = {"mergeSchema": "true"}
 
@@ -101,11 +104,16 @@ class FileFormat(Format):
         storage.check_names(self.place)
         self.check_files(storage)
         try:
-            return self._whole(storage, self.source(spark))
+            table = self.checked(spark)
+            return table._whole(storage, table.source(spark))
         except (PySparkException, Py4JJavaError) as error:
             if fault := file_fault(error):
                 raise fault from None
             raise self.unreadable(cause(error)) from None
+
+    def checked(self, spark: SparkSession) -> Self:
+        """Check what is in the files; return the format with the options that read them as they are."""
+        return self
 
     def unreadable(self, got: str) -> InputError:
         """Make the error of an input that is no table of this format."""
@@ -138,6 +146,11 @@ class FileFormat(Format):
     def reader_options(self) -> dict[str, str]:
         """What Spark's reader is told."""
         return {**self.read_defaults, **self.options, **self.read_always}
+
+    @property
+    def writer_options(self) -> dict[str, str]:
+        """What Spark's writer is told, apart from the codec."""
+        return {**self.write_defaults, **self.options}
 
     def _whole(self, storage: Storage, source: Source) -> Source:
         """Give a table with its partitions, and with what names its rows."""
@@ -220,10 +233,11 @@ class FileFormat(Format):
                 f"The output {self.place} exists",
                 do="Choose another --output, or replace it with --mode overwrite",
             )
-        if exists and not storage.exists(f"{self.place}/_SUCCESS"):
+        is_whole = any(storage.exists(f"{self.place}/{sign}") for sign in (_SUCCESS, _WHOLE))
+        if exists and not is_whole:
             raise ConfigError(
                 f"The output {self.place} is not a table that a finished job wrote",
-                allowed="with --mode overwrite, a folder with a _SUCCESS file",
+                allowed=f"with --mode overwrite, a folder with a file {_SUCCESS} or {_WHOLE}",
                 do="Remove it by hand if it may go",
             )
         if not overwrite:
@@ -231,7 +245,16 @@ class FileFormat(Format):
 
     def write(self, result: DataFrame) -> None:
         spark = result.sparkSession
-        write_whole(spark, self.place, self._writer(result).save, overwrite=self.mode == "overwrite")
+        write = partial(self._write_signed, result)
+        write_whole(spark, self.place, write, overwrite=self.mode == "overwrite")
+
+    def _write_signed(self, result: DataFrame, folder: str) -> None:
+        """Write a table to a folder, and at last a sign that it is whole."""
+        self._writer(result).save(folder)
+        storage = Storage(result.sparkSession)
+        # Some committers leave no sign, as with mapreduce.fileoutputcommitter.marksuccessfuljobs=false.
+        if not storage.exists(f"{folder}/{_SUCCESS}"):
+            storage.write(f"{folder}/{_WHOLE}", "")
 
     def add_files(self, result: DataFrame, name: str) -> None:
         """Add files to a folder whose names begin with ``name``."""
@@ -242,10 +265,10 @@ class FileFormat(Format):
             storage.make_folder(f"{self.place}/{folder}".rstrip("/"))
             storage.rename(file, f"{self.place}/{folder}/{name}{part.removeprefix('part')}")
         storage.delete(hidden)
-        storage.write(f"{self.place}/_SUCCESS", "")
+        storage.write(f"{self.place}/{_SUCCESS}", "")
 
     def _writer(self, result: DataFrame) -> DataFrameWriter:
-        options = {**self.write_defaults, **self.options, "compression": self.compression}
+        options = {**self.writer_options, "compression": self.compression}
         return result.write.format(self.name).partitionBy(*self.partitions).options(**options)
 
 

@@ -59,6 +59,8 @@ class Sanitized(NamedTuple):
 
     values: pa.Array
     counts: TokenCounts[NDArray[np.int64]]
+    # Row and word id of each token that was perturbed into itself, int64 (2, tokens).
+    unchanged: NDArray[np.int64]
 
 
 class Context(NamedTuple):
@@ -143,7 +145,9 @@ class Sanitizer:
         self.embedding.check_unchanged()
         nothing = np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)
         counts = np.concatenate([nothing, *(part.counts for part in parts)], axis=1)
-        return Sanitized(values=released, counts=TokenCounts(*counts))
+        nowhere = np.zeros((2, 0), dtype=np.int64)
+        unchanged = np.concatenate([nowhere, *(part.unchanged for part in parts)], axis=1)
+        return Sanitized(values=released, counts=TokenCounts(*counts), unchanged=unchanged)
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
@@ -222,10 +226,12 @@ class Sanitizer:
             None if kind is None else policy.identifiers.stand_in(kind, token, self.surrogates)
             for kind, token in zip(lookup.kinds, tokens.distinct.to_pylist(), strict=True)
         ]
+        is_same = known & (released == lookup.word_ids)
+        same = np.flatnonzero(is_same)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != lookup.word_ids)),
-            unchanged=tokens.count(known & (released == lookup.word_ids)),
+            unchanged=tokens.count(is_same),
             unprotected=tokens.count(~lookup.protected & ~lookup.blank & (lookup.marks < 0)),
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(lookup.blank),
@@ -233,7 +239,9 @@ class Sanitizer:
             **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
         )
         return Sanitized(
-            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins), counts=counts
+            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins),
+            counts=counts,
+            unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.word_ids[same]]),
         )
 
 

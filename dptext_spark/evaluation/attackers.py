@@ -256,6 +256,8 @@ class Knowledge:
     # missing: ``considered`` of :func:`attack` says how often it is there.
     candidates: int = CANDIDATES
     attackers: Mapping[str, Attacker]  # by name
+    # int64 (V,), how many of the evaluated rows have each word, which an observer of rare words knows.
+    row_counts: Ints | None = None
 
     @classmethod
     def learn(
@@ -333,8 +335,4 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     rank[np.argsort(-frequency, kind="stable")] = np.arange(len(rank))
     row = rows.rows[tokens]
     band = np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
-    classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
-    return {
-        name: ClusterSums.of(np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2)
-        for name in names
-    }
+    return {name: ClusterSums.banded(row, np.concatenate(hits[name]), band, len(RANKS) + 1) for name in names}

@@ -15,7 +15,6 @@ from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation.attackers import (
     ATTACKERS,
-    RANKS,
     STRONGEST,
     TOP,
 )
@@ -26,17 +25,15 @@ from dptext_spark.evaluation.measures import (
     Sums,
     added,
     measure_named,
+    sighted,
     versions_of,
 )
+from dptext_spark.evaluation.rarity import RARITY_BANDS
 from dptext_spark.geometry import Floats
+from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
-
-_BANDS: Final = ["all"] + [
-    f"{first:,}-{f'{last:,}' if last else ''}"
-    for first, last in zip([1, *(rank + 1 for rank in RANKS)], [*RANKS, None], strict=True)
-]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -84,10 +81,10 @@ class Comparison:
         return without.value(self.floor, CONFIDENCE)[0]
 
     def ceiling(self, measure: Measure) -> float:
-        """Return what a measure is without noise: 1, or what models learn from the originals."""
+        """Return what a measure is without noise, or what models learn from the originals."""
         if measure.needs and measure.is_in(self.ideal):
             return measure.value(self.ideal, CONFIDENCE)[0]
-        return 1.0
+        return measure.without_noise(self.floor)
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Return the share of perturbed words that attackers recover, for each setting and band of words.
@@ -95,7 +92,8 @@ class Comparison:
         The attacker ``strongest`` is the one that recovers most; each has rows of its own, too. Bands are
         ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
         candidates at all, ``floor`` what is recovered without any output, ``channel`` how attackers know
-        the mechanism. ``attribution`` is of rows.
+        the mechanism. ``attribution``, ``singled_out`` and ``linked`` are of rows; bands of ``linked`` are
+        lengths of rows.
         """
         rows: list[dict[str, Any]] = []
         for outcome in self.outcomes:
@@ -107,10 +105,13 @@ class Comparison:
                 considered = outcome.sums[f"recovered/{versions}/considered"].ratio
                 named = {"attacker": attacker, "versions": versions, "guesses": top}
                 rows += self._bands(outcome, risk, named, considered, confidence)
-            attribution = MEASURES["attribution"]
-            if attribution.is_in(outcome.sums):
-                named = {"attacker": attribution.name, "versions": 1, "guesses": 1}
-                rows += self._bands(outcome, attribution, named, np.ones(1), confidence)
+            for measure in MEASURES.values():
+                if measure.kind != "risk" or isinstance(measure, Risk):
+                    continue
+                for of_rows in measure.all_in(outcome.sums):
+                    named = {"attacker": of_rows.written, "versions": 1, "guesses": 1}
+                    considered = np.ones(1 + len(of_rows.bands))
+                    rows += self._bands(outcome, of_rows, named, considered, confidence)
         return pa.Table.from_pylist(rows)
 
     def _bands(
@@ -129,7 +130,7 @@ class Comparison:
             yield {
                 **outcome.key,
                 **named,
-                "words": _BANDS[band],
+                "words": ("all", *measure.bands)[band],
                 "rows": int(recovered.rows[band]),
                 "tokens": int(recovered.size[band]),
                 "recovered": float(recovered.ratio[band]),
@@ -149,6 +150,54 @@ class Comparison:
                 numbers = self.numbers(outcome, use, confidence)
                 ceiling = self.ceiling(use)
                 rows.append({**outcome.key, "measure": use.written, **numbers, "ceiling": ceiling})
+        return pa.Table.from_pylist(rows)
+
+    def rarity(self, *, confidence: float = CONFIDENCE) -> pa.Table:
+        """Return the share of perturbed words that stay, by how many of the evaluated rows have a word.
+
+        ``rows_with_word`` is one of ``RARITY_BANDS``, ``words`` how many perturbed words are in it; ``floor``
+        is the share of random words that are equal by chance.
+        """
+        rows = []
+        for outcome in self.outcomes:
+            kept = outcome.sums["kept"]
+            floor = self.floor["kept"]
+            low, high = kept.share_interval(confidence)
+            for band in np.flatnonzero(kept.size[1:]) + 1:
+                row = {
+                    **outcome.key,
+                    "rows_with_word": RARITY_BANDS[band - 1],
+                    "words": int(kept.size[band]),
+                    "kept": float(kept.ratio[band]),
+                    "low": float(low[band]),
+                    "high": float(high[band]),
+                    "floor": float(floor.ratio[band]),
+                }
+                rows.append(row)
+        return pa.Table.from_pylist(rows)
+
+    def sightings(self, *, confidence: float = CONFIDENCE) -> pa.Table:
+        """Return how often an observer is right who takes a row that shows a rare word for one that has it.
+
+        Rare is a word that fewer than ``fewer_than`` of the evaluated rows have; ``sightings`` says how many
+        such words rows show, ``floor`` how often the observer is right about random words.
+        """
+        rows = []
+        for outcome, few in product(self.outcomes, FEW):
+            if sighted(few) not in outcome.sums:
+                continue
+            sums = outcome.sums[sighted(few)]
+            right, low, high = sums.share(confidence)
+            row = {
+                **outcome.key,
+                "fewer_than": few,
+                "sightings": int(sums.size[0]),
+                "right": right,
+                "low": low,
+                "high": high,
+                "floor": float(self.floor[sighted(few)].ratio[0]),
+            }
+            rows.append(plain(row))
         return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:

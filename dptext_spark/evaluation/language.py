@@ -44,6 +44,20 @@ class PairCounts:
         both = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
         return PairCounts.of(*both, vocabulary=self.vocabulary)
 
+    def __sub__(self, other: PairCounts) -> PairCounts:
+        """Take away the pairs of some of the rows."""
+        less = PairCounts(
+            first=other.first, second=other.second, count=-other.count, vocabulary=self.vocabulary
+        )
+        rest = self + less
+        is_left = rest.count > 0
+        return PairCounts(
+            first=rest.first[is_left],
+            second=rest.second[is_left],
+            count=rest.count[is_left],
+            vocabulary=self.vocabulary,
+        )
+
     @property
     def words(self) -> Ints:
         """How often each word came, int64 (V + 1,), tokens outside the vocabulary last."""

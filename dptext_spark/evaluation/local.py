@@ -85,6 +85,12 @@ def evaluate(
         known = simulation.public.read(as_arrow(corpus, "The corpus"))
         folds = [(np.arange(len(column)), known)]
         counts = simulation.pairs(known)
+        if not len(counts.distinct):
+            raise InputError(
+                "The corpus has no word of the embedding",
+                got=f"{len(corpus)} texts",
+                do="Give texts of the language of the rows",
+            )
     languages = [known.languages(counts, of_attacked=corpus is None) for _, known in folds]
     row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(embedding.words))
 

@@ -46,14 +46,7 @@ class PairCounts:
 
     def __sub__(self, other: PairCounts) -> PairCounts:
         """Take away the pairs of some of the rows."""
-<<<<<<< HEAD
         rest = self + replace(other, count=-other.count)
-=======
-        less = PairCounts(
-            first=other.first, second=other.second, count=-other.count, vocabulary=self.vocabulary
-        )
-        rest = self + less
->>>>>>> w-proofs
         is_left = rest.count > 0
         return PairCounts(
             first=rest.first[is_left],

@@ -159,7 +159,7 @@ def test_numbers_of_classes_have_floor_ceiling_and_interval(learnt):
     ],
 )
 def test_a_target_that_chooses_nothing_is_named(learnt, target, remark, is_idle, tmp_path):
-    """Rejects `met there, too` of a limit that random words meet, or the originals, or no setting can meet."""
+    """Rejects `met there, too` of a limit that random words meet, or the originals, or no setting."""
     authors = {"attribution": ClusterSums.of_rows(30, 100)}
     outcomes = tuple(replace(own, sums=own.sums | authors) for own in learnt.outcomes)
     changes = {"outcomes": outcomes, "floor": learnt.floor | authors, "ideal": learnt.ideal | authors}
@@ -192,7 +192,7 @@ def test_a_choice_by_risk_says_where_labels_are_lost(learnt):
 
 
 def test_ten_of_many_classes_are_shown(learnt, tmp_path):
-    """Rejects a terminal or a page with every class; JSON has all of them, and control signs are written out."""
+    """Rejects a terminal or a page with every class; JSON has all, and control signs are written out."""
     names = tuple(f"class\x1b{number:02}" for number in range(50))
     many = {LABELS: ClassCounts.empty(names)}
     many[LABELS].confusion[:50, :50] = np.diag(np.arange(60, 10, -1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from dptext_spark.text.identifiers import MARKS, Marker
 from dptext_spark.text.joined import JoinedWords, unused_letter, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import Tokenizer, lookup_forms
+
+FEW: Final = (2, 6)
+"""A word is rare if fewer rows than one of these have it: with 2, it is in no other row."""
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
@@ -35,6 +38,20 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     # The first form that the vocabulary has, or else the first one.
     word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
+
+
+def rows_with_words(
+    words: NDArray[np.int64], rows: NDArray[np.int64], *, vocabulary: int
+) -> NDArray[np.int64]:
+    """Count the rows that have each word: int64 (V,).
+
+    Args:
+        words: (t,), -1 for a token outside the vocabulary.
+        rows: (t,), the row of each; a row counts once, however often it has the word.
+    """
+    known = words >= 0
+    pairs = np.unique(rows[known] * vocabulary + words[known])
+    return np.bincount(pairs % vocabulary, minlength=vocabulary)
 
 
 @lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
@@ -66,6 +83,11 @@ class TokenLookup:
     def known(self) -> NDArray[np.bool_]:
         """Protected words of the vocabulary, which are perturbed."""
         return self.protected & (self.word_ids >= 0)
+
+    @property
+    def passing(self) -> NDArray[np.bool_]:
+        """Words that the policy does not protect, which go out as they are."""
+        return ~self.protected & ~self.blank & (self.marks < 0)
 
     @property
     def unknown(self) -> NDArray[np.bool_]:

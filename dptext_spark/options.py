@@ -39,6 +39,7 @@ from dptext_spark.embedding.spaces import GeometryName, Normalization
 from dptext_spark.errors import ConfigError, all_of, faults, parsed, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.measures import MEASURES
+from dptext_spark.evaluation.own_attackers import load_attacker
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
@@ -105,7 +106,10 @@ def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
         loss, given = parsed(spec)
         return RowBudget(loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()})
     except (ConfigError, TypeError, ValueError):
-        forms = f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more"
+        forms = (
+            f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more, "
+            "the others 1e-12 to 1e+18"
+        )
         raise ConfigError("Option --row-budget has a wrong value", allowed=forms, got=repr(spec)) from None
 
 
@@ -620,8 +624,12 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     channel_limit: Share = MEASURE(
         "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
+    attacker: tuple[Annotated[str, read_by(load_attacker), "MODULE:CLASS"], ...] = MEASURE(
+        "attacker of your own, a class on PYTHONPATH, repeatable", ()
+    )
     confidence: Confidence = MEASURE("confidence of each interval, and of the choice", CONFIDENCE)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
+    # After the attackers that it may name.
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
         "find the best setting for this, e.g. 'recovery(top1) <= 0.2'", None
     )
@@ -763,10 +771,14 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
+    changed_files: Literal["refuse", "warn"] = ROWS_OF(
+        "where files of earlier runs have changed or are gone: refuse, or warn and go on", "refuse"
+    )
     ledger: TablePath | None = LEDGER("ledger folder: record this release and check the total", None)
     budget: Above0 | None = LEDGER(
         "largest total epsilon of a row; refuse a release over it; needs --ledger", None
     )
+    new_text: Columns = LEDGER("column that is not an earlier one renamed; repeatable; needs --ledger", ())
 
     @property
     def unfinished(self) -> str:
@@ -783,22 +795,44 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
             do = "Give one, or take --identifiers mask: a fresh key's stand-ins are found in no other table"
             yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
+        yield from self._ledger_conflicts()
+        yield from self._incremental_conflicts()
+
+    def _ledger_conflicts(self) -> Iterator[ConfigError]:
         if self.budget is not None and self.ledger is None:
             yield ConfigError("Option --budget needs --ledger")
+        if self.new_text and self.ledger is None:
+            yield ConfigError("Option --new-text needs --ledger")
+        not_sanitized = {*self.new_text} - {*self.text, *self.tokens}
+        if not_sanitized:
+            yield ConfigError(
+                "Columns of --new-text are not sanitized",
+                got=_listed(not_sanitized),
+                do="Name them with --text or --tokens, too",
+            )
+
+    def _incremental_conflicts(self) -> Iterator[ConfigError]:
         if self.incremental is None:
+            if self.changed_files != "refuse":
+                yield ConfigError("Option --changed-files needs --incremental")
             return
         if self.person is not None:
-            what = "Options --person and --incremental do not go together: rows of a person come in many runs"
-            yield ConfigError(what, do="Count them in a --dry-run of the whole table")
+            yield ConfigError(
+                "Options --person and --incremental do not go together: rows of a person come in many runs",
+                do="Count them in a --dry-run of the whole table",
+            )
         if self.key_file is None:
-            do = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it"
-            yield ConfigError("Option --incremental needs --key-file", do=do)
+            yield ConfigError(
+                "Option --incremental needs --key-file",
+                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it",
+            )
         if self.mode != "error":
             yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
         if self.id is not None and not self.trust_id:
-            what = "Option --incremental cannot check that --id names every row of all runs once"
-            do = "Leave it out to name rows by file and position, or vouch for it with --trust-id"
-            yield ConfigError(what, do=do)
+            yield ConfigError(
+                "Option --incremental cannot check that --id names every row of all runs once",
+                do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
+            )
 
 
 class VectorsOptions(ProjectedVectors, TableOptions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from dptext_spark.release import Release
 from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, PythonColumn, Tokens, as_arrow, id_bytes
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
+from dptext_spark.text.tokens import straight, token_spans
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -58,6 +59,16 @@ class Sanitized(NamedTuple):
 
     values: pa.Array
     counts: TokenCounts[NDArray[np.int64]]
+    # Row and word id of each token that was perturbed into itself, int64 (2, tokens).
+    unchanged: NDArray[np.int64]
+
+
+class Context(NamedTuple):
+    """What a value's noise is drawn from, and its tokens that go out raw, with their places."""
+
+    key: bytes  # secret; values with one key get one noise, and have equal tokens in equal places
+    unprotected: list[tuple[int, str]]
+    unknown: list[tuple[int, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,20 +145,23 @@ class Sanitizer:
         self.embedding.check_unchanged()
         nothing = np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)
         counts = np.concatenate([nothing, *(part.counts for part in parts)], axis=1)
-        return Sanitized(values=released, counts=TokenCounts(*counts))
+        nowhere = np.zeros((2, 0), dtype=np.int64)
+        unchanged = np.concatenate([nowhere, *(part.unchanged for part in parts)], axis=1)
+        return Sanitized(values=released, counts=TokenCounts(*counts), unchanged=unchanged)
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
-    ) -> Iterator[tuple[tuple[bytes | memoryview, ...], bytes]]:
-        """Give for each value its content and the secret key of the noise that :meth:`sanitize` draws for it.
-
-        Values with one key get the same noise, and have the same tokens in the same places.
-        """
+    ) -> Iterator[Context]:
+        """Yield for each value the key of its noise in :meth:`sanitize`, and what goes out raw."""
         for lookup, names, _ in self._runs(as_arrow(values, f"Column {column}"), ids, column, **of_rows):
-            noise = self._noise(lookup.tokens, column)
+            tokens = lookup.tokens
+            noise = self._noise(tokens, column)
+            unprotected = _placed(tokens, lookup.passing)
+            keeps_unknown = self.release.policy.oov.stand_in == KEEP
+            unknown = _placed(tokens, lookup.unknown & keeps_unknown)
             for row, (row_id, *place) in enumerate(names):
-                content = lookup.tokens.row_content(row)
-                yield content, noise.row_key(row_id, (*place, *content))
+                key = noise.row_key(row_id, (*place, *tokens.row_content(row)))
+                yield Context(key=key, unprotected=unprotected.get(row, []), unknown=unknown.get(row, []))
 
     def _runs(
         self,
@@ -212,10 +226,12 @@ class Sanitizer:
             None if kind is None else policy.identifiers.stand_in(kind, token, self.surrogates)
             for kind, token in zip(lookup.kinds, tokens.distinct.to_pylist(), strict=True)
         ]
+        is_same = known & (released == lookup.word_ids)
+        same = np.flatnonzero(is_same)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(known & (released != lookup.word_ids)),
-            unchanged=tokens.count(known & (released == lookup.word_ids)),
+            unchanged=tokens.count(is_same),
             unprotected=tokens.count(~lookup.protected & ~lookup.blank & (lookup.marks < 0)),
             out_of_vocabulary=tokens.count(unknown),
             blank=tokens.count(lookup.blank),
@@ -223,7 +239,9 @@ class Sanitizer:
             **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
         )
         return Sanitized(
-            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins), counts=counts
+            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins),
+            counts=counts,
+            unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.word_ids[same]]),
         )
 
 
@@ -233,6 +251,22 @@ _Run: TypeAlias = tuple[TokenLookup, list[tuple[bytes, ...]], NDArray[np.float64
 A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths never
 collide.
 """
+
+
+def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[int, str]]]:
+    """Return, by row, the flagged tokens and where they start in their text or list."""
+    flagged = set(tokens.rows[flags].tolist())
+    placed: dict[int, list[tuple[int, str]]] = {}
+    for row, words in enumerate(tokens.row_tokens() if flagged else ()):
+        if row not in flagged:
+            continue
+        cut = [word or "" for word in words]
+        starts = list(range(len(cut)))
+        if tokens.kind == "text":
+            starts = [start for start, _ in token_spans(straight(tokens.strings[row] or ""), cut)]
+        of_row = flags[tokens.offsets[row] : tokens.offsets[row + 1]]
+        placed[row] = [*compress(zip(starts, cut, strict=True), of_row)]
+    return placed
 
 
 def _draws(

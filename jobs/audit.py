@@ -1,4 +1,4 @@
-"""spark-submit jobs/audit.py --embedding B --mechanism M --epsilon E: the same as ``dptext audit``."""
+"""spark-submit jobs/audit.py --mechanism M --epsilon E: the same as ``dptext audit``."""
 
 import sys
 

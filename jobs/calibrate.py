@@ -1,4 +1,4 @@
-"""spark-submit jobs/calibrate.py --embedding BUNDLE --epsilon E ...: the same as ``dptext calibrate``."""
+"""spark-submit jobs/calibrate.py --embedding B --epsilon E: the same as ``dptext calibrate``."""
 
 import sys
 

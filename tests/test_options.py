@@ -92,6 +92,7 @@ WRONG = {
         ({"budget": 1.0}, "--budget needs --ledger"),
         ({"name": "s"}, r"\(--name\) does nothing without a key that is kept \(--key-file\)"),
         ({"key-file": "k"}, r"needs the name of this release \(--name\)"),
+        ({"new-text": "text"}, "--new-text needs --ledger"),
         ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
         ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),

@@ -26,7 +26,7 @@ OF_OTHERS = {"conf", "packages", "add-modules"}
 """Options of spark-submit and Java."""
 
 
-GO_ON = {"and", "counts", "has", "of", "or", "out", "policy", "than", "where"}
+GO_ON = {"and", "counts", "has", "needs", "of", "or", "out", "policy", "than", "where"}
 """Words with which a sentence goes on after an option of named values."""
 
 
@@ -85,10 +85,12 @@ RIGHT = {
 }
 NEEDED = {
     "budget": "--ledger l",
+    "changed-files": "--incremental c --key-file k --name n",
     "except": "--keep *",
     "identifiers": "--key-file k --name n",
     "incremental": "--key-file k --name n",
     "key-file": "--name n",
+    "new-text": "--ledger l",
     "name": "--key-file k",
     "tokens": "--layout words",
     "trust-id": "--id id",
@@ -98,6 +100,7 @@ NEEDED = {
 """What must be given besides some options."""
 
 STAND_INS = {
+    "attacker": "dptext_spark.evaluation.attackers:ContextFree",
     "beta": "0.5",
     "config": os.devnull,
     "delta": "0.5",
@@ -109,6 +112,7 @@ STAND_INS = {
     "spark-conf": "spark.a=b",
     "remote": "sc://host:1",
     "mechanism": "laplace",
+    "new-text": "text",
     "read-option": "header=true",
     "write-option": "compression=none",
     "index": "ivf",

@@ -5,16 +5,17 @@ A release leaves events in a ledger, which never change. It is *reserved* before
 its name, or withdrawn when there is none. What has no end was killed, or is at work: it counts.
 
 Row and column together name a place whose words are released. Its total is the sum of epsilon over the
-distinct noise contexts that it was released under: a context that comes again gives the same noise again,
-which reveals nothing new. With words w and w' there, all its outputs lose its total times d(w, w') at most
-(basic composition of metric privacy). The places of other rows and columns are other words: the distance of
-two tables is the sum over words that differ, so that the largest total bounds the loss of all.
+distinct noise contexts that it was released under: a context that comes again gives the same noise,
+which reveals nothing new. Columns that may hold one text under two names count as one: :class:`Texts`.
+With words w and w' there, all its outputs lose its total times d(w, w') at most (basic composition of
+metric privacy). The places of other rows and columns are other words: the distance of two tables is the
+sum over words that differ, so that the largest total bounds the loss of all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -23,11 +24,12 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dptext_spark.accounting.exposure import COVERS, WHOLE, Cover, Raw, raw_of, widest
 from dptext_spark.accounting.laws import LAWS, LossLaw
 from dptext_spark.errors import ConfigError
 from dptext_spark.sealing import sealed, unsealed
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 
 LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""
@@ -35,18 +37,6 @@ LARGEST_EPSILON: Final = 1e9
 Naming: TypeAlias = Literal["id", "position", "file"]
 """What names rows. Under an ``id`` a row comes again wherever it lies. A ``position`` in a file may hold
 another row next time, which then may be any. A ``file`` of a growing table comes once: its rows are new."""
-
-# Policies under which nothing of a sanitized column goes out raw, and what passes under others.
-_NOTHING_RAW: Final = {"oov": {"mask", "drop", "random", "fail"}, "protect": {"all"}, "layout": {"words"}}
-_RAW: Final = {
-    "keep-unprotected": "words outside the vocabulary",
-    "content": "stop words",
-    "slots": "words outside the slots",
-    "keep": "punctuation, spacing and capitals",
-}
-
-_WHOLE: Final = ""
-"""In place of words of a column: all of it."""
 
 # More digits than the sum of all epsilons of a ledger can have: nothing is rounded.
 _EXACT: Final = Context(prec=400)
@@ -101,8 +91,11 @@ class Terms(_Record):
     input: str  # and of where they come from
     output: str
     columns: tuple[str, ...]
+    tokens: tuple[str, ...]  # those of them that hold token lists
+    new_texts: tuple[str, ...]  # those of them whose text no release had before under another name
+    exact_names: bool  # whether names of columns may differ in capitals only
     kept: tuple[str, ...]  # columns that go out raw
-    policy: dict[str, str]  # what becomes of words besides the noise, by option
+    policy: dict[str, str]  # what becomes of words besides the noise; see ``recorded_policy``
     law: dict[str, str | int | float]
     unit: Unit
     # Proven nats per unit, at each word: per unit of Euclidean distance where that is proven.
@@ -116,23 +109,29 @@ class Terms(_Record):
         """Releases of one family know each other's rows."""
         return self.key, self.naming
 
-    def raw(self, column: str) -> dict[str, str] | None:
-        """Say what of a column goes out raw, in words, each with what decides which words these are.
+    @property
+    def spans_column(self) -> str:
+        """The column of slots or masked spans, empty where there is none."""
+        return self.policy["slots"] or self.policy["mask-spans"]
 
-        None where the release leaves the column out.
+    def name(self, column: str) -> str:
+        """Return the name under which a column is compared, as Spark compares names."""
+        return column if self.exact_names else column.lower()
+
+    def raw(self, column: str, like: Terms | None = None) -> list[Raw] | None:
+        """List what of a column goes out raw; None where the release leaves the column out.
+
+        Names are compared as in the release ``like``, by default this one.
         """
-        name = column.casefold()
-        for kept in map(str.casefold, self.kept):
+        name_of = (like or self).name
+        name = name_of(column)
+        for kept in map(name_of, self.kept):
             if name == kept or name.startswith((f"{kept}.", f"{kept}[")):
-                return {_WHOLE: ""}
-        if name not in map(str.casefold, self.columns):
+                return [WHOLE]
+        if name not in map(name_of, self.columns):
             return None
-        words = self.policy["tokenizer"]
-        return {
-            f"{_RAW.get(policy.partition(':')[0], 'what passes')} of": "" if option == "layout" else words
-            for option, safe in _NOTHING_RAW.items()
-            if (policy := self.policy.get(option, "")) not in safe
-        }
+        in_elements = name in map(name_of, self.tokens)
+        return list(raw_of(self.policy, key=self.key, in_elements=in_elements))
 
 
 def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
@@ -211,6 +210,59 @@ def damaged(name: str, how: str = "it cannot say what was released") -> ConfigEr
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Which columns of several releases may hold one text, by their names.
+
+    Columns that come for the first time in one release are different texts. So is a column that some
+    release names as new. Any other one that comes later may be an earlier one under another name.
+    """
+
+    first: Mapping[str, int]  # of each column, the place of its first release
+    new: frozenset[str]
+
+    def is_renamed(self, column: str) -> bool:
+        """Whether a column may be an earlier one under another name."""
+        return column not in self.new and self.first.get(column, 0) > 0
+
+    def others(self, column: str) -> frozenset[str]:
+        """Return the columns that may hold the same text as this one."""
+        if column not in self.first:
+            return frozenset()
+        same = set()
+        for other, place in self.first.items():
+            later = other if place > self.first[column] else column
+            if place != self.first[column] and self.is_renamed(later):
+                same.add(other)
+        return frozenset(same)
+
+    def renamed(self, columns: Iterable[str]) -> list[str]:
+        """List the columns that these count for, or as, under another name."""
+        names = {name for column in columns for name in (column, *self.others(column))}
+        return sorted(filter(self.is_renamed, names))
+
+    def groups(self, column: str) -> list[list[str]]:
+        """Sort the other columns that may hold the same text into groups of different texts."""
+        groups: dict[int, list[str]] = {}
+        for other in sorted(self.others(column)):
+            place = self.first[other] if self.is_renamed(other) else 0
+            groups.setdefault(place, []).append(other)
+        return list(groups.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """Something that a release lets out of a column, and whether earlier releases did too."""
+
+    column: str
+    raw: Raw
+    covers: Mapping[str, Cover]  # by release
+
+    def protected_in(self, number: int) -> str:
+        """Name it, and a release that protected it."""
+        return f"{self.raw.of_column(self.column)} (protected in release {number})"
+
+
 @dataclass(frozen=True)
 class Ledger:
     """All releases, in the order of their numbers."""
@@ -275,24 +327,74 @@ class Ledger:
         """
         return exact_sum(total for family, total in self.family_totals.items() if family != without)
 
-    def exposed(self, terms: Terms) -> list[str]:
-        """Say what a release lets out raw that an earlier one protected, and that is not out already."""
-        found, same = [], (terms.key, terms.input, "committed")
+    def texts(self, terms: Terms) -> Texts:
+        """Return which columns of all releases, of which this is the last, may hold one text."""
+        first: dict[str, int] = {}
+        new: set[str] = set()
+        for number, release in enumerate([*(entry.terms for entry in self.counted), terms]):
+            new.update(map(terms.name, release.new_texts))
+            for column in release.columns:
+                first.setdefault(terms.name(column), number)
+        return Texts(first=first, new=frozenset(new))
+
+    def exposures(self, terms: Terms) -> list[Exposure]:
+        """List what a release lets out raw and some earlier one may have protected."""
+        exposures = []
+        texts = self.texts(terms)
         for column in dict.fromkeys((*terms.kept, *terms.columns)):
-            for what, which in (terms.raw(column) or {}).items():
-                protecting = None
-                for entry in self.counted:
-                    raw = entry.terms.raw(column)
-                    if raw is None and what != _WHOLE:
-                        continue
-                    if raw is None or (raw.get(what) != which and _WHOLE not in raw):
-                        protecting = entry
-                    elif (entry.terms.key, entry.terms.input, entry.state) == same:
-                        protecting = None
-                if protecting is not None:
-                    name = f"{what} column {column}".strip()
-                    found.append(f"{name} (protected in release {protecting.number})")
-        return found
+            for raw in terms.raw(column) or ():
+                covers = self._covers(terms, column, raw, texts.others(terms.name(column)))
+                if any(cover != "yes" for cover in covers.values()):
+                    exposures.append(Exposure(column=column, raw=raw, covers=covers))
+        return exposures
+
+    def exposed(self, terms: Terms) -> list[str]:
+        """Name what goes out raw of rows that cannot be compared, and was protected earlier."""
+        names = []
+        for exposure in self.exposures(terms):
+            protecting = [
+                entry.number
+                for entry in self.counted
+                if exposure.covers.get(entry.release) in ("no", "same spans")
+            ]
+            if protecting:
+                names.append(exposure.protected_in(max(protecting)))
+        return list(dict.fromkeys(names))
+
+    def _covers(self, terms: Terms, column: str, raw: Raw, other_names: Collection[str]) -> dict[str, Cover]:
+        """Compare by release: of those that had the column, maybe under another name."""
+        covers: dict[str, Cover] = {}
+        for entry in self.counted:
+            earlier = entry.terms.raw(column, terms)
+            if earlier is not None:
+                cover = widest(out.covers(raw) for out in earlier)
+            elif raw == WHOLE:
+                cover = "no"
+            else:
+                names = [name for name in entry.terms.columns if terms.name(name) in other_names]
+                if not names:
+                    continue
+                of_columns = [
+                    widest(out.covers(raw) for out in entry.terms.raw(name, terms) or ()) for name in names
+                ]
+                cover = min(of_columns, key=COVERS.index)
+            if cover == "same spans" and entry.terms.family != terms.family:
+                # Rows of two families cannot be compared.
+                cover = "yes" if entry.terms.spans_column == terms.spans_column else "no"
+            covers[entry.release] = cover
+        return covers
+
+
+def _renamed(ledger: Ledger, terms: Terms) -> str:
+    """Name the columns that count as earlier ones, and the remedy; empty where there are none."""
+    spellings = {terms.name(column): column for column in terms.columns}
+    names = [spellings.get(name, name) for name in ledger.texts(terms).renamed(spellings)]
+    if not names:
+        return ""
+    return (
+        f"Counted as earlier columns under another name: {', '.join(names)}. "
+        "If such a column has another text, name it with --new-text"
+    )
 
 
 def cost_of(
@@ -313,13 +415,16 @@ def cost_of(
     unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
     spent = exact_sum([ledger.total(without=terms.family), costliest or 0])
     total = exact_sum([spent, requested])
+    renamed = _renamed(ledger, terms)
     said = [
         "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; {free:,} of "
         "them cost nothing.".format(**rows)
         if rows
         else "The rows cannot be compared with earlier ones, for no other run has this key: each counts.",
-        *(f"Raw from now on, without any bound: {what}." for what in exposed),
+        *(f"Revealed from now on, without any bound: {what}." for what in exposed),
     ]
+    if renamed:
+        said.append(f"{renamed}.")
     if not requested:
         said.append(f"No row gets new noise: {'no epsilon' if exposed else 'nothing'} is spent.")
     else:
@@ -337,7 +442,8 @@ def cost_of(
                 f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
                 got=f"{plainly(requested)} requested",
                 do="Release what was released before under the same key, name and options, which costs "
-                "nothing, leave out the rows that have spent the most, or lower --epsilon",
+                "nothing, leave out the rows that have spent the most, or lower --epsilon"
+                + (f". {renamed}" if renamed else ""),
             )
         said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")
     return {

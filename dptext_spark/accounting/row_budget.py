@@ -17,15 +17,20 @@ from dptext_spark.accounting.laws import LossLaw, loss_beyond
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 
+LEAST_EPSILON: Final = 1e-12
+"""Of a mechanism and of a row: below it noise outgrows what single precision can hold."""
+
 LEAST_ROW_DELTA: Final = 1e-10
 """Far above what adding up the losses of the longest composed row errs by."""
 
+# Of losses and distances that losses can be computed for; all that people mean lies far inside.
+_SMALLEST: Final = 1e-12
+_LARGEST: Final = 1e18
 # Rows of so many words have an epsilon of their own; of longer ones so many lengths per doubling do.
 _EACH: Final = 16
 _PER_DOUBLING: Final = 4
 # Up to here losses are composed; longer rows, up to the longest that an array can hold, have the pure bound.
 _COMPOSED: Final = 1 << 14
-_LONGEST: Final = 1 << 31
 # An epsilon is good enough if it uses so much of the budget, and is looked for in so many steps.
 _ENOUGH: Final = 0.98
 _STEPS: Final = 12
@@ -44,10 +49,10 @@ class RowBudget:
     delta: float = 0.0  # additional probability; 0 is a pure budget
 
     def __post_init__(self) -> None:
-        positive, delta = "a finite number above 0", f"0, or {LEAST_ROW_DELTA:g} to below 1"
+        positive, delta = f"{_SMALLEST:g} to {_LARGEST:g}", f"0, or {LEAST_ROW_DELTA:g} to below 1"
         for name, value, right, allowed in (
-            ("loss", self.loss, 0.0 < self.loss < math.inf, positive),
-            ("within", self.within, 0.0 < self.within < math.inf, positive),
+            ("loss", self.loss, _SMALLEST <= self.loss <= _LARGEST, positive),
+            ("within", self.within, _SMALLEST <= self.within <= _LARGEST, positive),
             ("delta", self.delta, self.delta == 0.0 or LEAST_ROW_DELTA <= self.delta < 1.0, delta),
         ):
             if not right:
@@ -77,12 +82,31 @@ class RowEpsilons:
             epsilons[: len(short)] = _composed_epsilons(budget, law, short, epsilons)
         least = np.minimum.accumulate([min(epsilon, largest) for epsilon in epsilons]).tolist()
         law(least[-1])  # a mechanism may not have what the longest rows need
-        return cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(least))
+        row_epsilons = cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(least))
+        epsilon = row_epsilons.epsilons[len(short) - 1]
+        if not epsilon >= LEAST_EPSILON:
+            raise ConfigError(
+                "The row budget is too small for noise that can be computed",
+                allowed=f"a budget that leaves rows of {short[-1]:,} words an epsilon of {LEAST_EPSILON:g}",
+                got=f"epsilon {epsilon:.3g} for such rows",
+                do="Raise the budget, or lower within=",
+            )
+        return row_epsilons
+
+    @property
+    def longest(self) -> int:
+        """How many words a row may have: longer ones need a smaller epsilon than there is noise for."""
+        lengths = zip(self.lengths, self.epsilons, strict=True)
+        return max((words for words, epsilon in lengths if epsilon >= LEAST_EPSILON), default=0)
 
     def of_rows(self, words: Ints) -> Floats:
         """float64 (rows,): the epsilons of rows of so many words (rows,)."""
-        if words.max(initial=0) > self.lengths[-1]:
-            raise ConfigError("A row has more words than a row budget allows", allowed=f"{_LONGEST:,}")
+        if words.max(initial=0) > self.longest:
+            raise ConfigError(
+                "A row has more words than a row budget allows",
+                allowed=f"{self.longest:,} under this budget",
+                do="Cut the longest rows, or raise the budget",
+            )
         epsilons: Floats = np.array(self.epsilons)[np.searchsorted(self.lengths, words)]
         return epsilons
 

@@ -197,7 +197,7 @@ def page(facts: Facts) -> dict[str, Any]:
 Meaning: TypeAlias = tuple[tuple[str, ...], str, float]
 """The arguments of a measure, written out, the sign of its limit, and the limit's ceiling."""
 
-_FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(<=|>=)\s*(\S+)\s*")
+_FORM: Final = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*(<=|>=)\s*(\S+)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,15 +220,25 @@ class Limit(ABC):
         """Read what ``str`` writes, and its short forms."""
         form = _FORM.fullmatch(text)
         measure, inside, sign, number = form.groups() if form else ("", None, "", "")
-        arguments = () if inside is None else tuple(part.strip() for part in inside.split(","))
+        arguments = () if inside is None else cls.arguments_of(measure, inside)
         try:
             limit = float(number)
         except ValueError:
             limit = math.nan
         meaning = cls.meaning(measure, arguments)
         if meaning is None or sign != meaning[1] or not 0.0 < limit < meaning[2]:
-            raise ConfigError("The --target has a wrong value", allowed=cls.allowed, got=repr(text))
+            do = ""
+            if meaning is not None and sign == meaning[1] and not math.isnan(limit):
+                is_upper = sign == "<="
+                is_idle = limit >= meaning[2] if is_upper else limit <= 0.0
+                do = f"No setting can {'fail' if is_idle else 'meet'} this target: take another number"
+            raise ConfigError("The --target has a wrong value", allowed=cls.allowed, got=repr(text), do=do)
         return cls(measure=measure, arguments=meaning[0], upper=sign == "<=", limit=limit)
+
+    @classmethod
+    def arguments_of(cls, measure: str, inside: str) -> tuple[str, ...]:
+        """Return the arguments that are written between parentheses."""
+        return tuple(part.strip() for part in inside.split(","))
 
     @classmethod
     @abstractmethod

@@ -70,6 +70,17 @@ class Channel:
         probability[has_cell] = self.probability[cells[has_cell]]
         return probability
 
+    def table(self, outputs: Ints, words: Ints) -> Floats:
+        """P[output | word] of all pairs of distinct outputs (u,) and distinct words (k,): float64 (u, k)."""
+        probability = np.outer(self.of_output[outputs], self.of_word[words])
+        places, cell_words, of_cells = self.cells(outputs)
+        column_of = np.full(self.vocabulary, -1)
+        column_of[words] = np.arange(len(words))
+        columns = column_of[cell_words]
+        chosen = columns >= 0
+        probability[places[chosen], columns[chosen]] = of_cells[chosen]
+        return probability
+
     def look_up(self, outputs: Ints, words: Ints) -> tuple[NDArray[np.bool_], Ints]:
         """Return which pairs, of arrays that go together, have a cell, and where those are."""
         keys = outputs * self.vocabulary + words

@@ -26,7 +26,7 @@ from dptext_spark.search.nearest import Search
 BLOCK_POINTS: Final = 1 << 11
 """Points that are drawn together."""
 
-LIMIT: Final = 0.002
+LIMIT: Final = 0.004
 """Points are enough when half of them lose less than this share of the words."""
 
 JUDGED_BLOCKS: Final = 4
@@ -34,7 +34,7 @@ JUDGED_BLOCKS: Final = 4
 
 # The first round has this many points for each output, up to a number; each further round has as many as all
 # before, and no round goes beyond another number.
-_POINTS_OF_OUTPUT: Final = 8
+_POINTS_OF_OUTPUT: Final = 2
 _FIRST_BLOCKS: Final = 32
 _MOST_BLOCKS: Final = 2048
 
@@ -152,10 +152,11 @@ class Guesser:
         totals = np.zeros((len(starts), len(self.words)))
         for rows, posterior in self.posteriors(points):
             posterior /= (posterior * ratio).sum(axis=1, keepdims=True)
-            units = np.rint(posterior.astype(np.float64) / _UNIT)
+            posterior *= np.float32(1.0 / _UNIT)
+            np.rint(posterior, out=posterior)
             places = place_of[rows]
             borders = np.flatnonzero(np.diff(places, prepend=-1))
-            totals[places[borders]] += np.add.reduceat(units, borders, axis=0)
+            totals[places[borders]] += np.add.reduceat(posterior, borders, axis=0, dtype=np.float64)
         return self._listed(outputs[starts], totals * _UNIT)
 
     def imagined(self, outputs: Ints) -> PosteriorSums:

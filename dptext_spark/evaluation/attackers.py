@@ -6,9 +6,11 @@ know, or skip for speed, makes them recover less than a stronger attacker does.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final, Self
@@ -18,6 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from dptext_spark.channel.channel import Channel
+from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.evaluation.candidates import Candidates
 from dptext_spark.evaluation.chains import forward_backward, forward_backward_in_pairs
 from dptext_spark.evaluation.intervals import ClusterSums
@@ -111,7 +114,25 @@ class Attacker(ABC):
     knows: ClassVar[str]  # what it guesses from, as reports say it
 
     def __init_subclass__(cls) -> None:
+        """Enter the class under its name; one without a name of its own is a base of others."""
         super().__init_subclass__()
+        if "name" not in vars(cls):
+            return
+        if not re.fullmatch(r"[A-Za-z][\w-]*", cls.name) or cls.name == STRONGEST:
+            raise ConfigError(
+                f"Class {cls.__name__} has a name that no attacker may have",
+                allowed=f"letters, digits, - and _, a letter first; not {STRONGEST}",
+                got=repr(cls.name),
+            )
+        if not getattr(cls, "knows", ""):
+            raise ConfigError(f"Attacker {cls.name} lacks knows", allowed="what it guesses from, as text")
+        taken = ATTACKERS.get(cls.name, cls)
+        if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ConfigError(
+                f"The name of attacker {cls.__name__} is taken by {taken.__qualname__}",
+                got=cls.name,
+                do="Choose another name",
+            )
         ATTACKERS[cls.name] = cls
 
     @classmethod
@@ -235,6 +256,8 @@ class Knowledge:
     # missing: ``considered`` of :func:`attack` says how often it is there.
     candidates: int = CANDIDATES
     attackers: Mapping[str, Attacker]  # by name
+    # int64 (V,), how many of the evaluated rows have each word, which an observer of rare words knows.
+    row_counts: Ints | None = None
 
     @classmethod
     def learn(
@@ -246,15 +269,44 @@ class Knowledge:
         attackers: Mapping[str, type[Attacker]] = ATTACKERS,
     ) -> Knowledge:
         """Let attackers learn, by default all that there are."""
+        learnt = {}
+        for name, attacker in attackers.items():
+            with _blamed(name):
+                learnt[name] = attacker.learn(known, channel, candidates=candidates)
         return cls(
             channel=channel,
             language=known.language,
             candidates=candidates,
-            attackers={
-                name: attacker.learn(known, channel, candidates=candidates)
-                for name, attacker in attackers.items()
-            },
+            attackers=learnt,
         )
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Name the attacker whose code fails; what its error quotes may be private."""
+    try:
+        yield
+    except (DptextError, MemoryError):
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"The attacker {name} failed",
+            got=type(error).__name__,
+            do="Try it on a few rows with dptext_spark.evaluation.local.evaluate, which shows where",
+        ) from error
+
+
+def _guesses(attacker: Attacker, evidence: Evidence) -> Ints:
+    """Return an attacker's guesses, (t, K)."""
+    name = type(attacker).name
+    with _blamed(name):
+        guesses = np.asarray(attacker.guess(evidence))
+    tokens = len(evidence.rows.inputs)
+    form = f"{guesses.dtype} {guesses.shape}"
+    if not re.fullmatch(rf"u?int\d+ \({tokens}, \d+\)", form):
+        allowed = f"an array of word ids, int64 ({tokens}, guesses)"
+        raise ConfigError(f"The attacker {name} gives no guesses", allowed=allowed, got=form)
+    return guesses
 
 
 def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
@@ -271,7 +323,9 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
         inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
         evidence = Evidence.of(part, knowledge.channel, knowledge.language, most=knowledge.candidates)
-        guesses = {name: attacker.guess(evidence)[hidden] for name, attacker in knowledge.attackers.items()}
+        guesses = {
+            name: _guesses(attacker, evidence)[hidden] for name, attacker in knowledge.attackers.items()
+        }
         tried = [evidence.candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
         for name, guess in zip(names, tried, strict=True):
             hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
@@ -281,8 +335,4 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     rank[np.argsort(-frequency, kind="stable")] = np.arange(len(rank))
     row = rows.rows[tokens]
     band = np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
-    classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
-    return {
-        name: ClusterSums.of(np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2)
-        for name in names
-    }
+    return {name: ClusterSums.banded(row, np.concatenate(hits[name]), band, len(RANKS) + 1) for name in names}

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import HashingTF, StringIndexer
+from pyspark.ml.functions import vector_to_array
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from dptext_spark.evaluation.classes import SCORES, ClassCounts, score_of
 from dptext_spark.evaluation.intervals import ClusterSums
-from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums
+from dptext_spark.evaluation.measures import LABELS, RANDOM_WORDS, Sums
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import ATTACKED, KNOWN, Part, SampledRows
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.spark.versions import to_arrow
 
 _TEXT_SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
+_CLASS_SCHEMA: Final = "third int, class string"
+_SCORE_SCHEMA: Final = "third int, class bigint, is_of_class bigint, score bigint, rows bigint"
+_SCORE_KEYS: Final = ("third", "class", "is_of_class", "score")
+_SCORED: Final = 1 << 18  # probabilities that are counted at once
 
 # Places that words are hashed to; rounds and penalty of the logistic regression.
 _FEATURES: Final = 1 << 14
 _ROUNDS: Final = 50
 _PENALTY: Final = 0.01
+
+
+def known_classes(rows: SampledRows, column: str) -> set[str]:
+    """Return the classes of a column that the known third has, as text."""
+    classes = rows.work(partial(_classes, column=column), _CLASS_SCHEMA)
+    of_known = classes.where((F.col("third") == KNOWN) & F.col("class").isNotNull())
+    return {row["class"] for row in of_known.select("class").distinct().collect()}
 
 
 def classify(
@@ -34,31 +50,35 @@ def classify(
     mechanism: Mechanism | None,
     *,
     original: bool = False,
+    by_class: bool = False,
 ) -> dict[int, Sums]:
     """Train a model on the known third, and count what it gets right in each of the attacked ones.
 
     Multinomial logistic regression on hashed counts of words predicts the classes of a ``column``; rows
     without one are left out. ``names`` are those of the share right on released texts, and on the originals
-    where that is asked. ``original`` learns from the original texts too: the ceiling.
+    where that is asked. ``original`` learns from the original texts too: the ceiling. ``by_class`` also
+    counts, on texts as they are learnt from, which class is taken for which, and how sure the model is.
     """
     texts = rows.work(partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA)
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
         texts.count()  # released by all tasks of the frame, before one task orders what they keep
-        return _judged(ordered.persist(StorageLevel.MEMORY_ONLY), names, original=original)
+        ordered = ordered.persist(StorageLevel.MEMORY_ONLY)
+        return _judged(ordered, names, original=original, by_class=by_class)
     finally:
         ordered.unpersist()
         texts.unpersist()
 
 
-def _judged(texts: DataFrame, names: Sequence[str], *, original: bool) -> dict[int, Sums]:
+def _judged(texts: DataFrame, names: Sequence[str], *, original: bool, by_class: bool) -> dict[int, Sums]:
     taught = "original" if original else "released"
     shown = dict(zip(names, (taught, "original"), strict=False))
     known, *attacked = (texts.where(F.col("third") == third) for third in range(3))
     if known.isEmpty():  # nothing was learnt, and so nothing is right
+        counts: Sums = {LABELS: ClassCounts.empty(())} if by_class else {}
         return {
-            third: dict.fromkeys(shown, ClusterSums.of_rows(0, own.count()))
+            third: dict.fromkeys(shown, ClusterSums.of_rows(0, own.count())) | counts
             for third, own in zip(ATTACKED, attacked, strict=True)
         }
     # Only the known third decides which classes there are, and in which order.
@@ -71,22 +91,74 @@ def _judged(texts: DataFrame, names: Sequence[str], *, original: bool) -> dict[i
         featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
     ).fit(counted.where(F.col("third") == KNOWN))
     is_right = (F.col("prediction") == F.col("label")) & (F.col("label") < len(indexer.labels))
-    judged: dict[int, Sums] = {}
-    for third in ATTACKED:
-        judged[third] = {}
-        for name, read in shown.items():
-            model.setFeaturesCol(f"{read}_counts")
+    judged: dict[int, Sums] = {third: {} for third in ATTACKED}
+    counted = counted.where(F.col("third") != KNOWN)
+    for name, read in shown.items():
+        model.setFeaturesCol(f"{read}_counts")
+        for third in ATTACKED:
             tested = model.transform(counted.where(F.col("third") == third))
             row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[0]  # two numbers
             judged[third][name] = ClusterSums.of_rows(int(row[0] or 0), int(row[1]))
+    if by_class:
+        model.setFeaturesCol(f"{taught}_counts")
+        for third, of_label in _counts(model.transform(counted), indexer.labels).items():
+            judged[third][LABELS] = of_label
     return judged
+
+
+def _counts(tested: DataFrame, classes: Sequence[str]) -> dict[int, ClassCounts]:
+    """Count tested rows by third, true and predicted class, and by score."""
+    counts = {third: ClassCounts.empty(classes) for third in ATTACKED}
+    pairs = tested.groupBy("third", "label", "prediction").agg(F.count(F.lit(1)).alias("rows"))
+    for row in pairs.collect():
+        counts[row["third"]].confusion[int(row["label"]), int(row["prediction"])] = row["rows"]
+    probability = vector_to_array(F.col("probability"))
+    scored = tested.select("third", F.col("label").cast("int").alias("label"), probability.alias("scores"))
+    cells = scored.mapInArrow(partial(_scores, classes=len(classes)), _SCORE_SCHEMA)
+    table = to_arrow(cells.groupBy(*_SCORE_KEYS).agg(F.sum("rows").alias("rows")))
+    for third in ATTACKED:
+        of_third = table.filter(pc.equal(table["third"], third))
+        places = tuple(of_third[key].to_numpy() for key in _SCORE_KEYS[1:])
+        counts[third].scores[places] = of_third["rows"].to_numpy()
+    return counts
+
+
+# What follows runs in Python workers.
 
 
 def _texts(simulation: Simulation, part: Part, column: str, mechanism: Mechanism) -> pa.Table:
     """Texts before and after as lists of numbers of words."""
     rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
-    columns = {"name": part.ids.cast(pa.string()), "class": part.rows.field(column).cast(pa.string())}
+    columns = {"name": part.ids.cast(pa.string()), "class": _class_of(part, column)}
     for name, words in (("original", rows.inputs), ("released", rows.released)):
         offsets, numbers = pa.array(rows.offsets, pa.int32()), pa.array(words).cast(pa.string())
         columns[name] = pa.ListArray.from_arrays(offsets, numbers)
     return pa.table(columns)
+
+
+def _classes(_: Simulation, part: Part, column: str) -> pa.Table:
+    return pa.table({"class": _class_of(part, column).unique()})
+
+
+def _class_of(part: Part, column: str) -> pa.Array:
+    """Return the classes of rows as text."""
+    return part.rows.field(column).cast(pa.string())
+
+
+def _scores(batches: Iterable[pa.RecordBatch], *, classes: int) -> Iterator[pa.RecordBatch]:
+    """Count rows by class, whether they are of it, and the cell of their score."""
+    numbers = np.arange(classes)
+    shape = (3, classes, 2, SCORES)
+    step = max(1, _SCORED // max(1, classes))
+    for whole in batches:
+        for batch in (whole.slice(start, step) for start in range(0, len(whole), step)):
+            thirds = batch.column(0).to_numpy()
+            labels = batch.column(1).to_numpy()
+            probability = batch.column(2).flatten().to_numpy().reshape(len(labels), -1)[:, :classes]
+            is_of_class = (labels[:, None] == numbers).astype(np.int64)
+            keys = np.broadcast_arrays(thirds[:, None], numbers, is_of_class, score_of(probability))
+            places = np.ravel_multi_index(tuple(key.ravel() for key in keys), shape)
+            cells, rows = np.unique(places, return_counts=True)
+            columns = dict(zip(_SCORE_KEYS, np.unravel_index(cells, shape), strict=True))
+            columns["third"] = columns["third"].astype(np.int32)
+            yield from pa.table({**columns, "rows": rows}).to_batches()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -15,7 +15,7 @@ from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation.attackers import (
     ATTACKERS,
-    RANKS,
+    STRONGEST,
     TOP,
 )
 from dptext_spark.evaluation.measures import (
@@ -24,16 +24,16 @@ from dptext_spark.evaluation.measures import (
     Risk,
     Sums,
     added,
+    measure_named,
+    sighted,
     versions_of,
 )
+from dptext_spark.evaluation.rarity import RARITY_BANDS
+from dptext_spark.geometry import Floats
+from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
-
-_BANDS: Final = ["all"] + [
-    f"{first:,}-{f'{last:,}' if last else ''}"
-    for first, last in zip([1, *(rank + 1 for rank in RANKS)], [*RANKS, None], strict=True)
-]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -73,54 +73,142 @@ class Comparison:
     def numbers(self, outcome: Outcome, measure: Measure, confidence: float) -> dict[str, float | None]:
         """Give a measure's value, the ends of its interval, and what comes without any output, or None."""
         value, low, high = measure.value(outcome.sums, confidence)
+        return plain({"value": value, "low": low, "high": high, "floor": self.floor_of(measure)})
+
+    def floor_of(self, measure: Measure) -> float:
+        """Return what a measure is without any output, or of random words."""
         without = replace(measure, versions=1) if isinstance(measure, Risk) else measure
-        row = {"value": value, "low": low, "high": high, "floor": without.value(self.floor, confidence)[0]}
-        return plain(row)
+        return without.value(self.floor, CONFIDENCE)[0]
+
+    def ceiling(self, measure: Measure) -> float:
+        """Return what a measure is without noise, or what models learn from the originals."""
+        if measure.needs and measure.is_in(self.ideal):
+            return measure.value(self.ideal, CONFIDENCE)[0]
+        return measure.without_noise(self.floor)
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Give the share of perturbed words that attackers recover, for each setting and band of words.
+        """Return the share of perturbed words that attackers recover, for each setting and band of words.
 
-        Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
+        The attacker ``strongest`` is the one that recovers most; each has rows of its own, too. Bands are
+        ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
         candidates at all, ``floor`` what is recovered without any output, ``channel`` how attackers know
-        the mechanism. ``attribution`` is of rows.
+        the mechanism. ``attribution``, ``singled_out`` and ``linked`` are of rows; bands of ``linked`` are
+        lengths of rows.
         """
-        rows = []
+        rows: list[dict[str, Any]] = []
         for outcome in self.outcomes:
-            sums = outcome.sums
-            tries = product(versions_of(sums), ATTACKERS, TOP)
-            tried = {f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries}
-            tried |= {n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums}
-            for key, (attacker, versions, top) in tried.items():
-                found, floor = sums[key], self.floor[key.replace(f"/{versions}/", "/1/", 1)]
-                among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
-                columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}
-                columns |= {"recovered": found.ratio}
-                columns |= dict(zip(("low", "high"), found.share_interval(confidence), strict=True))
-                columns |= {"considered": np.ones(1) if among is None else among.ratio, "floor": floor.ratio}
-                named = outcome.key | {"attacker": attacker, "versions": versions, "guesses": top}
-                for i, band in enumerate(_BANDS[: len(found.size)]):
-                    if found.size[i]:
-                        own = {name: numbers[i].item() for name, numbers in columns.items()}
-                        rows.append({**named, "words": band, **own, "channel": outcome.channel.method})
+            # Without an attacker that somebody wrote since then.
+            tried = [name for name in ATTACKERS if f"recovered/1/{name}/1" in outcome.sums]
+            names = (STRONGEST, *tried)
+            for versions, attacker, top in product(versions_of(outcome.sums), names, TOP):
+                risk = Risk(attacker=attacker, guesses=top, versions=versions)
+                considered = outcome.sums[f"recovered/{versions}/considered"].ratio
+                named = {"attacker": attacker, "versions": versions, "guesses": top}
+                rows += self._bands(outcome, risk, named, considered, confidence)
+            for measure in MEASURES.values():
+                if measure.kind != "risk" or isinstance(measure, Risk):
+                    continue
+                for of_rows in measure.all_in(outcome.sums):
+                    named = {"attacker": of_rows.written, "versions": 1, "guesses": 1}
+                    considered = np.ones(1 + len(of_rows.bands))
+                    rows += self._bands(outcome, of_rows, named, considered, confidence)
         return pa.Table.from_pylist(rows)
+
+    def _bands(
+        self,
+        outcome: Outcome,
+        measure: Measure,
+        named: Mapping[str, Any],
+        considered: Floats,
+        confidence: float,
+    ) -> Iterator[dict[str, Any]]:
+        """Return a row for each band of words that has any."""
+        recovered = measure.own(outcome.sums)
+        floor = (replace(measure, versions=1) if isinstance(measure, Risk) else measure).own(self.floor)
+        low, high = recovered.share_interval(confidence)
+        for band in np.flatnonzero(recovered.size):
+            yield {
+                **outcome.key,
+                **named,
+                "words": ("all", *measure.bands)[band],
+                "rows": int(recovered.rows[band]),
+                "tokens": int(recovered.size[band]),
+                "recovered": float(recovered.ratio[band]),
+                "low": float(low[band]),
+                "high": float(high[band]),
+                "considered": float(considered[band]),
+                "floor": float(floor.ratio[band]),
+                "channel": outcome.channel.method,
+            }
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""
         rows = []
-        for outcome, (name, use) in product(self.outcomes, MEASURES.items()):
-            if use.kind == "use" and use.is_in(outcome.sums):
-                ceiling = use.value(self.ideal, confidence)[0] if name in self.ideal else 1.0
+        uses = [measure for measure in MEASURES.values() if measure.kind == "use"]
+        for outcome, measure in product(self.outcomes, uses):
+            for use in measure.all_in(outcome.sums):
                 numbers = self.numbers(outcome, use, confidence)
-                rows.append({**outcome.key, "measure": name, **numbers, "ceiling": ceiling})
+                ceiling = self.ceiling(use)
+                rows.append({**outcome.key, "measure": use.written, **numbers, "ceiling": ceiling})
+        return pa.Table.from_pylist(rows)
+
+    def rarity(self, *, confidence: float = CONFIDENCE) -> pa.Table:
+        """Return the share of perturbed words that stay, by how many of the evaluated rows have a word.
+
+        ``rows_with_word`` is one of ``RARITY_BANDS``, ``words`` how many perturbed words are in it; ``floor``
+        is the share of random words that are equal by chance.
+        """
+        rows = []
+        for outcome in self.outcomes:
+            kept = outcome.sums["kept"]
+            floor = self.floor["kept"]
+            low, high = kept.share_interval(confidence)
+            for band in np.flatnonzero(kept.size[1:]) + 1:
+                row = {
+                    **outcome.key,
+                    "rows_with_word": RARITY_BANDS[band - 1],
+                    "words": int(kept.size[band]),
+                    "kept": float(kept.ratio[band]),
+                    "low": float(low[band]),
+                    "high": float(high[band]),
+                    "floor": float(floor.ratio[band]),
+                }
+                rows.append(row)
+        return pa.Table.from_pylist(rows)
+
+    def sightings(self, *, confidence: float = CONFIDENCE) -> pa.Table:
+        """Return how often an observer is right who takes a row that shows a rare word for one that has it.
+
+        Rare is a word that fewer than ``fewer_than`` of the evaluated rows have; ``sightings`` says how many
+        such words rows show, ``floor`` how often the observer is right about random words.
+        """
+        rows = []
+        for outcome, few in product(self.outcomes, FEW):
+            if sighted(few) not in outcome.sums:
+                continue
+            sums = outcome.sums[sighted(few)]
+            right, low, high = sums.share(confidence)
+            row = {
+                **outcome.key,
+                "fewer_than": few,
+                "sightings": int(sums.size[0]),
+                "right": right,
+                "low": low,
+                "high": high,
+                "floor": float(self.floor[sighted(few)].ratio[0]),
+            }
+            rows.append(plain(row))
         return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
-        """Give the settings that no other one beats, by what was measured, the least risk first."""
-        risk, use = risk or Risk(), MEASURES[keeping]
-        points = {
-            own: (risk.value(own.sums, CONFIDENCE)[0], -use.value(own.sums, CONFIDENCE)[0])
-            for own in self.outcomes
-        }
+        """Return the settings that no other one beats, by what was measured, the least risk first."""
+        risk = risk or Risk()
+        use = measure_named(keeping)
+        points = {}
+        for outcome in self.outcomes:
+            recovered = risk.value(outcome.sums, CONFIDENCE)[0]
+            kept = use.value(outcome.sums, CONFIDENCE)[0]
+            points[outcome] = (recovered, math.inf if math.isnan(kept) else -kept)
         best = [
             own
             for own, (lost, less) in points.items()

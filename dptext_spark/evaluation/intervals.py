@@ -6,13 +6,17 @@ Rows are the independent units. Only sums over rows are kept, so parts of a tabl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from dptext_spark.calibration.statistics import lower_limit, upper_limit
 from dptext_spark.geometry import Floats, Ints
+
+Interval: TypeAlias = tuple[float, float, float]
+"""A value and the ends of its interval, NaN of nothing."""
 
 # Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to 2^40.
 _COARSE: Final = 2.0**-12
@@ -30,7 +34,7 @@ class ClusterSums:
     parts: Floats  # (2, 6, c), two parts of each sum: rows with a size above 0, v, n, v², v n and n²
 
     @classmethod
-    def of(cls, rows: Ints, values: Floats, classes: Ints | int = 0, count: int = 1) -> ClusterSums:
+    def of(cls, rows: Ints, values: NDArray[Any], classes: Ints | int = 0, count: int = 1) -> ClusterSums:
         """Add up values (t,) of words (t,), given the row of each, and its class below ``count``.
 
         The words of a row must come in one order, for its own value to be the same number.
@@ -43,6 +47,12 @@ class ClusterSums:
         fine = np.rint((terms - coarse) / _FINE) * _FINE
         sums = [np.bincount(pairs % count, weights=term, minlength=count) for term in (*coarse, *fine)]
         return cls(parts=np.array(sums, dtype=np.float64).reshape(2, 6, count))
+
+    @classmethod
+    def banded(cls, rows: Ints, values: NDArray[Any], bands: Ints, count: int) -> ClusterSums:
+        """Add up values (t,) for ``count`` + 1 classes: all words, then the band of each, from 0 on."""
+        classes = np.concatenate([np.zeros(len(bands), dtype=np.int64), bands + 1])
+        return cls.of(np.tile(rows, 2), np.tile(values, 2), classes, count + 1)
 
     @classmethod
     def of_rows(cls, right: int, rows: int) -> ClusterSums:

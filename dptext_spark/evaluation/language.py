@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,10 +46,7 @@ class PairCounts:
 
     def __sub__(self, other: PairCounts) -> PairCounts:
         """Take away the pairs of some of the rows."""
-        less = PairCounts(
-            first=other.first, second=other.second, count=-other.count, vocabulary=self.vocabulary
-        )
-        rest = self + less
+        rest = self + replace(other, count=-other.count)
         is_left = rest.count > 0
         return PairCounts(
             first=rest.first[is_left],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,12 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP, Knowledge, Known
 from dptext_spark.evaluation.comparison import Comparison, Outcome
+from dptext_spark.evaluation.language import word_prior
+from dptext_spark.evaluation.linkage import linkage, rows_of_lengths
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, added, measured
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
+from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
@@ -88,8 +92,10 @@ def evaluate(
                 do="Give texts of the language of the rows",
             )
     languages = [known.languages(counts, of_attacked=corpus is None) for _, known in folds]
+    row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(embedding.words))
 
-    prior = languages[0][0].words
+    # The observer who links rows knows their words, also those that a corpus lacks.
+    prior = word_prior(counts if corpus is None else counts + simulation.pairs(rows))
     floor = Sums()
     outcomes = []
     for mechanism in (None, *mechanisms):
@@ -102,14 +108,15 @@ def evaluate(
                 channel,
                 candidates=candidates,
             )
-            part = measured(
-                simulation,
+            own_ids = names.take(pa.array(attacked))
+            released = simulation.release(
                 rows.taken(attacked),
-                names.take(pa.array(attacked)),
-                mechanism,
-                knowledge,
-                versions=versions,
+                own_ids,
+                mechanism or RANDOM_WORDS,
+                versions=1 if mechanism is None else versions,
             )
+            part = measured(released, embedding, replace(knowledge, row_counts=row_counts))
+            part |= linkage(released, own_ids, channel, rows_of_lengths(released))
             sums = added(sums, part) if sums else part
         if mechanism is None:
             floor = sums

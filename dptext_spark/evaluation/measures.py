@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import ATTACKERS, STRONGEST, TOP, Knowledge, attack
-from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, Knowledge, attack
+from dptext_spark.evaluation.classes import ClassCounts
+from dptext_spark.evaluation.intervals import ClusterSums, Interval
 from dptext_spark.evaluation.language import PairCounts
-from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.evaluation.linkage import LENGTH_BANDS
+from dptext_spark.evaluation.rarity import (
+    RARITY_BANDS,
+    rarity_band,
+    sightings,
+    singled_out,
+    with_rare_words,
+)
+from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
-from dptext_spark.mechanisms import Exponential, Mechanism
-from dptext_spark.mechanisms.mechanism import LEAST_EPSILON
+from dptext_spark.lookup import FEW
+from dptext_spark.mechanisms import Exponential
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
@@ -27,13 +37,16 @@ RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = ("pairs/before", "pairs/after")
 
-Interval: TypeAlias = tuple[float, float, float]
-"""A value and the ends of its interval, NaN of nothing."""
-
 Sums: TypeAlias = dict[str, Any]
 """What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
 by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
-``recovered/VERSIONS/considered``, and else by the measure's name."""
+``recovered/VERSIONS/considered``, ``rare(K)``, ``sighted(K)``, ``linked/among``, ``linked/alike``,
+ClassCounts by ``labels``, and else by what the measure is written as."""
+
+_RANK_BANDS: Final = tuple(
+    f"{first:,}-{f'{last:,}' if last else ''}"
+    for first, last in zip([1, *(rank + 1 for rank in RANKS)], [*RANKS, None], strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -47,21 +60,45 @@ class Measure:
     title: str  # on pages
     kind: Literal["risk", "use"] = "use"
     needs: str = ""  # an option
+    bands: tuple[str, ...] = ()  # classes of its sums after all words or rows
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         """Add up what it needs of released rows; by default nothing, as models learn elsewhere."""
         return {}
 
+    @property
+    def written(self) -> str:
+        """The name in tables and targets."""
+        return self.name
+
+    @property
+    def forms(self) -> list[str]:
+        """How targets write it."""
+        return [self.name]
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        """Return what a target with these arguments means; None where it means nothing."""
+        return None if arguments else self
+
     def is_in(self, sums: Sums) -> bool:
         """Say whether it was measured."""
-        return not self.needs or self.name in sums
+        return self.written in sums
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        """Return what was measured: itself, or itself of each class, the most frequent class first."""
+        return [self] if self.is_in(sums) else []
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
-        if self.name not in sums:
-            raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
-        found: ClusterSums = sums[self.name]
+        if self.written not in sums:
+            remedy = f"Give --{self.needs}" if self.needs else ""
+            raise ConfigError(f"This {self.kind} was not measured", got=self.written, do=remedy)
+        found: ClusterSums = sums[self.written]
         return found
+
+    def without_noise(self, sums: Sums) -> float:
+        """Return what it is of the same rows without noise."""
+        return 1.0
 
     def value(self, sums: Sums, confidence: float) -> Interval:
         """Give the value and its interval; see above."""
@@ -75,9 +112,13 @@ class Risk(Measure):
     name: str = "recovery"
     title: str = "Share of words recovered"
     kind: Literal["risk", "use"] = "risk"
+    bands: tuple[str, ...] = _RANK_BANDS
     attacker: str = STRONGEST  # or a name of ``ATTACKERS``
     guesses: int = 1  # a number of ``TOP``
     versions: int = 1  # in how many versions the attacker has each row
+
+    def is_in(self, sums: Sums) -> bool:
+        return True
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         return {
@@ -114,12 +155,69 @@ class Risk(Measure):
 
 
 class Kept(Measure):
-    """The share of perturbed words that came out unchanged."""
+    """The share of perturbed words that came out unchanged, in all and by how many rows have a word."""
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         hidden = np.flatnonzero(rows.perturbed)
-        same = (rows.inputs[hidden] == rows.outputs[0, hidden]).astype(np.float64)
-        return {self.name: ClusterSums.of(rows.rows[hidden], same)}
+        words = rows.inputs[hidden]
+        same = (words == rows.outputs[0, hidden]).astype(np.float64)
+        if knowledge.row_counts is None:
+            return {self.name: ClusterSums.of(rows.rows[hidden], same)}
+        bands = rarity_band(knowledge.row_counts[words])
+        return {self.name: ClusterSums.banded(rows.rows[hidden], same, bands, len(RARITY_BANDS))}
+
+
+@dataclass(frozen=True)
+class SingledOut(Measure):
+    """The share of rows that show an unchanged word that fewer than ``few`` of the evaluated rows have.
+
+    Of the rows with words. Next to it stands how often an observer is right who takes each row that shows a
+    rare word for a row that has it.
+    """
+
+    name: str = "singled_out"
+    title: str = "Rows with an unchanged rare word"
+    kind: Literal["risk", "use"] = "risk"
+    few: int = FEW[0]
+
+    @property
+    def written(self) -> str:
+        return f"{self.name}({self.few})"
+
+    @property
+    def forms(self) -> list[str]:
+        return [variant.written for variant in self.variants]
+
+    @property
+    def variants(self) -> list[Self]:
+        """All that is measured."""
+        return [replace(self, few=few) for few in FEW]
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        named = [variant for variant in self.variants if (str(variant.few),) == arguments]
+        return named[0] if named else None
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        return [variant for variant in self.variants if variant.is_in(sums)]
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        counts = knowledge.row_counts
+        if counts is None:
+            return {}
+        sums: Sums = {}
+        for few in FEW:
+            sums[f"{self.name}({few})"] = singled_out(rows, counts, few)
+            sums[f"rare({few})"] = with_rare_words(rows, counts, few)
+            sums[sighted(few)] = sightings(rows, counts, few)
+        return sums
+
+    def without_noise(self, sums: Sums) -> float:
+        return float(sums[f"rare({self.few})"].ratio[0])
+
+
+def sighted(few: int) -> str:
+    """Name the sums of :func:`~dptext_spark.evaluation.rarity.sightings`."""
+    return f"sighted({few})"
 
 
 class Similarity(Measure):
@@ -153,6 +251,9 @@ class Similarity(Measure):
 class WordOverlap(Measure):
     """The mass that the frequencies of words before and after have in common: 1 less the total variation."""
 
+    def is_in(self, sums: Sums) -> bool:
+        return True
+
     def value(self, sums: Sums, confidence: float) -> Interval:
         import pandas as pd  # slow to load
 
@@ -178,6 +279,61 @@ class PairOverlap(WordOverlap):
         return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
 
 
+LABELS: Final = "labels"
+"""Among sums: the counts of labels that models predict on released texts."""
+
+
+@dataclass(frozen=True)
+class LabelMeasure(Measure):
+    """What people report of a model that learns labels: of one class against the rest, or of all classes."""
+
+    needs: str = "label"
+    by_class: Callable[[ClassCounts, str, float], Interval] | None = None
+    overall: Callable[[ClassCounts, float], Interval] | None = None
+    label: str | None = None  # the class, as text; None for all classes together
+
+    @property
+    def written(self) -> str:
+        return self.name if self.label is None else f"{self.name}({self.label})"
+
+    @property
+    def forms(self) -> list[str]:
+        forms = []
+        if self.overall is not None:
+            forms.append(self.name)
+        if self.by_class is not None:
+            forms.append(f"{self.name}(CLASS)")
+        return forms
+
+    def given(self, arguments: tuple[str, ...]) -> Self | None:
+        if arguments:
+            return replace(self, label=arguments[0]) if self.by_class else None
+        return self if self.overall else None
+
+    def is_in(self, sums: Sums) -> bool:
+        return LABELS in sums
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        if not self.is_in(sums):
+            return []
+        measures: list[Measure] = []
+        if self.overall is not None:
+            measures.append(self)
+        if self.by_class is not None:
+            measures += [replace(self, label=label) for label in sums[LABELS].classes]
+        return measures
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        if not self.is_in(sums):
+            raise ConfigError(f"This {self.kind} was not measured", got=self.written, do="Give --label")
+        counts: ClassCounts = sums[LABELS]
+        if self.label is not None and self.by_class is not None:
+            return self.by_class(counts, self.label, confidence)
+        if self.label is None and self.overall is not None:
+            return self.overall(counts, confidence)
+        raise ConfigError(f"This {self.kind} is of one class", allowed=f"{self.name}(CLASS)", got=self.name)
+
+
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -185,31 +341,42 @@ MEASURES: Final[Mapping[str, Measure]] = {
     for measure in (
         Risk(),
         Measure("attribution", "Authors right", kind="risk", needs="author"),
+        SingledOut(),
+        Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
         Kept("kept", "Words that stay"),
         Similarity("similarity", "Similarity of a text's mean vector"),
         WordOverlap("word_overlap", "Frequencies of words: mass in common"),
         PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
         Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
         Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
+        LabelMeasure(
+            "balanced_accuracy",
+            "Balanced accuracy of labels: mean recall of the classes",
+            overall=ClassCounts.balanced_accuracy,
+        ),
+        LabelMeasure("auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc),
+        LabelMeasure("precision", "Precision of labels", by_class=ClassCounts.precision),
+        LabelMeasure("recall", "Recall of labels", by_class=ClassCounts.recall),
+        LabelMeasure("f1", "F1 of labels", by_class=ClassCounts.f1),
     )
 }
 """What is measured of each setting, in the order of tables."""
 
 
-def measured(
-    simulation: Simulation,
-    rows: SimulatedRows,
-    ids: pa.Array,
-    mechanism: Mechanism | None,
-    knowledge: Knowledge,
-    *,
-    versions: int,
-) -> Sums:
-    """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
-    number = 1 if mechanism is None else versions
-    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=number), Sums()
+def measure_named(written: str) -> Measure:
+    """Return the measure that is written so, such as ``similarity`` or ``recall(spam)``."""
+    name, parenthesis, label = written.partition("(")
+    measure = MEASURES[name]
+    if parenthesis and isinstance(measure, LabelMeasure):
+        return replace(measure, label=label.removesuffix(")"))
+    return measure
+
+
+def measured(released: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+    """Measure and attack released rows; what needs other rows as well is measured elsewhere."""
+    sums = Sums()
     for measure in MEASURES.values():
-        sums |= measure.add(released, simulation.embedding, knowledge)
+        sums |= measure.add(released, embedding, knowledge)
     return sums
 
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.measures import MEASURES
-from dptext_spark.evaluation.text import Facts, advice, attackers, classified
+from dptext_spark.evaluation.text import (
+    Facts,
+    advice,
+    attackers,
+    channel,
+    classified,
+    label_rows,
+    shown_classes,
+    sticking_out,
+)
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
-    "accuracy": ("Labels right, learnt from released texts", "Labels that a model gets right"),
+    "balanced_accuracy": ("Balanced accuracy, learnt from released texts", "Balanced accuracy of labels"),
 }
 """What a figure has over the share recovered: its label, and how its caption begins."""
 
@@ -29,10 +39,23 @@ def page(facts: Facts) -> dict[str, Any]:
         "advice": [*advice(facts)],
         "attackers": attackers(facts),
         "classified": classified(facts),
+        "of_rows": [*MEASURES["singled_out"].forms, "linked"],
+        "sticking_out": [*sticking_out(facts)],
         "stronger": STRONGER,
+        "channel": channel,
+        "kept_of": partial(_kept, facts),
+        "labels_of": partial(label_rows, facts),
+        "shown_classes": shown_classes(facts),
         "measures": MEASURES,
         "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},
     }
+
+
+def _kept(facts: Facts, setting: Facts) -> list[Facts]:
+    """Return what is kept of texts in a setting; what models learn of labels stands elsewhere."""
+    key = {name: setting[name] for name in ("mechanism", "setting", "epsilon")}
+    of_setting = [row for row in facts["utility"] if key.items() <= row.items()]
+    return [row for row in of_setting if row["measure"] in MEASURES and not MEASURES[row["measure"]].needs]
 
 
 def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel, cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation.attackers import ATTACKERS, Attacker, Knowledge, Known
 from dptext_spark.evaluation.language import Language, PairCounts
+from dptext_spark.evaluation.linkage import (
+    bucket_of,
+    linkage_of_equals,
+    nothing_linked,
+    rows_of_lengths,
+)
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.geometry import Ints
+from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, Batch, Fields
@@ -35,7 +46,13 @@ ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 # The last of the columns that workers see, after texts, kept columns, ids, and slots if any.
 _THIRD: Final = "third"
 
+# It pickles classes that workers cannot import.
+_PICKLE: Final[Any] = cloudpickle
+
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
+# Sums, and released rows whose words are set: ``a`` is a row's number of words, ``b`` its bucket.
+_RELEASED_SCHEMA: Final = f"{_SCHEMA}, inputs array<bigint>, outputs array<bigint>, perturbed array<boolean>"
+_RELEASED: Final = "released"
 _NUMBER: Final = "number"
 
 LEARNT_ROWS: Final = 20_000
@@ -69,38 +86,76 @@ class SampledRows:
         """Let workers make a table of each part, by a function of simulation and part."""
         return self.frame.mapInArrow(partial(_work, self.simulation, self.ways, function), schema)
 
-    def sums(self, function: Any) -> dict[int, pa.Table]:
-        """Add up by third what has the same key: exact in any order, see :class:`ClusterSums`."""
-        parts = self.work(function).groupBy("third", "kind", "a", "b")
-        table = to_arrow(parts.agg(F.sum("total").alias("total")))
-        return {third: table.filter(pc.equal(table["third"], third)) for third in range(3)}
+
+def _sums(numbers: DataFrame) -> dict[int, pa.Table]:
+    """Add up by third what has the same key: exact in any order, see :class:`ClusterSums`."""
+    sums = numbers.groupBy("third", "kind", "a", "b").agg(F.sum("total").alias("total"))
+    table = to_arrow(sums)
+    return {third: table.filter(pc.equal(table["third"], third)) for third in range(3)}
 
 
 class Counted(NamedTuple):
-    """How many rows there are, how many of their words are perturbed, and the pairs of their words."""
+    """What was counted of some rows."""
 
     rows: int
-    perturbed: int
-    pairs: PairCounts
+    perturbed: int  # words that are perturbed
+    pairs: PairCounts  # of all words
+    row_counts: Ints  # (V,), how many rows have each word
+    lengths: dict[int, int]  # rows by how many words they have, 1 or more
 
 
 def count_pairs(rows: SampledRows) -> list[Counted]:
-    """Count rows, perturbed words and pairs of words in each of the thirds."""
-    vocabulary, thirds = len(rows.simulation.embedding.words), []
-    for own in rows.sums(_count).values():
-        number, hidden, pairs = (own.filter(pc.equal(own["kind"], kind)) for kind in Counted._fields)
-        first, second, total = (pairs[name].to_numpy() for name in ("a", "b", "total"))
-        counts = PairCounts.of(first, second, total.astype(np.int64), vocabulary=vocabulary)
-        all_, perturbed = (int(sum(numbers["total"].to_pylist())) for numbers in (number, hidden))
-        thirds.append(Counted(all_, perturbed, counts))
+    """Count rows, their words and pairs of words in each of the thirds."""
+    vocabulary = len(rows.simulation.embedding.words)
+    thirds = []
+    for table in _sums(rows.work(_count)).values():
+        kinds = {kind: table.filter(pc.equal(table["kind"], kind)) for kind in Counted._fields}
+        numbers = {kind: own["total"].to_numpy().astype(np.int64) for kind, own in kinds.items()}
+        keys = {kind: own["a"].to_numpy() for kind, own in kinds.items()}
+        row_counts = np.zeros(vocabulary, dtype=np.int64)
+        row_counts[keys["row_counts"]] = numbers["row_counts"]
+        second = kinds["pairs"]["b"].to_numpy()
+        counted = Counted(
+            rows=int(numbers["rows"].sum()),
+            perturbed=int(numbers["perturbed"].sum()),
+            pairs=PairCounts.of(keys["pairs"], second, numbers["pairs"], vocabulary=vocabulary),
+            row_counts=row_counts,
+            lengths=dict(zip(keys["lengths"].tolist(), numbers["lengths"].tolist(), strict=True)),
+        )
+        thirds.append(counted)
     return thirds
 
 
 def simulate(
-    rows: SampledRows, mechanism: Mechanism | None, known: Mapping[int, Knowledge], versions: int
+    rows: SampledRows,
+    mechanism: Mechanism | None,
+    known: Mapping[int, Knowledge],
+    versions: int,
+    alike: Mapping[int, Mapping[int, int]] | None = None,
 ) -> dict[int, Sums]:
-    """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
-    tables = rows.sums(partial(_simulate, mechanism=mechanism, known=known, versions=versions))
+    """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third.
+
+    ``alike`` says how many rows of each third have each number of words. With it rows are linked to their
+    originals: then the words of rows of one length are shuffled to one task, which Spark must encrypt.
+    """
+    simulating = partial(_simulate, mechanism=mechanism, known=known, versions=versions, alike=alike)
+    released = rows.work(simulating, _SCHEMA if alike is None else _RELEASED_SCHEMA)
+    is_released = F.col("kind") == _RELEASED
+    if alike is None:
+        tables = _sums(released)
+    else:
+        channel = next(iter(known.values())).channel  # of the mechanism, whatever the third
+        released = released.persist(StorageLevel.MEMORY_ONLY)
+        key = ("third", "a", "b")
+        tasks = 2 * released.sparkSession.sparkContext.defaultParallelism
+        grouped = released.where(is_released).repartition(tasks, *key).sortWithinPartitions(*key)
+        links = grouped.mapInArrow(partial(_link, channel, alike), _SCHEMA)
+        try:
+            tables = _sums(
+                released.where(~is_released).select("third", "kind", "a", "b", "total").unionByName(links)
+            )
+        finally:
+            released.unpersist()
     words = len(rows.simulation.embedding.words)
     return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
 
@@ -122,8 +177,14 @@ def knowledge_of(
     *,
     versions: int,
     candidates: int,
+    row_counts: Ints | None = None,
 ) -> dict[int, Knowledge]:
-    """Let attackers learn from shadow rows, by attacked third, on one worker."""
+    """Let attackers learn from shadow rows, by attacked third, on one worker.
+
+    ``row_counts`` (V,) says how many of the evaluated rows have each word.
+    """
+    for attacker in ATTACKERS.values():
+        _send(attacker)
     learning = partial(
         _knowledge,
         rows.simulation,
@@ -142,9 +203,17 @@ def knowledge_of(
             language=languages[third][0],
             candidates=candidates,
             attackers=learnt,
+            row_counts=row_counts,
         )
         for third, learnt in attackers.items()
     }
+
+
+def _send(attacker: type[Attacker]) -> None:
+    """Let a user's own class travel to workers, where its module need not be installed."""
+    name = attacker.__module__
+    if name.partition(".")[0] != __name__.partition(".")[0]:
+        _PICKLE.register_pickle_by_value(sys.modules[name])
 
 
 def _learnt(rows: SampledRows, function: Any) -> Any:
@@ -196,14 +265,26 @@ def _work(
 def _count(simulation: Simulation, part: Part) -> pa.Table:
     rows = simulation.read(part.values, part.slots)
     pairs = simulation.pairs(rows)
-    numbers = [len(part.values), np.count_nonzero(rows.perturbed)]
-    columns = {
-        "kind": ["rows", "perturbed", *["pairs"] * len(pairs.count)],
-        "a": np.concatenate([[0, 0], pairs.first]),
-        "b": np.concatenate([[0, 0], pairs.second]),
-        "total": np.concatenate([numbers, pairs.count]).astype(np.float64),
+    row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(simulation.embedding.words))
+    words = np.flatnonzero(row_counts)
+    lengths = rows_of_lengths(rows)
+    counted: dict[str, tuple[Any, Any, Any]] = {
+        "rows": ([0], [0], [len(part.values)]),
+        "perturbed": ([0], [0], [np.count_nonzero(rows.perturbed)]),
+        "pairs": (pairs.first, pairs.second, pairs.count),
+        "row_counts": (words, np.zeros_like(words), row_counts[words]),
+        "lengths": ([*lengths], [0] * len(lengths), [*lengths.values()]),
     }
-    return pa.table(columns)
+    tables = []
+    for kind, (first, second, total) in counted.items():
+        columns = {
+            "kind": pa.repeat(kind, len(total)),
+            "a": pa.array(first, pa.int64()),
+            "b": pa.array(second, pa.int64()),
+            "total": pa.array(total, pa.int64()).cast(pa.float64()),
+        }
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables)
 
 
 def _simulate(
@@ -212,11 +293,75 @@ def _simulate(
     mechanism: Mechanism | None,
     known: Mapping[int, Knowledge],
     versions: int,
+    alike: Mapping[int, Mapping[int, int]] | None,
 ) -> pa.Table | None:
     if part.third not in known:
         return None
-    rows, own = simulation.read(part.values, part.slots), known[part.third]
-    return to_table(measured(simulation, rows, part.ids, mechanism, own, versions=versions))
+    rows = simulation.release(
+        simulation.read(part.values, part.slots),
+        part.ids,
+        mechanism or RANDOM_WORDS,
+        versions=1 if mechanism is None else versions,
+    )
+    sums = measured(rows, simulation.embedding, known[part.third])
+    if alike is None:
+        return to_table(sums)
+    # Zeros, so that a third without a row to link has sums, too.
+    numbers = to_table(sums | nothing_linked())
+    return pa.concat_tables([numbers, _to_link(rows, part.ids, alike[part.third])], promote_options="default")
+
+
+def _to_link(rows: SimulatedRows, ids: pa.Array, alike: Mapping[int, int]) -> pa.Table:
+    """Write released rows that have words, as ``_RELEASED_SCHEMA`` has them."""
+    lengths = np.diff(rows.offsets)
+    offsets = pa.array(rows.offsets, pa.int32())
+    lists = {"inputs": rows.inputs, "outputs": rows.outputs[0], "perturbed": rows.perturbed}
+    columns = {
+        "kind": pa.repeat(_RELEASED, len(lengths)),
+        "a": lengths,
+        "b": bucket_of(ids, lengths, alike),
+        "total": np.zeros(len(lengths)),
+        **{name: pa.ListArray.from_arrays(offsets, pa.array(words)) for name, words in lists.items()},
+    }
+    return pa.table(columns).filter(pa.array(lengths > 0))
+
+
+def _link(
+    channel: Channel, alike: Mapping[int, Mapping[int, int]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Link rows, those of one third, length and bucket one after the other; see :func:`_to_link`."""
+    for third, length, table in _groups(batches):
+        words = {name: table[name].combine_chunks().flatten() for name in ("inputs", "outputs", "perturbed")}
+        numbers = {name: own.to_numpy(zero_copy_only=False) for name, own in words.items()}
+        rows = SimulatedRows(
+            offsets=np.arange(len(table) + 1) * length,
+            inputs=numbers["inputs"],
+            outputs=numbers["outputs"][None, :],
+            perturbed=numbers["perturbed"],
+        )
+        sums = to_table(linkage_of_equals(rows, channel, alike[third][length]))
+        thirds = pa.array(np.full(len(sums), third, dtype=np.int32))
+        yield from sums.add_column(0, _THIRD, thirds).combine_chunks().to_batches()
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
+    """Put neighbouring rows together that have one third, ``a`` and ``b``: third, ``a``, and the rows."""
+    key: list[int] = []
+    parts: list[pa.RecordBatch] = []
+    for batch in batches:
+        keys = np.stack([batch.column(name).to_numpy() for name in (_THIRD, "a", "b")])
+        borders = np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1
+        for start, stop in pairwise([0, *borders.tolist(), len(batch)]):
+            if start == stop:
+                continue
+            next_key = keys[:, start].tolist()
+            if parts and next_key != key:
+                yield key[0], key[1], pa.Table.from_batches(parts)
+                parts = []
+            key = next_key
+            parts.append(batch.slice(start, stop - start))
+    if parts:
+        yield key[0], key[1], pa.Table.from_batches(parts)
 
 
 def _known_rows(simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]) -> SimulatedRows:
@@ -266,4 +411,4 @@ def _knowledge(
 
 
 def _pickled(learnt: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"learnt": [pickle.dumps(learnt)]})
+    return pa.RecordBatch.from_pydict({"learnt": [_PICKLE.dumps(learnt)]})

@@ -17,9 +17,9 @@ from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.facts import guarantees
 from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import InputError, all_of
+from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.evaluation import facts, page, text
-from dptext_spark.evaluation.classify import classify
+from dptext_spark.evaluation.classify import classify, known_classes
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.language import PairCounts, word_prior
 from dptext_spark.evaluation.measures import Sums
@@ -50,7 +50,7 @@ from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
-from dptext_spark.tables.partitioning import Partitioning
+from dptext_spark.tables.partitioning import Partitioning, is_encrypted
 from dptext_spark.tables.result_folder import check_free, write_results
 from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
@@ -149,6 +149,11 @@ def _evaluated(
         size = None if options.sample == "all" else options.sample
         chosen = sampled(selected, F.col(ID), rows=total, sample=size)
         frame = partitioning.spread(chosen, F.col(ID))
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None and options.label is not None:
+        target = replace(target, keeping="balanced_accuracy")
+    if target is not None and target.measure == "linked" and not is_encrypted(spark):
+        raise ConfigError(f"The --target {target} cannot be measured", do=text.NOT_LINKED)
     rows = SampledRows(
         frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
     )
@@ -162,12 +167,11 @@ def _evaluated(
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known, language = _known(thirds, corpus)
-        compared = _compared(options, rows, corpus or rows, known, language)
+            if target is not None and options.label is not None:
+                target.check_class(known_classes(rows, options.label))
+        compared = _compared(options, rows, corpus or rows, known, language, thirds)
     finally:
         frame.unpersist()
-    target = None if options.target is None else Target.parse(options.target)
-    if target is not None and options.label is not None:
-        target = replace(target, keeping="accuracy")
     return facts.facts_of(
         compared,
         search,
@@ -197,20 +201,32 @@ def _compared(
     texts: SampledRows,
     known: Mapping[int, PairCounts],
     counts: PairCounts,
+    thirds: Sequence[Counted],
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows; attackers learn from ``texts``."""
     spark = rows.frame.sparkSession
-    wanted = {options.label: ("accuracy", "accuracy_on_original"), options.author: ("attribution",)}
-    classes = {column: names for column, names in wanted.items() if column is not None}
 
     def right(mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
         """What models get right of all classes, by attacked third."""
-        found = [classify(rows, *one, mechanism, original=original) for one in classes.items()]
-        return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
+        sums: dict[int, Sums] = {third: {} for third in ATTACKED}
+        if options.label is not None:
+            names = ("accuracy", "accuracy_on_original")
+            of_label = classify(rows, options.label, names, mechanism, original=original, by_class=True)
+            sums = {third: of_label[third] for third in ATTACKED}
+        if options.author is not None:
+            of_author = classify(rows, options.author, ("attribution",), mechanism, original=original)
+            sums = {third: sums[third] | of_author[third] for third in ATTACKED}
+        return sums
 
     with progress(spark, "Learning the language"):
         languages = languages_of(texts, known, of_attacked=options.public_corpus is None)
-    prior = word_prior(counts)
+    # The observer who links rows knows their words, also those that a public corpus lacks.
+    of_attacked = [thirds[third].pairs for third in ATTACKED if texts is not rows]
+    prior = word_prior(reduce(add, of_attacked, counts))
+    row_counts = reduce(add, (third.row_counts for third in thirds))
+    alike = None
+    if is_encrypted(spark):
+        alike = {third: thirds[third].lengths for third in ATTACKED}
     settings = (None, *options.mechanism)
     outcomes = list[dict[int, Outcome]]()
     for number, mechanism in enumerate(settings, 1):
@@ -232,8 +248,9 @@ def _compared(
                 mechanism,
                 versions=options.versions,
                 candidates=options.candidates,
+                row_counts=row_counts,
             )
-            recovered = simulate(rows, mechanism, knowledge, options.versions)
+            recovered = simulate(rows, mechanism, knowledge, options.versions, alike)
             learnt = right(mechanism)
             recovered = {third: sums | learnt[third] for third, sums in recovered.items()}
         if mechanism is None:
@@ -246,7 +263,7 @@ def _compared(
                 }
             )
     ideal: dict[int, Sums] = {}
-    if classes:
+    if options.label or options.author:
         with progress(spark, "Learning from the originals"):
             ideal = right(None, original=True)
     return [

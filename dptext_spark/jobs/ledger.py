@@ -86,8 +86,9 @@ def _described(ledger: Ledger, facts: Facts) -> str:
     releases = table(rows)
     if any(entry.state == "unfinished" for entry in ledger.entries):
         releases.append("unfinished: was killed, or is at work; it counts as spent.")
-    lines = [f"Largest sum of epsilon of a row: {plainly(ledger.total())}"]
+    lines = [f"Largest sum of epsilon of one column in one row: {plainly(ledger.total())}"]
     lines += [f"  in {each.terms.unit}" for each in ledger.counted[:1]]
+    lines += _scope(ledger)
     if facts["delta"]:
         lines.append(f"  except with probability {rounded_up(facts['delta'])}")
     named = [f"{delta:g}" for delta in DELTAS]
@@ -100,3 +101,21 @@ def _described(ledger: Ledger, facts: Facts) -> str:
                 f"  (except with probability {' or '.join(named)}, for a row that was in every release)"
             )
     return rendered([releases, lines])
+
+
+def _scope(ledger: Ledger) -> list[str]:
+    """Say what the largest sum adds up, besides releases of one row and column."""
+    lines = []
+    families = len(ledger.family_totals)
+    if families > 1:
+        lines.append(
+            f"  rows under {families} keys, inputs or id columns cannot be compared: the largest sum of each"
+            " is added"
+        )
+    if ledger.counted:
+        last = ledger.counted[-1].terms
+        columns = (column for entry in ledger.counted for column in entry.terms.columns)
+        renamed = ledger.texts(last).renamed(map(last.name, columns))
+        if renamed:
+            lines.append(f"  counted as earlier columns under another name: {', '.join(renamed)}")
+    return lines

@@ -10,6 +10,7 @@ from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.guarantee import Guarantee
+from dptext_spark.lookup import FEW
 from dptext_spark.options import PrivatizeOptions, read_row_budget
 from dptext_spark.release import Release
 from dptext_spark.report.facts import (
@@ -19,17 +20,25 @@ from dptext_spark.report.facts import (
     persons,
     release_facts,
     row_lengths,
+    rows_singled_out,
     token_counts,
 )
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, plain_errors
 from dptext_spark.spark.session import leased
-from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, check_ids, column_counts
+from dptext_spark.tables.columns import (
+    LONGEST,
+    MEDIAN,
+    TableColumns,
+    check_ids,
+    column_counts,
+    singled_out,
+)
 from dptext_spark.tables.dataframes import sent
 from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.incremental import CUT_OFF, GrowingTable
 from dptext_spark.tables.ledger import LedgerRun
-from dptext_spark.tables.look import Sample, count_persons
+from dptext_spark.tables.look import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.table import Table
 
@@ -93,19 +102,41 @@ def run(options: PrivatizeOptions) -> Report:
                 ledger.look(selected)
             found["row_lengths"] = sample.lengths
         else:
-            entered = nullcontext if ledger is None else ledger.reserve
-            done = table.sanitize(worker, partitioning, entered)
-            counts = column_counts(table.columns.sanitized, TokenCounts[int], done)
-            found |= {"rows": done["rows"], "added_rows": done.get("added_rows")}
-            found["columns"] = {name: token_counts(own, str(oov)) for name, own in counts.items()}
-            if (longest := done.get(LONGEST)) is not None:  # of no rows there is none
-                found["row_lengths"] = {"median": done.get(MEDIAN), "longest": longest, "sample": None}
+            found |= _sanitized(table, worker, partitioning, ledger)
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)
     found["ledger"] = [] if ledger is None else ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
     return table.write_reports(facts, found)
+
+
+def _sanitized(
+    table: Table, worker: Sanitizer, partitioning: Partitioning, ledger: LedgerRun | None
+) -> Facts:
+    """Sanitize and write a table; return what was counted."""
+    release = worker.release
+    row_counts = None
+    if not table.grows:  # rows that come later may have the same words
+        with progress(table.df.sparkSession, "Counting rows with rare words"):
+            words = len(release.embedding.words)
+            row_counts = count_rows_with_words(table.df, table.columns, release.reader, words)
+    entered = nullcontext if ledger is None else ledger.reserve
+    done = table.sanitize(worker, partitioning, entered, row_counts)
+    oov = str(release.policy.oov)
+    counts = column_counts(table.columns.sanitized, TokenCounts[int], done)
+    facts: Facts = {
+        "rows": done["rows"],
+        "added_rows": done.get("added_rows"),
+        "columns": {name: token_counts(of_column, oov) for name, of_column in counts.items()},
+    }
+    longest = done.get(LONGEST)
+    if longest is not None:  # of no rows there is none
+        facts["row_lengths"] = {"median": done.get(MEDIAN), "longest": longest, "sample": None}
+    if row_counts is not None:
+        shown = {few: done[singled_out(few)] or 0 for few in FEW}
+        facts["singled_out"] = rows_singled_out(shown, done["rows"])
+    return facts
 
 
 def privatize_table(**options: Any) -> Report:

@@ -7,10 +7,11 @@ the command line, configuration, report, audit and contract tests find a new mec
 from importlib import import_module
 from pkgutil import iter_modules
 
+from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.mechanisms.euclidean import Laplace, Mahalanobis
 from dptext_spark.mechanisms.exponential import Exponential
 from dptext_spark.mechanisms.hyperbolic import Hyperbolic, HyperbolicIcdm
-from dptext_spark.mechanisms.mechanism import LEAST_EPSILON, MECHANISMS, Mechanism, Perturbation, mechanism
+from dptext_spark.mechanisms.mechanism import MECHANISMS, Mechanism, Perturbation, mechanism
 from dptext_spark.mechanisms.projected import Projection
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Never, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
+from dptext_spark.accounting.row_budget import LEAST_EPSILON, RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError, check_names, faults, nearest, parsed, range_of
@@ -23,9 +23,6 @@ from dptext_spark.search.nearest import Search
 
 NUMBER: Final = partial(Field, allow_inf_nan=False, strict=True)
 """A parameter that is a finite number."""
-
-# Below this, noise outgrows what single precision can hold.
-LEAST_EPSILON: Final = 1e-12
 
 # Drawing a uniform and making noise of it, in operations of a matrix product.
 _DRAWING: Final = 2500.0

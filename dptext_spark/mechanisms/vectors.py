@@ -12,6 +12,7 @@ from pydantic import Field
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.resolution import rounded_vector_distance
+from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats
 from dptext_spark.geometry.projection import (
@@ -21,7 +22,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
 )
 from dptext_spark.guarantee import Guarantee, rounded_up
-from dptext_spark.mechanisms.mechanism import LEAST_EPSILON, NUMBER, PUBLIC_WORDS, Law, assumptions
+from dptext_spark.mechanisms.mechanism import NUMBER, PUBLIC_WORDS, Law, assumptions
 from dptext_spark.mechanisms.projected import ProjectionParameters
 
 # Steps of the grid to Delta sqrt(m) / epsilon, the size of the noise in one coordinate, at least.

@@ -245,6 +245,17 @@ def row_lengths(
     return {**lengths, "losses": losses, "said": said}
 
 
+def rows_singled_out(shown: Mapping[int, int], rows: int) -> Facts:
+    """Give how many rows show an unchanged word that fewer rows of the table have than each key says."""
+    counts = [
+        f"{'no other row has' if few == 2 else f'fewer than {few} rows have'}: {count:,} "
+        f"({count / max(rows, 1):.1%})"
+        for few, count in shown.items()
+    ]
+    said = f"Rows with an unchanged word that {'; that '.join(counts)}"
+    return {"rows": {str(few): count for few, count in shown.items()}, "said": [said]}
+
+
 def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
     """Give what the rows of a person, as ``count_persons`` counts them, lose together.
 
@@ -338,6 +349,7 @@ def describe(facts: Facts) -> str:
         said += ["", "Coverage, only for those who run the job"]
         said += [f"{name}: {found['said']}" for name, found in facts["coverage"].items()]
     said += facts.get("row_lengths", {}).get("said", ())
+    said += facts.get("singled_out", {}).get("said", ())
     if "persons" in facts:
         said += ["", *facts["persons"]["said"]]
     if ledger := facts.get("ledger"):

@@ -11,11 +11,15 @@ from dptext_spark.errors import printable
 
 
 def rendered(blocks: Iterable[Any]) -> str:
-    """Write blocks, a text, lines or a ``table`` with or without a ``title``, an empty line between them."""
+    """Write blocks, an empty line between them: a text, lines, or a ``table``, perhaps with a ``title``.
+
+    The columns of a table are ``numbers`` unless it says otherwise.
+    """
     parts = []
     for block in blocks:
         if isinstance(block, Mapping):
-            block = [*([block["title"]] if "title" in block else []), *table(block["table"])]
+            title = [block["title"]] if "title" in block else []
+            block = title + table(block["table"], numbers=block.get("numbers", True))
         parts.append("\n".join(map(printable, [block] if isinstance(block, str) else block)))
     return "\n\n".join(parts)
 

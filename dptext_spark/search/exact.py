@@ -7,6 +7,7 @@ reduction of its own. The answer therefore depends on the point alone, not on ho
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
-from dptext_spark.errors import BundleError
+from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import lorentz, rims
 from dptext_spark.geometry.products import gamma, longest_of, score_slack
@@ -29,6 +30,11 @@ WORD_BLOCK: Final = 512
 _SETTLE_BLOCK: Final = 4096
 # A length this far off moves scores by a 32nd of a roundoff of single precision.
 _STRAY: Final = 2.0**-30
+
+# Far below where single precision overflows.
+_LARGEST_SCORE: Final = 2.0**120
+# Coordinates of points in the ball are at most 1, and ln q0 is a distance.
+_FARTHEST: Final = 1e24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +156,20 @@ class _ExactNearest(NearestWords):
         return owners, words[leaders], scores[leaders]
 
     def _located(self, points: Floats) -> Floats:
-        """Bring points into the form in which the other methods want them."""
+        """Bring points into the form in which the other methods want them; refuse those out of reach."""
+        farthest = self.reach
+        if not np.abs(points).max(initial=0.0) <= farthest:  # also where one is NaN
+            raise ConfigError(
+                "Noisy points lie too far from all words to find the nearest",
+                allowed=f"finite coordinates, up to about {farthest:.0e}",
+                do="Raise --epsilon",
+            )
         return points
+
+    @property
+    @abstractmethod
+    def reach(self) -> float:
+        """The largest coordinate of points whose scores single precision holds."""
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
@@ -179,6 +197,11 @@ class EuclideanWords(_ExactNearest):
 
     vectors: Floats32  # (V, n), C order; used in place, never copied
     half_norms: Floats32  # (V,), half the squared Euclidean norm of each row
+
+    @property
+    def reach(self) -> float:
+        longest = max(1.0, longest_of(self.half_norms))
+        return _LARGEST_SCORE / (longest * math.sqrt(self.vectors.shape[1]))
 
     def slack(self, queries: Floats32) -> Floats32:
         """Bound how far two scores of one point can stray from their exact difference.
@@ -229,8 +252,13 @@ class HyperbolicNearest(_ExactNearest):
     time: Floats32
     coarse: CoarseWords | None = None
 
+    @property
+    def reach(self) -> float:
+        return _FARTHEST
+
     def _located(self, points: Floats) -> Floats:
         """Correct w where its length is not what q0 says; the bound of the scan counts on it."""
+        points = super()._located(points)
         with np.errstate(under="ignore"):
             lengths = np.sqrt(np.square(points[:, 1:]).sum(axis=1))
             told = np.sqrt(-np.expm1(-2.0 * points[:, 0]))

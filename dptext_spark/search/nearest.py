@@ -18,9 +18,12 @@ class NearestWords(ABC):
 
     @abstractmethod
     def __call__(self, points: Floats) -> Ints:
-        """Find the nearest word of each point, float64 (t, n), finite: int64 (t,), word ids.
+        """Find the nearest word of each point, float64 (t, n): int64 (t,), word ids.
 
         Among words equally near, the lowest word id wins.
+
+        Raises:
+            ConfigError: A point is so far away that scores overflow, or not finite.
         """
 
     @abstractmethod

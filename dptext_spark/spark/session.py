@@ -167,5 +167,5 @@ def _connected(url: str | None) -> SparkSession:
 
 def local_settings(wanted: Mapping[str, str]) -> dict[str, str]:
     """Give the settings of a session on this machine's cores; the user's win."""
-    options = " ".join(filter(None, (_LOGGED, wanted.get(_JAVA_OPTIONS))))
+    options = " ".join(filter(None, (_LOGGED, *java.user_options(), wanted.get(_JAVA_OPTIONS))))
     return {**_LOCAL_SETTINGS, **wanted, _JAVA_OPTIONS: options}

@@ -24,12 +24,13 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from dptext_spark.errors import InputError, nearest
+from dptext_spark.lookup import FEW
+from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
 
 if TYPE_CHECKING:  # workers import this module, and need no options
-    from dptext_spark.sanitizer import Sanitizer, TokenCounts
     from dptext_spark.tables.source import Source
     from dptext_spark.vector_sanitizer import VectorCounts, VectorWorker
 
@@ -41,6 +42,10 @@ LONGEST: Final = "__dptext_longest_words"
 _ALL: Final = "*"
 # Spark's name of strings, of whatever collation.
 _STRING: Final = r"string( collate \w+)?"
+_BINARY_STRINGS: Final = (
+    "Where the Parquet files are of Impala or old Hive, which do not mark strings as such, give "
+    "--spark-conf spark.sql.parquet.binaryAsString=true; else make them strings before the run"
+)
 ACCURACY: Final = 10_000
 """Percentiles are off by one row in so many, at most."""
 
@@ -128,7 +133,11 @@ class TableColumns:
             if not re.fullmatch(kinds, fields[name].data_type.simpleString())
         ]
         wrong += [f"{own.name}, which is in an array" for own in ids if own.arrays]
-        _refuse("Columns have the wrong type", ["; ".join(wrong)])
+        _refuse(
+            "Columns have the wrong type",
+            ["; ".join(wrong)],
+            do=_BINARY_STRINGS if any("binary" in fault for fault in wrong) else "",
+        )
         if slots:
             _refuse(
                 f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
@@ -219,17 +228,26 @@ class TableColumns:
         return df.select(*selected)
 
     def sanitize(
-        self, selected: DataFrame, table: StructType, worker: Worker, observation: Observation | None = None
+        self,
+        selected: DataFrame,
+        table: StructType,
+        worker: Worker,
+        observation: Observation | None = None,
+        row_counts: NDArray[np.uint8] | None = None,
     ) -> DataFrame:
         """Sanitize, lazily, what :meth:`select` left of a table of this schema.
 
-        The observation receives ``rows`` and the counters of each column once the result is written.
+        The observation receives ``rows`` and the counters of each column once the result is written; with
+        ``row_counts`` (V,), how many rows have each word, also how many rows show an unchanged rare word.
         """
         counters = [counter(name, c) for name in self.sanitized for c in worker.counts._fields]
+        if row_counts is not None:
+            counters += [singled_out(few) for few in FEW]
         # Spark trusts this schema and matches columns by position.
         row = StructField(ROW, self.released(table), nullable=False)
         outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
-        result = selected.mapInArrow(partial(_sanitize_batches, worker, self.ways(table)), outputs)
+        work = partial(_sanitize_batches, worker, self.ways(table), row_counts=row_counts)
+        result = selected.mapInArrow(work, outputs)
         if observation is not None:
             columns = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
             measures = [F.count(F.lit(1)).alias("rows")]
@@ -246,22 +264,38 @@ class TableColumns:
 
 
 def _sanitize_batches(
-    worker: Worker, ways: Fields, batches: Iterable[pa.RecordBatch]
+    worker: Worker,
+    ways: Fields,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    row_counts: NDArray[np.uint8] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
     for batch in Batch.parts(batches, ways):
         counts: list[NDArray[np.int64]] = []
+        # The number of rows that have the rarest unchanged word of each row.
+        rarest = np.full(len(batch), max(FEW))
         for name, found in batch.fields(worker.visible_words):
             result = worker.sanitize(found.values, found.ids, column=name, **found.given)
             batch.put(name, result.values)
             counts += [found.sum_by_row(of_values, len(batch)) for of_values in result.counts]
+            if row_counts is not None and isinstance(result, Sanitized):
+                values, words = result.unchanged
+                np.minimum.at(rarest, found.rows[values], row_counts[words])
+        if row_counts is not None:
+            counts += [(rarest < few).astype(np.int64) for few in FEW]
         yield batch.to_arrow(counts)
 
 
 def counter(column: str, counter: str) -> str:
     """Name the column that counts something in each row of another."""
     return f"__dptext_{counter}_{column}"
+
+
+def singled_out(few: int) -> str:
+    """Name the column that counts rows with an unchanged word that fewer rows than ``few`` have."""
+    return f"__dptext_singled_out_{few}"
 
 
 def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
@@ -288,15 +322,25 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
 
 
 def check_refused(source: Source, columns: TableColumns) -> TableColumns:
-    """Refuse columns that cannot be read and that the run wants; those to leave out are no longer named."""
-    spared = {*columns.left_out}.intersection(source.refused)
-    columns = replace(columns, left_out=tuple(name for name in columns.left_out if name not in spared))
+    """Refuse fields that cannot be read and that the run wants; those to leave out are no longer named."""
+    named = replace(columns, left_out=()).mentioned
     for name, error in source.refused.items():
-        wanted = _ALL in columns.keep and name not in spared
-        inside = (f"{name}.", f"{name}[]")
-        if wanted or any(each == name or each.startswith(inside) for each in columns.mentioned):
+        is_spared = any(_lies_in(name, other) for other in columns.left_out)
+        if _ALL in columns.keep and not is_spared:
             raise error
-    return columns
+        if any(_lies_in(name, other) or _lies_in(other, name) for other in named):
+            raise error
+    absent = [
+        other
+        for other in columns.left_out
+        if any(_lies_in(name, other) for name in source.refused) and not Field.find(source.df.schema, other)
+    ]
+    return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
+
+
+def _lies_in(name: str, around: str) -> bool:
+    """Say whether a field is another one, or lies inside it."""
+    return name == around or name.startswith((f"{around}.", f"{around}[]"))
 
 
 def _refuse(what: str, names: Iterable[str], *, allowed: str = "", do: str = "") -> None:

@@ -135,6 +135,22 @@ def beside(data_type: Any, taken: Collection[Path], name: str = "") -> Iterator[
             yield from beside(field.dataType, inside, f"{name}.{field.name}" if name else field.name)
 
 
+def without(data_type: Any, paths: Collection[Path]) -> Any:
+    """Leave out of a type what some path leads to, and structs and arrays of which nothing is left."""
+    if isinstance(data_type, ArrayType):
+        element = without(data_type.elementType, [path[1:] for path in paths if path[0] is None])
+        return element and ArrayType(element, data_type.containsNull)
+    if not paths or not isinstance(data_type, StructType):
+        return data_type
+    fields = []
+    for field in data_type.fields:
+        inside = [path[1:] for path in paths if path[0] == field.name]
+        kept = None if any(not any(path) for path in inside) else without(field.dataType, inside)
+        if kept is not None:
+            fields.append(StructField(field.name, kept, field.nullable))
+    return StructType(fields) if fields else None
+
+
 def pruned(column: Column, data_type: Any, wanted: Any) -> Column:
     """Leave in a column what its pruned type has; null stays null."""
     if wanted == data_type:

@@ -6,22 +6,29 @@ what a crash left of it is found and removed; once its counts are written the ba
 output is a plain Parquet folder: no reader has to know of any of this.
 
 The checkpoint holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N,
-which say that the batch is in the output; and ``stream/``, Spark's own account of files and batches.
+which say that the batch is in the output; ``sizes/N.json``, the sizes of files that are in it;
+and ``stream/``, Spark's own account of files, their modification times, and batches.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import unquote
 
+import click
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from dptext_spark.bars import progress
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
@@ -31,19 +38,22 @@ from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.partitioning import POSITION, Partitioning
-from dptext_spark.tables.storage import LocalFiles
+from dptext_spark.tables.storage import LocalFiles, file_url, spark_log
 from dptext_spark.tables.table import Entered, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
-    *("budget", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format", "incremental"),
-    *("ledger", "mode", "output-format", "read-option", "reports", "write-option"),
+    *("budget", "changed-files", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format"),
+    *("incremental", "ledger", "mode", "new-text", "output-format", "read-option", "reports"),
+    "write-option",
 }
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
 CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
 _RECORD: Final = "dptext.json"
 _COUNTS: Final = "batches/*.json"
+_SIZES: Final = "sizes/*.json"
+_SHOWN: Final = 3
 
 
 class GrowingTable(Table):
@@ -102,6 +112,7 @@ class GrowingTable(Table):
                     got=", ".join(other),
                     do="Go on with those it began with, or choose another --incremental and --output",
                 )
+            self._check_added_files()
         elif not options.dry_run:
             self._note(record, identity)
 
@@ -111,23 +122,29 @@ class GrowingTable(Table):
         self.storage.rename(f"{path}.part", path)
 
     def sanitize(
-        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
+        self,
+        worker: Worker,
+        partitioning: Partitioning,
+        entered: Entered = nullcontext,
+        row_counts: NDArray[np.uint8] | None = None,
     ) -> Mapping[str, Any]:
         """Add what is new to the output, batch by batch; ``entered`` is called with each.
 
         Returns:
             The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
         """
+        recheck = lru_cache(self.source.recheck)  # once: a run knows its files when it begins
 
         @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
             noted = f"{self._checkpoint}/batches/{number:06d}.json"
             if self.storage.exists(noted):  # the run before was cut off just after
                 return
+            recheck()
             batch = rows.drop(*POSITION)
             if partitioning.sample is not None:
                 partitioning.sample(batch)
-            result, observation = self.released_rows(rows, worker, partitioning)
+            result, observation = self.released_rows(rows, worker, partitioning, row_counts)
             name, folders = f"batch-{number:06d}", "*/" * len(self.written.partitions)
             with entered(batch):
                 # What a run that was cut off left of this batch.
@@ -144,6 +161,7 @@ class GrowingTable(Table):
             query.option("checkpointLocation", f"{self._checkpoint}/stream")
             with progress(rows.sparkSession, "Sanitizing"):
                 query.trigger(availableNow=True).start().awaitTermination()
+            self._note_sizes()
             paths = self.storage.below(self._checkpoint, _COUNTS)
             after = {path: json.loads(self.storage.read(path)) for path in paths}
         sums = Counter({"rows": 0, "added_rows": 0})
@@ -153,6 +171,84 @@ class GrowingTable(Table):
             sums["added_rows"] += 0 if path in before else counts["rows"]
         return {**sums, LONGEST: longest}
 
+    def _check_added_files(self) -> None:
+        """Refuse, or warn of, files that are in the output and that have changed since, or are gone."""
+        added = self._added_files()
+        if not added:
+            return
+        files = self._files()
+        sizes = self._sizes()
+        faults = {"gone": sorted(added.keys() - files.keys()), "changed": list[str]()}
+        for path in sorted(added.keys() & files.keys()):
+            changed, size = files[path]
+            if changed != added[path] or size != sizes.get(path, size):
+                faults["changed"].append(path)
+        got = "; ".join(_named(kind, paths) for kind, paths in faults.items() if paths)
+        if not got:
+            return
+        what = "Files that earlier runs added to the output have changed since, or are gone"
+        if self.options.changed_files == "warn":
+            click.echo(
+                f"Warning, for those who run the job: {what}: {got}. The output keeps their earlier rows.",
+                err=True,
+            )
+            return
+        raise InputError(
+            what,
+            got=got,
+            do="Bring them back as they were; or keep their earlier rows in the output with --changed-files "
+            "warn; or release all files anew with another --incremental and --output, which costs ε again "
+            "for rows that changed",
+        )
+
+    def _added_files(self) -> dict[str, int]:
+        """Return, by path, the modification times in milliseconds of files that are in the output."""
+        batches = self.storage.below(self._checkpoint, _COUNTS)
+        if not batches:
+            return {}
+        last = int(max(batches).rpartition("/")[2].partition(".")[0])
+        *_, offset = self.storage.read(f"{self._checkpoint}/stream/offsets/{last}").splitlines()
+        taken = json.loads(offset)["logOffset"]
+        entries = spark_log(self.storage, f"{self._checkpoint}/stream/sources/0")
+        done = [entry for entry in entries if entry["batchId"] <= taken]
+        return {file_url(unquote(entry["path"])): entry["timestamp"] for entry in done}
+
+    def _files(self) -> dict[str, tuple[int, int]]:
+        """Return, by path, the modification time in milliseconds and the size of all files of the input."""
+        if self.source.list_files is None:
+            return {}
+        rows = self.source.list_files().select("path", F.unix_millis("modificationTime"), "length").collect()
+        return {file_url(path): (changed, size) for path, changed, size in rows}
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the sizes that files had when they were added, as far as they were noted."""
+        sizes = dict[str, int]()
+        for path in self.storage.below(self._checkpoint, _SIZES):
+            sizes.update(json.loads(self.storage.read(path)))
+        return sizes
+
+    def _note_sizes(self) -> None:
+        """Write down the sizes of files that were added since the last time, and have not changed."""
+        added = self._added_files()
+        new = added.keys() - self._sizes().keys()
+        if not new:
+            return
+        files = self._files()
+        sizes = dict[str, int]()
+        for path in sorted(new & files.keys()):
+            changed, size = files[path]
+            if changed == added[path]:
+                sizes[path] = size
+        number = len(self.storage.below(self._checkpoint, _SIZES))
+        self._note(f"{self._checkpoint}/sizes/{number:06d}.json", sizes)
+
     @property
     def _checkpoint(self) -> str:
         return str(self.options.incremental).rstrip("/")
+
+
+def _named(kind: str, paths: Sequence[str]) -> str:
+    """Count paths of a kind, and show the first."""
+    shown = ", ".join(path.removeprefix("file:") for path in paths[:_SHOWN])
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return f"{kind}: {shown}{more}"

@@ -5,32 +5,27 @@ under another name and takes its own when it is whole; nothing is ever changed. 
 system: who lists a folder sees every file that was written before, and a small file appears whole. Local
 disks, HDFS and today's object stores do so.
 
-``rows/RELEASE`` has the fingerprints of a release's rows as Parquet. A line for each row and column holds
-keyed hashes of 16 bytes: of the row's id, of what the column holds, and of the key that its noise is drawn
-from. Elements of an array that move to another place get fresh noise there, and nobody can tell which one
-came from where: so all that a column holds in a row is one content. Without the user's key the hashes tell no
-more than which contents of one row are equal.
+``rows/RELEASE`` has the fingerprints of a release's rows as Parquet: :mod:`dptext_spark.tables.fingerprints`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType
 
+from dptext_spark.accounting.exposure import recorded_policy
 from dptext_spark.accounting.ledger import (
     LARGEST_EPSILON,
     NEIGHBOURS,
@@ -54,10 +49,8 @@ from dptext_spark.release import Release, in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition
 from dptext_spark.spark.session import is_connect
-from dptext_spark.tables.batch import Batch, Fields
-from dptext_spark.tables.columns import shared
+from dptext_spark.tables.fingerprints import LINES, compare, exposed_by_row, fingerprint_batches, measures
 from dptext_spark.tables.storage import LocalFiles, Storage, literal, local_path
-from dptext_spark.text.columns import id_bytes
 from dptext_spark.version import __version__
 
 if TYPE_CHECKING:  # workers import this module, and need neither
@@ -69,18 +62,9 @@ if TYPE_CHECKING:  # workers import this module, and need neither
 _PATIENCE: Final = 600.0
 _PAUSE: Final = 0.2
 
-LINES: Final = "row binary, column string, content binary, context binary"
-"""The columns of fingerprints."""
-
-_BYTES: Final = 16
-_PLACE: Final = ("row", "column")
 _RELEASE: Final = "/rows/([0-9a-f]{32})/[^/]*$"
 # The last one is all that Spark 3.5 says of a file that it fails to read.
 _UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND", "org.apache.spark.SparkException")
-# Epsilon in units of 1e-18, rounded up: sums of it are exact, whatever their order.
-_TINY: Final = 18
-_DIGITS: Final = Context(prec=60, rounding=ROUND_CEILING)
-_SUM: Final = DecimalType(38, 0)
 
 
 class LedgerFolder:
@@ -152,113 +136,6 @@ class LedgerFolder:
         )
 
 
-# Fingerprints
-
-
-def _fingerprint_batches(
-    key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Make fingerprints of rows that ``TableColumns.select`` gave, with a derived key; runs in workers."""
-    sanitizer = shared(sanitizer)
-
-    def hashed(*parts: bytes | memoryview) -> bytes:
-        return key.derive(*parts).secret[:_BYTES]
-
-    for batch in Batch.parts(batches, ways):
-        row_ids = id_bytes(batch.ids)
-        rows = pa.array([hashed(b"row", row_id) for row_id in row_ids], pa.binary())
-        for column, found in batch.fields(sanitizer.visible_words):
-            contents: list[list[bytes | memoryview]] = [
-                [b"content", row_id, column.encode()] for row_id in row_ids
-            ]
-            keys: list[list[bytes]] = [[b"context"] for _ in row_ids]
-            contexts = sanitizer.contexts(found.values, found.ids, column=column, **found.given)
-            places = found.positions.astype("<i8")
-            for row, at, (content, own) in zip(found.rows.tolist(), places, contexts, strict=True):
-                contents[row] += (at.tobytes(), *content)
-                keys[row].append(own)
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "row": rows,
-                    "column": pa.array([column] * len(rows), pa.string()),
-                    "content": pa.array([hashed(*parts) for parts in contents], pa.binary()),
-                    "context": pa.array([hashed(*parts) for parts in keys], pa.binary()),
-                }
-            )
-
-
-def _measures() -> list[Column]:
-    """Aggregates of fingerprints that say whether files hold what was written."""
-    lines = F.xxhash64(*_PLACE, "content", "context")
-    return [F.count(F.lit(1)).alias("lines"), F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum")]
-
-
-# Comparison
-
-
-def compare(
-    mine: DataFrame, earlier: DataFrame | None, before: Ledger, terms: Terms
-) -> tuple[RowCounts, Decimal | None, Decimal]:
-    """Compare fingerprints of a release's rows with ``earlier`` ones of its family; no row leaves Spark.
-
-    Returns:
-        Counts of rows; the largest earlier total in the family of those that get new noise, None where none
-        does; and the largest total there of all of them with this release.
-    """
-    largest, family = before.family_totals.get(terms.family, Decimal(0)), before.family(terms)
-    epsilons = {"": Decimal(0), **{entry.release: _tiny(entry.terms.epsilon) for entry in family}}
-    worth = F.create_map(*(F.lit(part) for pair in epsilons.items() for part in pair))[F.col("release")]
-    if earlier is None:
-        earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
-    # Of each place what was released of it: once for each noise context, however often it came. A run that
-    # was cut off before it was assessed counts, but frees nobody: no budget was checked for it.
-    assessed = F.col("release").isin([e.release for e in family if e.total is not None])
-    uses = earlier.groupBy(*_PLACE, F.col("context").alias("used")).agg(
-        F.min("content").alias("before"),
-        F.max(worth.cast(_SUM)).alias("worth"),
-        F.bool_or(assessed).alias("assessed"),
-    )
-    is_own, no = F.col("used") == F.col("context"), F.lit(False)
-    pairs = mine.join(uses, [*_PLACE], "left").distinct()
-    places = pairs.groupBy(*_PLACE, "content", "context").agg(
-        (F.count("used") == 0).alias("new"),
-        F.coalesce(F.bool_or(F.col("before") == F.col("content")), no).alias("same"),
-        F.coalesce(F.bool_or(is_own & F.col("assessed")), no).alias("free"),
-        F.coalesce(F.sum("worth"), F.lit(0)).alias("spent"),
-        # Its own context, which it would share with a run that was cut off, counts once.
-        F.coalesce(F.sum(F.when(is_own, F.col("worth"))), F.lit(0)).alias("own"),
-    )
-    new, free = F.col("new"), F.col("free")
-    # A row that may be any earlier one counts from the largest total.
-    any_row = ~free & {"id": no, "file": ~new, "position": F.lit(True)}[terms.known_as]
-    known = F.col("spent") - F.when(free, F.lit(0)).otherwise(F.col("own"))
-    spent = F.when(any_row, F.lit(_tiny(largest))).otherwise(known).cast(_SUM)
-    rows = places.groupBy("row").agg(
-        F.bool_or("new").alias("new"),
-        F.bool_or(~new & ~F.col("same")).alias("changed"),
-        F.bool_and("free").alias("free"),
-        F.max(F.when(~free, spent)).alias("costliest"),
-        F.max(spent + F.when(free, F.lit(0)).otherwise(F.lit(_tiny(terms.epsilon)))).alias("total"),
-    )
-    found = rows.agg(
-        F.count_if("changed").alias("changed"),
-        F.count_if(~F.col("changed") & F.col("new")).alias("new"),
-        F.count_if(~F.col("changed") & ~F.col("new")).alias("equal"),
-        F.count_if("free").alias("free"),
-        *(F.max(name).alias(name) for name in ("costliest", "total")),
-    ).collect()[0]
-    costliest, total = (
-        None if found[name] is None else found[name].scaleb(-_TINY, _DIGITS)
-        for name in ("costliest", "total")
-    )
-    counts = {name: found[name] for name in ("new", "equal", "changed", "free")}
-    return counts, costliest, total or Decimal(0)
-
-
-def _tiny(number: Decimal | float) -> Decimal:
-    return Decimal(str(number)).scaleb(_TINY, _DIGITS).quantize(Decimal(1), context=_DIGITS)
-
-
 # A run
 
 
@@ -281,7 +158,6 @@ class LedgerRun:
         far, place = guarantee.distances, storage.real(options.incremental) if options.incremental else ""
         known_as: Naming = "id" if options.id is not None else "file" if job.grows else "position"
         names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
-        policies = {name: str(policy) for name, policy in vars(release.policy).items()}
         self.job, self.options = job, options
         self.folder = LedgerFolder(str(options.ledger), storage)
         self.terms = Terms(
@@ -293,8 +169,11 @@ class LedgerRun:
             input=key.seal(f"input {job.identity}"),
             output=storage.real(options.output) if job.written.has_path else options.output,
             columns=columns.sanitized,
+            tokens=columns.tokens,
+            new_texts=options.new_text,
+            exact_names=job.df.sparkSession.conf.get("spark.sql.caseSensitive") == "true",
             kept=columns.keep,
-            policy={**policies, "release words": str(release.search.release_words)},
+            policy=recorded_policy(release.policy) | {"release words": str(release.search.release_words)},
             law=dict(release.mechanism.law(release.embedding.dimension)),
             unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
             epsilon=guarantee.epsilon,
@@ -303,7 +182,7 @@ class LedgerRun:
             distances=None if far is None else {name: getattr(far, name) for name in NEIGHBOURS},
         )
         own, ways = key.derive(b"ledger"), columns.ways(job.source.df.schema)
-        made = partial(_fingerprint_batches, own, sanitizer, ways)
+        made = partial(fingerprint_batches, own, sanitizer, ways)
         # Under a fresh key no two runs have a row in common.
         self._fingerprints = None if options.key_file is None else made
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
@@ -324,12 +203,16 @@ class LedgerRun:
                 do="Give this input another --name: under this one equal ids and texts come out as equal "
                 "words, which would show which rows are in both",
             )
-        exposed = ledger.exposed(terms)
+        if self._fingerprints is None:
+            self._expose(ledger.exposed(terms))
+
+    def _expose(self, exposed: list[str]) -> None:
+        """Note what goes out raw from now on, or refuse it under a budget."""
         self._exposed.update(dict.fromkeys(exposed))
         if exposed and self.options.budget is not None:
             raise ConfigError(
-                f"The release lets out raw what earlier releases in the ledger {path} protected",
-                allowed="with --budget: what they let out raw",
+                f"The release reveals what earlier releases in the ledger {self.folder.path} protected",
+                allowed="with --budget: what they let out of the same rows",
                 got="; ".join(exposed),
                 do="Protect it as before; or leave out --budget once: then it is out, and the report says so",
             )
@@ -350,7 +233,7 @@ class LedgerRun:
             if self._fingerprints is not None:
                 # Before they are reserved: whoever sees the reservation can read them.
                 observation = Observation("dptext fingerprints")
-                lines = selected.mapInArrow(self._fingerprints, LINES).observe(observation, *_measures())
+                lines = selected.mapInArrow(self._fingerprints, LINES).observe(observation, *measures())
                 with progress(spark, "Fingerprinting rows for the ledger"):
                     lines.write.parquet(self.folder.rows(release))
                 made = observation.get
@@ -400,7 +283,10 @@ class LedgerRun:
         total = exact_sum([self.terms.epsilon])
         if mine is not None:
             with progress(mine.sparkSession, "Comparing rows with the ledger"):
-                rows, costliest, total = compare(mine, self._earlier(mine, before), before, self.terms)
+                earlier = self._earlier(mine, before)
+                exposures = before.exposures(self.terms)
+                self._expose(exposed_by_row(mine, earlier, before, self.terms, exposures))
+                rows, costliest, total = compare(mine, earlier, before, self.terms)
         facts = cost_of(
             before,
             self.terms,
@@ -424,7 +310,7 @@ class LedgerRun:
             files = [literal(self.folder.rows(name)) for name in wanted]
             read = mine.sparkSession.read.schema(LINES).parquet(*files)
             earlier = read.withColumn("release", F.regexp_extract("_metadata.file_path", _RELEASE, 1))
-            found = earlier.groupBy("release").agg(*_measures()).collect()  # a line for each release
+            found = earlier.groupBy("release").agg(*measures()).collect()  # a line for each release
         except (PySparkException, Py4JJavaError) as error:
             if not (got := condition(error)).startswith(_UNREADABLE):
                 raise

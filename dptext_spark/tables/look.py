@@ -1,5 +1,6 @@
-"""A look at a table before it is sanitized: at some rows for what the vocabulary lacks, at all for persons.
+"""A look at a table before it is sanitized: at some rows, or at all of them in one narrow pass.
 
+Some rows say what the vocabulary lacks, all rows how many each person has, and how many have each word.
 Workers count: numbers reach the driver, no row and no word does.
 """
 
@@ -11,16 +12,19 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress, tell
-from dptext_spark.lookup import WordReader
+from dptext_spark.lookup import FEW, WordReader, rows_with_words
+from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
@@ -39,6 +43,10 @@ MANY: Final = 0.1
 Ordinary English has a few in a hundred that a vocabulary of its own kind lacks; where stop words or a
 language are missing there are several in ten.
 """
+
+
+_NAMED: Final = 5
+"""Columns that a warning names, of those that it is also about."""
 
 
 class Coverage(Counter[str]):
@@ -94,20 +102,38 @@ class Coverage(Counter[str]):
         known = f"{1 - self.unknown_share:.1%} of {self['tokens']:,} words are in the vocabulary"
         return f"{known} ({sample}){found}"
 
-    def warning(self, column: str, fate: str) -> str:
-        """Say what to know of a column before the run, if anything; ``fate`` is that of unknown words."""
+    @property
+    def concern(self) -> str:
+        """What to warn of: ``unspaced`` letters, ``unknown`` words, or nothing."""
+        if self.unspaced_share > MANY:
+            return "unspaced"
+        return "unknown" if self.unknown_share > MANY else ""
+
+    def warning(self, column: str, fate: str, others: Collection[str] = ()) -> str:
+        """Return what to know of a column before the run, if anything; ``fate`` is that of unknown words.
+
+        ``others`` are columns with the same concern, of which each has a smaller share.
+        """
         of, sample = f"of column {column}", f"in a sample of {self['rows']:,} rows"
         unknown = f"{self.unknown_share:.1%} of the words"
-        if self.unspaced_share > MANY:
+        also = f"; in {_listed(others)} more than {MANY:.0%}" if others else ""
+        if self.concern == "unspaced":
             return (
                 f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without spaces "
-                "between words (Chinese, Japanese, Thai and others). A run of such letters counts as one "
-                f"word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
+                f"between words (Chinese, Japanese, Thai and others){also}. A run of such letters counts as "
+                f"one word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
                 "--tokenizer icu, and take an embedding of that language."
             )
-        if self.unknown_share > MANY:
-            return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary. {fate}"
+        if self.concern == "unknown":
+            return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary{also}. {fate}"
         return ""
+
+
+def _listed(columns: Collection[str]) -> str:
+    """Name some columns, however many there are."""
+    more = len(columns) - _NAMED
+    names = ", ".join([*islice(columns, _NAMED), *([f"{more} more"] if more > 0 else [])])
+    return f"{len(columns)} other column{'s' * (len(columns) > 1)} ({names})"
 
 
 @dataclass(kw_only=True)
@@ -151,14 +177,28 @@ class Sample:
             self.words = sum(words) / len(words)
         if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
             self.rows = [task["rows"] for task in tasks]
-        for name, coverage in self.found.items():
-            warnings = [coverage.warning(name, self.fate)]
-            left = coverage.identified(but=self.reader.policy.identifiers.marked)
-            if left and self.identifiers:
-                rows = f"in a sample of {coverage['rows']:,} rows"
-                warnings.append(f"Column {name} has identifiers ({left}), {rows}. {self.identifiers}")
-            for warning in filter(None, warnings):
-                tell(f"Warning, for those who run the job: {warning}")
+        for warning in self.warnings():
+            tell(f"Warning, for those who run the job: {warning}")
+
+    def warnings(self) -> list[str]:
+        """Return what to know before the run: one sentence a concern, however many columns share it."""
+        warnings = []
+        for concern, share in (("unspaced", "unspaced_share"), ("unknown", "unknown_share")):
+            shares = {name: getattr(own, share) for name, own in self.found.items() if own.concern == concern}
+            if shares:
+                worst, *others = sorted(shares, key=lambda name: -shares[name])
+                warnings.append(self.found[worst].warning(worst, self.fate, others))
+        marked = self.reader.policy.identifiers.marked
+        identified = [name for name, coverage in self.found.items() if coverage.identified(but=marked)]
+        if identified and self.identifiers:
+            first, *others = identified
+            coverage = self.found[first]
+            also = f"; so have {_listed(others)}" if others else ""
+            warnings.append(
+                f"Column {first} has identifiers ({coverage.identified(but=marked)}), in a sample of "
+                f"{coverage['rows']:,} rows{also}. {self.identifiers}"
+            )
+        return warnings
 
 
 def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,6 +219,45 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
         # Where this is the end, Spark uses the worker again.
         rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
     yield pa.RecordBatch.from_pydict({"sample": [json.dumps(found | {"rows": rows})]})
+
+
+def count_rows_with_words(
+    df: DataFrame, columns: TableColumns, reader: WordReader, vocabulary: int
+) -> NDArray[np.uint8]:
+    """Count in one pass the rows that have each word, uint8 (V,): exact below the largest of ``FEW``.
+
+    Other words have that number. A row has a word if one of its sanitized fields has it, perturbed or not.
+    Workers read and cut texts; nothing is perturbed.
+    """
+    columns = replace(columns, keep=(), vector=())
+    work = partial(_count_words, reader, columns.ways(df.schema))
+    selected = columns.select(df, F.lit(""))
+    counted = selected.mapInArrow(work, "word long, rows long")
+    sums = counted.groupBy("word").agg(F.sum("rows").alias("rows"))
+    row_counts = np.full(vocabulary, max(FEW), dtype=np.uint8)
+    rare = to_arrow(sums.where(F.col("rows") < max(FEW)))
+    row_counts[rare["word"].to_numpy()] = rare["rows"].to_numpy()
+    return row_counts
+
+
+def _count_words(
+    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Count the rows of a task that have each word; runs in Python workers."""
+    reader = shared(reader)
+    vocabulary = len(reader.bundle.shared().words)
+    total = np.zeros(vocabulary, dtype=np.int64)
+    for batch in Batch.parts(batches, ways):
+        rows = [np.zeros(0, dtype=np.int64)]
+        words = [np.zeros(0, dtype=np.int64)]
+        for name, found in batch.fields():
+            for run in reader.runs(found.values, found.slots, column=name):
+                rows.append(found.rows[run.tokens.rows + run.rows.start])
+                words.append(run.word_ids)
+        total += rows_with_words(np.concatenate(words), np.concatenate(rows), vocabulary=vocabulary)
+    counted = np.flatnonzero(total)
+    arrays = [pa.array(counted), pa.array(total[counted])]
+    yield pa.RecordBatch.from_arrays(arrays, names=["word", "rows"])
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.session import change, is_connect
@@ -37,6 +38,8 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A table's name is not a path in disguise, as in parquet.`/folder`.
     "spark.sql.runSQLOnFiles": "false",
+    # Numbers that become texts keep their digits, as in Spark 4 by default.
+    "spark.sql.json.enableExactStringParsing": "true",
     # A sum or a cast that overflows is an error; else it is null, and a budget would take that for nothing.
     "spark.sql.ansi.enabled": "true",
 }
@@ -89,7 +92,10 @@ class Source:
         root: Regular expression of what stands before a file's path below the input; None where rows are
             not to be named by file and position: a pattern is no folder that files lie below.
         load: Reads its files, by a reader or a reader of streams; None where files cannot be added.
+        list_files: Gives each file's path, modification time and length; no row is read.
         refused: Columns that files have and the table has not, and what to say where a run asks for one.
+        in_both: Columns that the files have and the names of their folders too, with the files' types.
+        recheck: Checks files that came after the table was opened.
     """
 
     place: str
@@ -98,7 +104,10 @@ class Source:
     partitions: tuple[str, ...] = ()
     root: str | None = None
     load: Callable[[Any], DataFrame] | None = None
+    list_files: Callable[[], DataFrame] | None = None
     refused: Mapping[str, InputError] = field(default_factory=dict)
+    in_both: StructType = field(default_factory=StructType)
+    recheck: Callable[[], None] = lambda: None
 
     @cached_property
     def df(self) -> DataFrame:

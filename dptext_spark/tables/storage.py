@@ -6,13 +6,15 @@ What Spark's Python API lacks is asked of the JVM's own objects here and in no o
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -20,9 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.spark import WANTED, java
@@ -30,6 +33,8 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended
 
 NO_FILE: Final = "no such file"
+LOCAL_URL: Final = ("^file:/+", "file:/")
+"""Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
 _LIBRARIES: Final = (
     "Give Spark the library of this file system by spark.jars.packages (spark-submit --packages): "
     "hadoop-aws of Hadoop's own version for s3a:// (not s3://), hadoop-azure for abfss:// (not wasbs://), "
@@ -52,6 +57,30 @@ def cause(error: Exception) -> str:
 def partition_columns(df: DataFrame) -> tuple[str, ...]:
     """Name the columns that Spark takes from names of folders, for a frame of files."""
     return tuple(_plan(df)[0].relation().partitionSchema().fieldNames())
+
+
+def columns_in_both(df: DataFrame) -> StructType:
+    """Return the columns that files have and the names of their folders too, with the files' types.
+
+    Spark must have found the columns itself: of a schema that it is given it forgets them.
+    """
+    relation = _plan(df)[0].relation()
+    fields = StructType.fromJson(json.loads(relation.dataSchema().json()))
+    partitions = set(relation.partitionSchema().fieldNames())
+    if str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return StructType([field for field in fields if field.name in partitions])
+    lower = {name.lower() for name in partitions}
+    return StructType([field for field in fields if field.name.lower() in lower])
+
+
+def roots(df: DataFrame) -> list[str]:
+    """Return the folders that a query of a catalog's tables reads, where Spark itself lists their files."""
+    leaves = _plan(df)[0].collectLeaves()
+    folders = list[str]()
+    for i in range(leaves.size()):
+        with suppress(Py4JError):  # another kind of table
+            folders += leaves.apply(i).relation().location().rootPaths().mkString("\n").split("\n")
+    return folders
 
 
 def has_subquery(df: DataFrame) -> bool:
@@ -103,9 +132,34 @@ def is_partition(path: str) -> bool:
     return re.search("/?[^/=]+=[^/]*$", os.path.normpath(path)) is not None
 
 
+def table_files(place: Path) -> Iterator[Path]:
+    """Walk through a table's files on this machine, without those that Spark passes over."""
+    if place.is_file():
+        if not _is_hidden(place.name):
+            yield place
+        return
+    for entry in sorted(place.iterdir()):
+        if not _is_hidden(entry.name):
+            yield from table_files(entry)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _printable(path: str) -> str:
+    """Write a path whose bytes may not be UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def literal(path: str) -> str:
     """Write a path as a pattern that stands for it alone."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def file_url(url: str) -> str:
+    """Write the URL of a file in one way, as :data:`LOCAL_URL` says."""
+    return re.sub(*LOCAL_URL, url)
 
 
 class LocalFiles:
@@ -206,6 +260,24 @@ class LocalFiles:
             yield
 
 
+def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
+    """Read a log of files that Spark keeps for a stream: its newest summary, and what follows it."""
+    batches = dict[int, str]()
+    newest_summary = 0
+    for path in storage.children(folder):
+        name, _, ending = path.rpartition("/")[2].partition(".")
+        if name.isdecimal() and ending in ("", "compact"):
+            batches[int(name)] = path
+            if ending:
+                newest_summary = max(newest_summary, int(name))
+    entries = list[dict[str, Any]]()
+    for batch, path in sorted(batches.items()):
+        if batch >= newest_summary:
+            _version, *lines = storage.read(path).splitlines()
+            entries += map(json.loads, lines)
+    return entries
+
+
 class Storage(LocalFiles):
     """The same of paths of any scheme that Hadoop knows, through its own file system."""
 
@@ -224,6 +296,7 @@ class Storage(LocalFiles):
             # Checksums beside local files are no part of an output, and fail at names with a colon.
             checked = "org.apache.hadoop.fs.ChecksumFileSystem"
             if is_instance_of(self._context._gateway, system, checked):
+                self._check_name(local_path(path) or path)
                 system = system.getRawFileSystem()
             return system, system.makeQualified(place)
         except (Py4JJavaError, PySparkException) as error:
@@ -233,6 +306,42 @@ class Storage(LocalFiles):
             do = "Correct it; one that begins with a name with a colon needs ./ before it"
             do = _LIBRARIES if unknown else do
             raise ConfigError(f"The path {path} cannot be used", got=condition(error), do=do) from None
+
+    def _check_name(self, path: str) -> None:
+        """Refuse a name of this machine that Java cannot have under its locale: nothing would be there."""
+        if path.isascii():
+            return
+        encoding = str(self._jvm.System.getProperty("sun.jnu.encoding"))
+        is_utf8 = encoding.upper() in ("UTF-8", "UTF8")
+        name = _printable(path)
+        if is_utf8 and name == path:
+            return
+        do = "Rename it in UTF-8"
+        if not is_utf8:
+            do = "Set LC_ALL=C.UTF-8 where Spark is started, by spark-submit or another program"
+        raise ConfigError(f"Java cannot read the name {name}", got=f"a locale of {encoding}", do=do)
+
+    def check_names(self, pattern: str) -> None:
+        """Refuse a table of this machine with names of files that Java cannot read: it passes over them."""
+        place = local_path(self.qualified(pattern))
+        with suppress(OSError):  # Spark finds what is wrong
+            for match in [] if place is None else self._local_matches(place):
+                for file in table_files(match):
+                    self._check_name(str(file))
+
+    def _local_matches(self, pattern: str) -> list[Path]:
+        """Find what a pattern of Hadoop's means on this machine, whatever letters the names have."""
+        if os.path.exists(pattern):
+            return [Path(pattern)]
+        places = [Path("/")]
+        for part in Path(pattern).parts[1:]:
+            if literal(part) == part:
+                places = [place / part for place in places]
+                continue
+            glob = self._jvm.org.apache.hadoop.fs.GlobPattern(part)
+            entries = chain.from_iterable(place.iterdir() for place in places if place.is_dir())
+            places = [entry for entry in entries if glob.matches(_printable(entry.name))]
+        return [place for place in places if place.exists()]
 
     def exists(self, path: str) -> bool:
         system, place = self._at(path)

@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar, Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -146,25 +148,37 @@ class Table:
         return None if self.options.trust_id else self.options.id
 
     def sanitize(
-        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
+        self,
+        worker: Worker,
+        partitioning: Partitioning,
+        entered: Entered = nullcontext,
+        row_counts: NDArray[np.uint8] | None = None,
     ) -> Mapping[str, Any]:
-        """Sanitize, and write the output, whole or not at all; give ``rows`` and sums of counters."""
+        """Sanitize, and write the output, whole or not at all; give ``rows`` and sums of counters.
+
+        ``row_counts`` (V,) says how many rows have each word, for the count of rows that show rare ones.
+        """
         selected = self.rows.drop(*POSITION)
         if partitioning.sample is not None:
             partitioning.sample(selected)
-        result, observation = self.released_rows(self.rows, worker, partitioning)
+        result, observation = self.released_rows(self.rows, worker, partitioning, row_counts)
         with entered(selected), progress(result.sparkSession, "Sanitizing"):
             self.written.write(result)
         return observation.get
 
     def released_rows(
-        self, rows: DataFrame, worker: Worker, partitioning: Partitioning
+        self,
+        rows: DataFrame,
+        worker: Worker,
+        partitioning: Partitioning,
+        row_counts: NDArray[np.uint8] | None = None,
     ) -> tuple[DataFrame, Observation]:
         """Spread and sanitize rows, lazily; the observation is as :meth:`TableColumns.sanitize` says."""
         observation = Observation("dptext")
         folders = [F.col(ROW).getField(name) for name in self.written.partitions]
         spread = partitioning.spread(rows, F.col(ID), folders)
-        return self.columns.sanitize(spread, self.source.df.schema, worker, observation), observation
+        schema = self.source.df.schema
+        return self.columns.sanitize(spread, schema, worker, observation, row_counts), observation
 
     def table_facts(self, partitioning: Partitioning) -> Facts:
         """Give what a report says of the table, for :func:`~dptext_spark.report.facts.table_facts`."""

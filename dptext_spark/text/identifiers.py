@@ -1,7 +1,9 @@
 """Identifiers: what patterns recognize in texts, and what stands in its place.
 
-A span's own characters alone decide whether it matches and as what; of its neighbours no more is asked than
-that a word does not go on there. No word around it counts.
+A span's own characters alone decide whether it matches and as what. No word around it counts. Signs and
+figures next to it do: no word may go on there, an address or a date may go on with signs of its own, and
+figures that stand one space or sign behind a phone number, or next to a number in groups, may be taken for a
+part of it.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import unicodedata
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import regex
+from regex import Pattern
 
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.noise import NoiseKey
@@ -41,33 +44,68 @@ _NAMED_MONTH: Final = (
     "(?i:jan(?:uary|uar)?|feb(?:ruary|ruar)?|mar(?:ch)?|m\u00e4rz|apr(?:il)?|may|mai|june?|juni|july?|juli|"
     "aug(?:ust)?|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\\b\\.?"
 )
+_NAMED_DAY: Final = (
+    rf"(?:{_DAY}(?:st|nd|rd|th|\.)? (?:of )?{_NAMED_MONTH}(?:,? {_YEAR})?"
+    rf"|{_NAMED_MONTH} {_DAY}(?:st|nd|rd|th)?(?:,? {_YEAR})?|{_NAMED_MONTH} {_YEAR})"
+)
+# With four figures of the year, and no other number behind a sign.
+_FULL_DAY: Final = (
+    rf"(?<!\p{{Nd}}[./-])(?:{_DAY}([./-]){_MONTH}\1{_YEAR}|{_MONTH}([./-]){_DAY}\2{_YEAR}"
+    rf"|{_YEAR}([./-]){_MONTH}\3{_DAY})(?![./-]\p{{Nd}})"
+)
 _TIME: Final = r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+# In small or in capital letters, but no word that begins a sentence after a full stop: "end.Info".
+_DOMAIN: Final = "com|net|org|edu|gov|info|io|biz|COM|NET|ORG|EDU|GOV|INFO|IO|BIZ"
+# What stands before a number without a plus: 44 before (0)20, and the 1 of North America.
+_CODE: Final = r"\p{Nd}{1,3} ?(?=\(0\))|1 (?=\(|\p{Nd}{3}[ -]\p{Nd}{3}[ -]\p{Nd}{4})"
+_AREA: Final = r"\(\p{Nd}{1,5}\)[ -]?\p{Nd}"
+_GROUPS: Final = (
+    r"\p{Nd}{0,6}(?:(?:\.\p{Nd}{2,8}){1,5}|/?(?:[ -]?\p{Nd}{2,8}){0,5})(?i: ?(?:x|ext\.?) ?\p{Nd}{1,5})?(?!@)"
+)
 _PATTERNS: Final = {
     "email": rf"{_W}[[{_IN}]||[._%+'-]]{{0,63}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
-    "url": rf"(?:(?:https?|ftp)://|www\.){_TAIL}"
-    rf"|(?:{_LABEL}\.){{1,5}}(?:com|net|org|edu|gov|info|io|biz)(?:[/?](?:{_TAIL})?)?",
+    "url": rf"(?i:(?:https?|ftp)://|www\.){_TAIL}"
+    rf"|(?:{_LABEL}\.){{1,5}}(?:{_DOMAIN})(?:[/?](?:{_TAIL})?)?",
     "iban": r"[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?|[a-z]{2}[0-9]{2}[a-z0-9]{11,30}",
     "card": r"\p{Nd}(?:[ -]?\p{Nd}){11,18}",
     "ip": r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}|(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}",
     "date": rf"(?:{_DAY}([./-]){_MONTH}\1(?:{_YEAR}|[0-9]{{2}})|{_MONTH}([./-]){_DAY}\2(?:{_YEAR}|[0-9]{{2}})"
-    rf"|{_YEAR}([./-]){_MONTH}\3{_DAY}|{_DAY}(?:st|nd|rd|th|\.)? (?:of )?{_NAMED_MONTH}(?:,? {_YEAR})?"
-    rf"|{_NAMED_MONTH} {_DAY}(?:st|nd|rd|th)?(?:,? {_YEAR})?|{_NAMED_MONTH} {_YEAR}){_TIME}",
-    "phone": r"(?:\+?\p{Nd}{1,4}[ .-]?)?(?:\(\p{Nd}{1,5}\)[ -]?\p{Nd}|\p{Nd}{2})\p{Nd}{0,6}"
-    r"(?:(?:\.\p{Nd}{2,8}){1,5}|/?(?:[ -]?\p{Nd}{2,8}){0,5})(?: ?(?:x|ext\.?) ?\p{Nd}{1,5})?",
+    rf"|{_YEAR}([./-]){_MONTH}\3{_DAY}){_TIME}",
+    "phone": rf"(?<!\p{{Nd}}[,'])(?:\+?\p{{Nd}}{{1,4}}[.-]?|\+\p{{Nd}}{{1,4}} |{_CODE})?"
+    rf"(?:{_AREA}|\p{{Nd}}{{2}}){_GROUPS}",
     "number": r"\p{Nd}+(?:[-.,/:']\p{Nd}+)*",
+}
+# Spans that are theirs before others are looked for: a longer phone number would take parts of them along.
+_CERTAIN: Final = {
+    "email": _PATTERNS["email"],
+    "url": _PATTERNS["url"],
+    "iban": _PATTERNS["iban"],
+    "card": r"\p{Nd}{4}([ -])\p{Nd}{4}\1\p{Nd}{4}\1\p{Nd}{4}|\p{Nd}{4}([ -])\p{Nd}{6}\2\p{Nd}{4,5}"
+    r"|\p{Nd}{12,19}",
+    "date": rf"(?:{_FULL_DAY}|{_NAMED_DAY}){_TIME}",
+    "phone": rf"(?<!\p{{Nd}}[.,/-])(?:\+\p{{Nd}}{{1,4}}[ .-]?(?:{_AREA}|\p{{Nd}}{{2}})"
+    rf"|(?:{_CODE})?{_AREA}|(?=(?:\p{{Nd}}[ ./-]?){{9}})0\p{{Nd}}){_GROUPS}",
 }
 TYPES: Final = tuple(_PATTERNS)[:-1]
 NUMBER: Final = "number"
 SPAN: Final = "mask"  # what a column of spans marks, in place of a pattern
 MARKS: Final = (*TYPES, NUMBER, SPAN)
 
-_REVISION: Final = ""  # another one whenever `find`, a check below or what it is tried on changes
-VERSION: Final = hashlib.sha256(f"{_PATTERNS}{_REVISION}".encode()).hexdigest()[:12]
+
+def _compiled(pattern: str) -> Pattern[str]:
+    return regex.compile(rf"(?<!{_W})(?:{pattern})(?!{_W})", regex.V1)
+
+
+_REVISION: Final = "2"  # another one whenever `find`, a check below or what it is tried on changes
+VERSION: Final = hashlib.sha256(f"{_PATTERNS}{_CERTAIN}{_REVISION}".encode()).hexdigest()[:12]
 """Of the patterns: another one may give a row other words, so it is in the noise's context."""
-_COMPILED: Final = {
-    name: regex.compile(rf"(?<!{_W})(?:{pattern})(?!{_W})", regex.V1) for name, pattern in _PATTERNS.items()
+_CERTAIN_PATTERNS: Final = {name: _compiled(pattern) for name, pattern in _CERTAIN.items()}
+_OTHER_PATTERNS: Final = {
+    name: _compiled(pattern) for name, pattern in _PATTERNS.items() if pattern != _CERTAIN.get(name)
 }
-_MAYBE: Final = regex.compile(r"\p{Nd}|@|://|www\.|\.(?:com|net|org|edu|gov|info|io|biz)")
+# Of these a span may begin inside of what their pattern finds first.
+_OVERLAPPING: Final = ("iban", "card", "date")
+_MAYBE: Final = regex.compile(rf"\p{{Nd}}|@|://|(?i:www\.)|\.(?:{_DOMAIN})")
 _FIGURES: Final = regex.compile(r"\p{Nd}{3}")
 
 
@@ -109,28 +147,44 @@ _CHECKS: Final[dict[str, Callable[[str], bool]]] = {
 def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
     """Find spans of these types in a visible text: start, end and type, in order.
 
-    The longest come first, of equal ones the first of ``MARKS``; what they leave is searched once more.
+    Certain ones come first, then the longest, of equal ones the first of ``MARKS``. What is left is searched
+    again.
     """
     if not types or _MAYBE.search(text) is None:
         return []
-    candidates = []
-    for order, (name, pattern) in enumerate(_COMPILED.items()):
-        for match in pattern.finditer(text) if name in types else ():
-            start, end = match.span()
-            check = _CHECKS.get(name, bool)
-            while name == "iban" and not check(text[start:end]) and (cut := text.rfind(" ", start, end)) > 0:
-                end = cut  # a word in capitals may follow
-            if check(text[start:end]):
-                candidates.append((start - end, order, start, end, name))
-    taken, found = bytearray(len(text)), []
+    candidates = _candidates(text, types, _CERTAIN_PATTERNS)
+    is_final = not candidates
+    if is_final:
+        candidates = _candidates(text, types, _OTHER_PATTERNS)
+    taken = bytearray(len(text))
+    spans = []
     for _, _, start, end, name in sorted(candidates):
         if taken.find(1, start, end) < 0:
             taken[start:end] = b"\1" * (end - start)
-            found.append((start, end, name))
-    if len(found) < len(candidates):
-        for first, last in between(sorted(span[:2] for span in found), len(text)):
-            found += [(first + a, first + b, name) for a, b, name in find(text[first:last], types)]
-    return sorted(found)
+            spans.append((start, end, name))
+    if not is_final or len(spans) < len(candidates):
+        for first, last in between(sorted(span[:2] for span in spans), len(text)):
+            spans += [(first + a, first + b, name) for a, b, name in find(text[first:last], types)]
+    return sorted(spans)
+
+
+def _candidates(
+    text: str, types: Collection[str], patterns: Mapping[str, Pattern[str]]
+) -> set[tuple[int, int, int, int, str]]:
+    """Find all spans that a type's pattern and check take: what they are sorted by, start, end and type."""
+    candidates = set()
+    for name, pattern in patterns.items():
+        if name not in types:
+            continue
+        check = _CHECKS.get(name, bool)
+        overlapped = patterns is _CERTAIN_PATTERNS and name in _OVERLAPPING
+        for match in pattern.finditer(text, overlapped=overlapped):
+            start, end = match.span()
+            while name == "iban" and not check(text[start:end]) and (cut := text.rfind(" ", start, end)) > 0:
+                end = cut  # a word in capitals may follow
+            if check(text[start:end]):
+                candidates.add((start - end, MARKS.index(name), start, end, name))
+    return candidates
 
 
 @dataclass(frozen=True)
@@ -197,7 +251,8 @@ class Identifiers(NamedPolicy):
 
 
 _SCOPE: Final = (
-    "Each span that a pattern recognizes ({listed}) becomes one mark{such}: its type and place are visible. "
+    "Each span that a pattern recognizes ({listed}) becomes one mark{such}, with the rest of the word or the "
+    "list's element that it is in: its type and place are visible. "
     "Between a mark and a word, or marks of two types, there is no bound: the factor is infinite. "
 )
 
@@ -207,7 +262,9 @@ class MaskIdentifiers(Identifiers):
     """A mark with the type's name, whatever the span holds."""
 
     name = "mask"
-    scope = _SCOPE.replace("{such}", " such as [EMAIL]") + "Names, and what no pattern recognizes, are words."
+    scope = _SCOPE.replace("{such}", " such as [{first}]") + (
+        "Names, and what no pattern recognizes, are words or numbers like all others."
+    )
 
     types: str = ""
 
@@ -217,8 +274,8 @@ class Surrogates(Identifiers):
     """A mark with the type's name and a keyed tag, equal for equal spans wherever key and label are equal."""
 
     name = "surrogate"
-    scope = _SCOPE.replace("{such}", " with a tag, such as [EMAIL-3f9a2c51d07be644]") + (
-        "THE TAGS ARE PSEUDONYMS, OUTSIDE OF THE BOUND: equal identifiers have equal tags in all rows, "
+    scope = _SCOPE.replace("{such}", " with a tag, such as [{first}-3f9a2c51d07be644]") + (
+        "THE TAGS ARE PSEUDONYMS, OUTSIDE OF THE BOUND: equal marked spans have equal tags in all rows, "
         "columns and tables under one key and surrogate name, and anyone with the key can test guesses."
     )
 
@@ -234,7 +291,13 @@ class Surrogates(Identifiers):
     def stand_in(self, kind: str, token: str, key: NoiseKey | None) -> str:
         if kind not in TYPES or key is None:
             return super().stand_in(kind, token, key)
-        form = unicodedata.normalize("NFKC", lookup_form(token)).casefold()
+        form = lookup_form(token)
+        # The span alone: a token has the rest of a word too, and an element of a list any text.
+        spans = [(start - end, start, end) for start, end, name in find(form, self.marked) if name == kind]
+        if spans:
+            _, start, end = min(spans)
+            form = form[start:end]
+        form = unicodedata.normalize("NFKC", form).casefold()
         if kind in ("phone", "card", "iban"):
             form = "".join(letter for letter in form if letter.isalnum() or letter == "+")
             form = f"+{form[2:]}" if kind == "phone" and form.startswith("00") else form
@@ -246,12 +309,13 @@ class Identifiable(Identifiers):
     """They are words like all others."""
 
     name = "off"
-    scope = "E-mail addresses, phone numbers and other identifiers are words like all others."
+    scope = "E-mail addresses, phone numbers and other identifiers are words and numbers like all others."
     marked = ()
 
 
 NUMBERS: Final = {
-    "mask": "Numbers of more than two figures become [NUMBER]: places are visible, with no bound to a word.",
-    "words": "Numbers that the vocabulary has are words: noise in the embedding space means little for them.",
+    "mask": "Numbers with more than two figures in a row become [NUMBER], unless they are in another mark: "
+    "places are visible, with no bound to a word.",
+    "words": "Numbers that are no marks are words: noise in the embedding space means little for them.",
 }
 """What runs of more than two figures become: the scope of each choice."""

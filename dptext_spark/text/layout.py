@@ -109,9 +109,9 @@ class AsItStood(Layout):
 
     name = "keep"
     scope = (
-        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED AS THEY ARE, if they are "
-        f"on a list of signs ({_SIGNS_IDENTITY}), which has no letters, digits and invisible characters. THE "
-        "CHOICE AMONG THESE SIGNS CAN STILL CARRY A MESSAGE. Each word takes the capitals (lower, "
+        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS BETWEEN WORDS ARE RELEASED AS THEY ARE, if they "
+        f"are on a list of signs ({_SIGNS_IDENTITY}), which has no letters, digits and invisible characters. "
+        "THE CHOICE AMONG THESE SIGNS CAN STILL CARRY A MESSAGE. Each word takes the capitals (lower, "
         "Capitalized, UPPER) of the word that it replaces."
     )
     capitals = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError, InputError, check_names
 from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Spans, Tokens, read_spans, with_letter
-from dptext_spark.text.identifiers import NUMBER, NUMBERS, VERSION, Identifiers
+from dptext_spark.text.identifiers import MARKS, NUMBER, NUMBERS, VERSION, Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.tokens import Segmentation, tokenize
@@ -43,8 +44,8 @@ class OovPolicy(NamedPolicy):
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
     stand_in: ClassVar[int] = MASK  # or KEEP or DROP
-    shape: ClassVar[str] = (  # what a row still reveals without its words
-        "The number of words in each row and which rows are null or empty are released as they are."
+    shape: ClassVar[str] = (  # what a row still reveals without its words; ``words`` may be marks, too
+        "The number of {words} in each row and which rows are null or have none are released as they are."
     )
 
     def release(
@@ -68,8 +69,8 @@ class Drop(OovPolicy):
     scope = "{unknown} are left out."
     stand_in = DROP
     shape = (
-        "The number of words in each row that are not left out, and which rows are null or have no such "
-        "word, are released as they are."
+        "The number of {words} in each row that are not left out, and which rows are null or have none of "
+        "these, are released as they are."
     )
 
 
@@ -123,6 +124,11 @@ class Protection(NamedPolicy, ABC):
     unknown: ClassVar[str] = "Protected words outside the vocabulary"  # as scopes of unknown words call them
 
     @property
+    def identity(self) -> str:
+        """What decides which tokens are protected, so that a ledger can compare releases."""
+        return str(self)
+
+    @property
     def slots_column(self) -> str | None:
         """The column with each row's slots, if the policy has one."""
         return getattr(self, "column", None)
@@ -163,6 +169,11 @@ class ContentWords(Protection):
     )
     unknown = "Words outside the vocabulary that are no stop words"
 
+    @property
+    def identity(self) -> str:
+        digest = hashlib.sha256("\n".join(sorted(stop_words())).encode()).hexdigest()
+        return f"{self.name}, list {digest[:12]}"
+
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         # As written, not by its lookup form: an invisible character in a word would pass with it.
         return ~tokens.flag(lambda token: token.lower() in stop_words())
@@ -190,8 +201,8 @@ class Slots(Protection):
 
 MASKED_SPANS: Final = (
     f"Spans of column {{column}} become {PLACEHOLDER}, with the rest of each word that they touch: their "
-    f"places are visible. Rows with spans that cannot be read are one {PLACEHOLDER}. The choice of the spans "
-    "is not covered."
+    f"places are visible. Where a row's spans cannot be read, its text is one {PLACEHOLDER}, and so is each "
+    "element of a list. The choice of the spans is not covered."
 )
 
 
@@ -266,16 +277,38 @@ class TextPolicy:
 
     def describe(self) -> list[str]:
         """Say what the guarantee does not cover under this policy."""
+        protect = self.protect.describe()
+        oov = self.oov.describe(unknown=self.protect.unknown)
+        words = "words"
+        # Words of a span are neither covered nor unknown: a mark stands in their place.
+        if self.types:
+            example = min(self.types, key=MARKS.index)
+            protect = f"Outside of marks such as [{example.upper()}], {_continued(protect)}"
+            oov = f"Outside of marks, {_continued(oov)}"
+            words = "words and marks"
+        elif self.mask_spans:
+            protect = f"Outside of masked spans, {_continued(protect)}"
+            oov = f"Outside of masked spans, {_continued(oov)}"
+            words = "words and masked spans"
         return [
-            self.protect.describe(),
-            self.oov.describe(unknown=self.protect.unknown),
-            self.oov.shape,
+            protect,
+            oov,
+            self.oov.shape.format(words=words),
             self.layout.describe(),
-            self.identifiers.describe(listed=", ".join(self.identifiers.marked)),
+            self._about_identifiers(),
             NUMBERS[self.numbers],
             *[MASKED_SPANS.format(column=self.mask_spans)] * bool(self.mask_spans),
             *filter(None, [self.tokenizer.describe()]),
         ]
+
+    def _about_identifiers(self) -> str:
+        marked = self.identifiers.marked
+        return self.identifiers.describe(listed=", ".join(marked), first=next(iter(marked), "").upper())
+
+
+def _continued(sentence: str) -> str:
+    """Return a sentence as it goes on after a first part."""
+    return sentence[:1].lower() + sentence[1:]
 
 
 WORDS_ALONE: Final = TextPolicy(identifiers="off", numbers="words")  # for what is words already

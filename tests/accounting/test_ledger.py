@@ -12,8 +12,6 @@ import pytest
 
 from dptext_spark.accounting.laws import BoundedRange, SphericalLaplace, joint_loss_beyond, loss_beyond
 from dptext_spark.accounting.ledger import (
-    _NOTHING_RAW,
-    _RAW,
     Ledger,
     cost_of,
     exact_sum,
@@ -26,8 +24,6 @@ from dptext_spark.accounting.ledger import (
 from dptext_spark.errors import ConfigError
 from dptext_spark.jobs.ledger import losses, report
 from dptext_spark.sealing import sealed
-from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import OovPolicy, Protection
 from tests.helpers.ledgers import SAFE, UNITS, entry, terms
 
 
@@ -62,9 +58,9 @@ def test_an_event_is_what_was_written_or_damage(file):
     for place, text in wrong:
         with pytest.raises(ConfigError, match=f"The ledger is damaged.* Got: {place}"):
             read_event(place, text)
-    for version in (2, 4):
+    for version in (3, 5):
         other = sealed({"format_version": version, "event": kind, **event}).decode()
-        with pytest.raises(ConfigError, match=rf"another version.* format_version 3\. Got: {version}"):
+        with pytest.raises(ConfigError, match=rf"another version.* format_version 4\. Got: {version}"):
             read_event(name, other)
 
 
@@ -203,7 +199,10 @@ def test_what_is_shown():
     """And a total that is not that of the releases which were withdrawn."""
     two = [entry(1, total=10, delta=1e-3), entry(2, total=20, state="unfinished", delta=1e-3)]
     found = report("ledger", Ledger((*two, entry(3, total=30, state="withdrawn"))))
-    assert re.search("Largest sum of epsilon of a row: 20\n.*\n  except with probability 0.002\n", found.text)
+    assert re.search(
+        "Largest sum of epsilon of one column in one row: 20\n.*\n  except with probability 0.002\n",
+        found.text,
+    )
     assert "unfinished: was killed, or is at work; it counts as spent." in found.text
     assert "(except with probability 1e-06 or 1e-09, for a row that was in every release)" in found.text
     assert found.facts["total"] == 20.0
@@ -218,7 +217,7 @@ RELEASED = {"columns": ("text", "more.text"), "kept": ("intent",)}
 PASSES = {
     ("protect", "content"): "stop words",
     ("protect", "slots:s"): "words outside the slots",
-    ("protect", "new"): "what passes",
+    ("protect", "class new.New: new"): "what passes",
     ("oov", "keep-unprotected"): "words outside the vocabulary",
     ("layout", "keep"): "punctuation, spacing and capitals",
 }
@@ -229,7 +228,9 @@ WEAKER = [
         ({"policy": {**SAFE, option: policy}, "columns": ("Text",)}, [f"{passes} of column Text"])
         for (option, policy), passes in PASSES.items()
     ),
-    ({"columns": ("new",), "policy": {**SAFE, "protect": "content"}}, []),
+    # A column that may be an earlier one under another name, unless it is named as new.
+    ({"columns": ("new",), "policy": {**SAFE, "protect": "content"}}, ["stop words of column new"]),
+    ({"columns": ("new",), "policy": {**SAFE, "protect": "content"}, "new_texts": ("New",)}, []),
     ({"columns": ("new",), "kept": ("TEXT",)}, ["column TEXT"]),
     ({"columns": ("new",), "kept": ("more",)}, ["column more"]),
     ({"kept": ("intent", "id")}, ["column id"]),
@@ -238,7 +239,7 @@ WEAKER = [
 
 
 @pytest.mark.parametrize(("changes", "found"), WEAKER, ids=lambda value: str(value)[:60])
-def test_what_a_weaker_release_lets_out(changes, found):
+def test_what_a_weaker_release_lets_out_where_no_row_can_be_compared(changes, found):
     """Rejects a comparison by policies alone, by exact names of columns, and with what is withdrawn."""
 
     def exposed(*entries, **more):
@@ -248,21 +249,68 @@ def test_what_a_weaker_release_lets_out(changes, found):
     said = [f"{what} (protected in release 1)" for what in found]
     assert exposed(first) == said
     assert not exposed(entry(1, state="withdrawn", **RELEASED))
-    # Once it is out, it is out: but not for rows that were protected since, or lie elsewhere.
-    assert not exposed(first, second)
-    assert exposed(first, entry(2, state="unfinished", **{**RELEASED, **changes})) == said
-    assert exposed(first, second, input="other") == said
-    assert len(exposed(first, second, entry(3, **RELEASED))) == len(found)
+    # What another release let out may have been of another row.
+    assert exposed(first, second) == said
+    assert exposed(first, second, key="other", naming="other") == said
 
 
-def test_each_policy_is_known_to_let_pass_nothing_or_something():
-    """A policy that is added must be judged here: what lets words pass has its words in ``_RAW``."""
-    # Words that another tokenizer lacks are others.
+def test_units_and_slots_of_rows_that_cannot_be_compared():
+    """Rejects other units for texts and token lists, and slots that are never the same."""
     passing = {"policy": {**SAFE, "oov": "keep-unprotected"}}
     ledger = Ledger((entry(1, **passing),))
     assert not ledger.exposed(terms(**passing))
-    assert ledger.exposed(terms(policy={**passing["policy"], "tokenizer": "icu"}))
+    assert ledger.exposed(terms(**passing, tokens=("text",)))
     assert not Ledger((entry(1, columns=(), kept=("text",)),)).exposed(terms(**passing))  # all of it is out
-    for option, kind in (("oov", OovPolicy), ("protect", Protection), ("layout", Layout)):
-        assert {*kind.policies} - _NOTHING_RAW[option] <= {*_RAW}
-        assert _NOTHING_RAW[option] <= {*kind.policies} and not _NOTHING_RAW[option] & {*_RAW}
+    slots = [{"policy": {**SAFE, "protect": f"slots:{name}", "slots": name}} for name in "ab"]
+    fresh = Ledger((entry(1, **slots[0], key="fresh"),))
+    assert not fresh.exposed(terms(**slots[0])) and fresh.exposed(terms(**slots[1]))
+
+
+TEXTS = [
+    ([], {"a": set()}, []),
+    # Columns of the first release are different texts; a later one may be any of them.
+    ([("a", "b")], {"a": {"c"}, "b": {"c"}, "c": {"a", "b"}}, ["c"]),
+    ([("a", "b")], {"A": set(), "B": set()}, []),
+    ([("a",), ("b", "c")], {"b": {"a"}, "c": {"a"}, "a": {"b", "c"}}, ["b", "c"]),
+    ([("a",), ("b",)], {"c": {"a", "b"}}, ["b", "c"]),
+]
+
+
+@pytest.mark.parametrize(("releases", "others", "renamed"), TEXTS, ids=str)
+def test_columns_that_may_hold_one_text(releases, others, renamed):
+    """Rejects columns that begin at nothing under another name, and those of one release as one text."""
+    ledger = Ledger(tuple(entry(n, columns=columns) for n, columns in enumerate(releases, 1)))
+    mine = terms(columns=tuple(others))
+    texts = ledger.texts(mine)
+    assert {name: texts.others(mine.name(name)) for name in others} == others
+    assert texts.renamed(map(mine.name, others)) == renamed
+
+
+def test_a_column_that_is_named_as_new_is_another_text():
+    """Rejects a name that counts for the column's first release alone, and one that frees another column."""
+    entries = [entry(1, columns=("a",)), entry(2, columns=("b",)), entry(3, columns=("c",), new_texts=("C",))]
+    texts = Ledger(tuple(entries)).texts(terms(columns=("d",)))
+    assert texts.others("c") == {"d"} and texts.others("d") == {"a", "b", "c"}
+    # Of the texts a and c one at most is d; b may be the same as a.
+    assert texts.groups("d") == [["a", "c"], ["b"]]
+    later = Ledger(tuple(entries)).texts(terms(columns=("d",), new_texts=("b",)))
+    assert later.others("a") == {"d"} and later.groups("d") == [["a", "b", "c"]]
+    exact = Ledger(tuple(entries)).texts(terms(columns=("A",), exact_names=True))
+    assert exact.others("A") == {"a", "b", "c"}
+
+
+def test_the_sum_says_what_it_is_of():
+    """Rejects a sum of several keys or of renamed columns that reads as one row's."""
+    entries = [entry(1, total=10), entry(2, total=20, columns=("body",)), entry(3, total=7, key="other")]
+    shown = report("ledger", Ledger(tuple(entries))).text
+    assert "Largest sum of epsilon of one column in one row: 27\n" in shown
+    assert "rows under 2 keys, inputs or id columns cannot be compared: the largest sum of each" in shown
+    assert "counted as earlier columns under another name: body\n" in shown
+
+
+def test_the_remedy_for_a_column_that_counts_as_renamed_is_said():
+    """Rejects a refusal that does not say how a new text is named, and advice where there is none."""
+    with pytest.raises(ConfigError, match=r"under another name: Body\. If .* --new-text"):
+        cost(WHOLE, terms=terms(columns=("Body",)), costliest=Decimal(10))
+    with pytest.raises(ConfigError, match=r"or lower --epsilon\.$"):
+        cost(WHOLE, costliest=Decimal(10))

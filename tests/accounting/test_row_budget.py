@@ -62,6 +62,18 @@ def test_epsilons_of_lengths():
         few[0].of_rows(np.array([5]))
 
 
+@pytest.mark.parametrize(("law", "delta"), [(spherical, 0.0), (spherical, 1e-6), (ranged, 0.0)])
+def test_no_row_gets_an_epsilon_that_no_mechanism_may_have(law, delta):
+    """Rejects noise that single precision cannot hold, and a run that fails where no row is so long."""
+    tiny = RowBudget(loss=1e-12, within=1e10, delta=delta)
+    with pytest.raises(ConfigError, match=r"too small.*rows of 16,384 words an epsilon of 1e-12"):
+        RowEpsilons.of(tiny, law, math.inf)
+    small = RowEpsilons.of(RowBudget(loss=1e-7, within=3.0, delta=delta), law, math.inf)
+    assert small.epsilon(small.longest) >= 1e-12 and small.longest in (32_768, 65_536)
+    with pytest.raises(ConfigError, match=f"more words than .*{small.longest:,} under this budget"):
+        small.of_rows(np.array([1, small.longest + 1]))
+
+
 def test_a_mechanism_that_loses_at_any_epsilon():
     with pytest.raises(ConfigError, match="Got: 3 nats a word at epsilon 0"):
         RowEpsilons.of(RowBudget(loss=10.0, within=1.0), lambda e: LebesgueLaw(dimension=3, epsilon=e), 9.0)
@@ -70,8 +82,8 @@ def test_a_mechanism_that_loses_at_any_epsilon():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("loss", value) for value in (0.0, math.inf)),
-        ("within", math.nan),
+        *(("loss", value) for value in (0.0, 1e-36, 1e19, math.inf)),
+        *(("within", value) for value in (1e-300, 1e308, math.nan)),
         *(("delta", value) for value in (1e-11, 1.0)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Channels by whole posteriors: densities by formula, laws by counting, success by quadrature, sums in any order.
+"""Channels by whole posteriors: densities, laws by counting, success by quadrature, sums in any order.
 
 False alarms: a case of the real mechanism fails at the rate REAL over seeds, which are fixed. Wrong channels
 are the package with one part replaced; each must be further from the counts than that.
@@ -249,7 +249,7 @@ def test_posteriors_are_those_of_draws_of_the_mechanism(built, name):
 
 
 def exact_law(embedding, epsilon):
-    """P[output | word] of Laplace noise, (words, outputs): on a line by its tails, on a plane by quadrature."""
+    """P[output | word] of Laplace noise (words, outputs): by tails on a line, by quadrature on a plane."""
     vectors = np.asarray(embedding.vectors, dtype=np.float64)
     size, dimension = vectors.shape
     law = np.zeros((size, size))
@@ -301,7 +301,7 @@ FIELDS = ("outputs", "weight", "keys", "total")
 
 
 def test_sums_do_not_depend_on_order_or_parts(small, monkeypatch):
-    """To the last bit, with more words than cells. Rejects floating-point sums, and cells that hang on parts."""
+    """To the last bit, with more words than cells. Rejects floating-point sums, and cells of parts."""
     monkeypatch.setattr(module, "MOST_CELLS", 40)
     guesser, prior = guesser_of(small, Laplace(epsilon=6.0), words=150)
     parts = [guesser.draw(block) for block in range(3)]
@@ -326,7 +326,7 @@ def test_sums_do_not_depend_on_order_or_parts(small, monkeypatch):
 
 
 def test_what_has_no_cell_shares_what_is_left(small, monkeypatch):
-    """By the prior: rejects cells whose rest is lost, and a rest that is shared by the words that have cells."""
+    """By the prior: rejects cells whose rest is lost, and a rest that words with cells share."""
     guesser, prior = guesser_of(small, Laplace(epsilon=6.0), words=150)
     rounds = LocalRounds(guesser=guesser)
     whole = rounds.imagined().added(rounds.drawn(range(2)), prior)

@@ -70,9 +70,8 @@ def test_attackers_guess_what_posteriors_say(monkeypatch):
         sums = attack(released(words.tolist(), seen), knowledge)
         alone = (known.language.words * NOISE.T[seen].prod(axis=0)).argmax(axis=1)
         rows = seen.reshape(versions, 60, 4)
-        inside = []
-        for row in range(60):
-            inside.append(enumerated(follows, NOISE, rows[:, row], np.full(4, -1)).argmax(axis=1))
+        hidden = np.full(4, -1)
+        inside = [enumerated(follows, NOISE, rows[:, row], hidden).argmax(axis=1) for row in range(60)]
         for name, guess in (("context-free/1", alone), ("in-context/1", np.concatenate(inside))):
             assert share(sums, name) == pytest.approx((guess == words.ravel()).mean())
         assert share(sums, "in-context/1") > share(sums, "context-free/1")
@@ -163,7 +162,7 @@ def learned(texts, shadow, channel):
 
 
 def test_the_mix_learns_how_far_to_trust_what_it_knows(topical):
-    """Of topics too, and of a channel that is believed too much; rejects weights that nothing was learned for."""
+    """Of topics too, and of a channel that is believed too much; rejects weights not learned."""
     texts, shadow, rows = topical
     for law in (TRUE, BELIEVED):
         known, adaptive = learned(texts, shadow, emitting(law))
@@ -232,7 +231,7 @@ def test_a_token_without_candidates_leaves_the_guesses_of_its_row(topical):
 
 @pytest.fixture
 def traced(monkeypatch):
-    """The rows that attackers know, release themselves and attack, in that order, of an evaluation in Python."""
+    """The rows that attackers know, release themselves and attack, in that order."""
     learnt, shadows, attacked = [], [], []
     shadow, measured, learn = Simulation.shadow, local.measured, Knowledge.learn
 

@@ -76,7 +76,7 @@ def test_posteriors_are_those_of_enumeration(data, in_pairs):
 
 
 def test_two_words_before_tell_more_than_one():
-    """Rejects a bigram in place of a trigram: outputs without any sense leave 0 0 1 0 0 1, by triples alone."""
+    """Rejects a bigram in place of a trigram: outputs without sense leave 0 0 1 0 0 1, by triples."""
     rows = released([[0, 0, 1, 0, 0, 1]], np.zeros((1, 6), dtype=np.int64))
     silent = emitting(np.full((2, 2), 0.5))
     by_triples = by_word(rows, TRIPLES, silent)

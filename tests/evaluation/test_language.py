@@ -86,7 +86,7 @@ def test_triples_are_a_law_and_those_seen_are_found(texts, seed):
 
 
 def test_the_law_of_triples_by_hand():
-    """Discounted counts of triples, the rest by pairs; rejects triples that cross rows, and one start alone."""
+    """Discounted counts of triples, the rest by pairs; rejects triples across rows, and one start."""
     texts = [[0, 1, 2], [0, 1, 2], [0, 1, 3], [1, 2], [], [-1, 0, 1]]
     model = triples_of(texts, VOCABULARY)
     follows = of_triples(model)

@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+from dptext_spark.accounting.exposure import recorded_policy
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.ledger import Entry, Terms, Unit, recorded
+from dptext_spark.text.policies import TextPolicy
 
 UNITS = [
     Unit(metric="Euclidean distance", fingerprint="a" * 64),
     Unit(metric="another", fingerprint="a" * 64),
 ]
-SAFE = {"tokenizer": "words", "oov": "mask", "protect": "all", "layout": "words"}
+SAFE = recorded_policy(TextPolicy())
 
 
 def terms(**changes: Any) -> Terms:
@@ -28,6 +30,9 @@ def terms(**changes: Any) -> Terms:
             "input": "in",
             "output": "file:/out",
             "columns": ("text",),
+            "tokens": (),
+            "new_texts": (),
+            "exact_names": False,
             "kept": (),
             "policy": SAFE,
             "law": {"law": "elliptical-laplace", "epsilon": 10.0},

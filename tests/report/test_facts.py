@@ -70,7 +70,7 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
     assert value["columns"] == {"naïve text": counts}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
-    private = ("persons", "coverage", "row_lengths", "ledger", "columns")
+    private = ("persons", "coverage", "row_lengths", "singled_out", "ledger", "columns")
     report.facts.update(dict.fromkeys(private, "hidden"), added_rows=4321)
     text = report.to_publish(PrivatizeOptions.published)
     public, whole = json.loads(text), json.loads(report.to_json())
@@ -98,9 +98,12 @@ SCOPE = {
     "Row order is lost: rows were ordered by chance": ({"keeps_order": False}, {}),
     "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION": ({}, {"oov": "keep-unprotected"}),
     "uniformly random word": ({}, {"oov": "random"}),
-    "Stop words are released as they are": ({}, {"protect": "content"}),
+    "stop words are released as they are": ({}, {"protect": "content"}),
     "slots of column marks": ({}, {"protect": "slots:marks"}),
-    "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS OF TEXTS ARE RELEASED": ({}, {"layout": "keep"}),
+    "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS BETWEEN WORDS ARE": (
+        {},
+        {"layout": "keep"},
+    ),
 }
 
 

@@ -97,7 +97,7 @@ def test_the_page_of_an_evaluation_has_its_answer_first(thirds, target, tmp_path
     page, met = drawn(tmp_path / "out", data), target == evaluations.MET
     lead, answer = page.text.split("The answer", 1)
     assert "Private. These numbers were measured on private rows" in lead and STRONGER in lead
-    assert [a["id"] for a in page.attributes("h2")] == ["answer", "front", "settings", "run"]
+    assert [a["id"] for a in page.attributes("h2")] == ["answer", "front", "rows", "settings", "run"]
     answer, rest = answer.split("What is kept for what is given away")
     for said, where, when in (
         ("take --mechanism laplace --epsilon 5", answer, met),

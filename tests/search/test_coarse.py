@@ -72,8 +72,7 @@ def test_hard_vectors_have_the_words_that_they_have_without(kind, n):
     vectors = KINDS[kind](n, rng).astype(np.float32)[:: 1 + 2 * (n > 50)]
     hard, others = hard_points(vectors, 56 if n <= 50 else 14), rng.standard_normal((40 if n <= 50 else 4, n))
     points = np.concatenate([hard, np.zeros((1, n)), 9 * others])
-    # Single precision, with which the answers are compared, overflows farther out.
-    points = points[np.abs(points).max(axis=1) * np.abs(vectors).max() < 1e35]
+    points = points[np.abs(points).max(axis=1) <= float_search(vectors).reach]
     assert differing(vectors, points) == 0
     if n <= 50 and kind == "ties":
         assert faults(coarse_search(vectors), vectors, points) == 0

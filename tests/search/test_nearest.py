@@ -61,6 +61,34 @@ def test_answers_hang_on_the_point_alone(name, geometry, words, ties):
     np.testing.assert_array_equal(again.of_words(embedding)(points), found)
 
 
+@pytest.mark.parametrize("far", [1e37, 1e39, -1e300, np.inf, np.nan])
+@pytest.mark.parametrize(("name", "geometry"), CASES)
+def test_points_that_single_precision_cannot_hold_are_refused(name, geometry, far, ties):
+    """Rejects word ids that are what memory held, another at each call."""
+    embedding, points = ties[geometry]
+    search = over(name, embedding).of_words(embedding)
+    for place in (0, -1):
+        beyond = points[:3].copy()
+        beyond[1, place] = far
+        for find in (search, search.nearest_two):
+            with pytest.raises(ConfigError, match=r"too far.*Raise --epsilon"):
+                find(beyond)
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_the_farthest_points_have_right_answers(coded, tmp_path):
+    """With the longest vectors that bundles may have; rejects a limit where products overflow."""
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((2000, 300)).astype(np.float32) if coded else near_ties(600, 30)
+    vectors *= np.float32(0.99e12 / np.linalg.norm(vectors, axis=1).max())
+    embedding = worlds.build(tmp_path, vectors)
+    search = over("exact", embedding).of_words(embedding)
+    points = search.reach * rng.choice([-1.0, 1.0], size=(40, vectors.shape[1]))
+    products = points @ embedding.vectors[:].astype(np.float64).T
+    np.testing.assert_array_equal(search(points), products.argmax(axis=1))
+    np.testing.assert_array_equal(search.nearest_two(points)[0][:, 0], products.argmax(axis=1))
+
+
 @pytest.mark.parametrize("name", sorted(SEARCHES))
 @pytest.mark.parametrize("words", [1, 0, -1, 2000])
 def test_an_impossible_release_vocabulary_is_refused(name, words, ties):

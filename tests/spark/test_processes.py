@@ -1,10 +1,12 @@
 """Commands as processes: what signals leave, and one message where there is one thing to say."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +15,7 @@ import psutil
 import pytest
 
 from tests.helpers.cluster import PATIENCE, wait_for
-from tests.helpers.tables import ROOT, names, spark_environment, texts, write_table
+from tests.helpers.tables import ROOT, command, names, rows_of, spark_environment, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
@@ -120,6 +122,39 @@ def test_a_jvm_that_ends_during_the_write(start):
     assert "WARN" in log.read_text()
 
 
+@pytest.fixture
+def open_folder():
+    """A folder where everyone may write; those of pytest are their owner's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(os.getuid()) or shutil.which("setpriv") is None, reason="only root can be another")
+@pytest.mark.parametrize("program", ["dptext", "spark-submit"])
+def test_a_user_without_a_name(program, ring, open_folder):
+    """As containers run by a number. Rejects "basedir must be absolute" and a LoginException."""
+    write_table(open_folder / "in" / "a.parquet", {"text": ["w00 w01"]})
+    shutil.copytree(ring.path, open_folder / "bundle")
+    start = [sys.executable, "-m", "dptext_spark", "privatize"]
+    if program == "spark-submit":
+        submit = Path(sys.executable).with_name("spark-submit")
+        ivy = f"spark.jars.ivy={open_folder}/ivy"
+        start = [submit, "--master", "local[2]", "--conf", ivy, ROOT / "jobs" / "privatize.py"]
+    # The capability lets it read this Python, wherever it lies.
+    capabilities = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    result = command(
+        *["setpriv", "--reuid=2147483641", "--regid=2147483641", "--clear-groups", *capabilities, *start],
+        *["--input", "in", "--output", "out", "--embedding", "bundle", "--text", "text"],
+        *["--mechanism", "laplace", "--epsilon", "10"],
+        env={"PYTHONPATH": str(ROOT), "HOME": "/", "TMPDIR": str(open_folder)},
+        cwd=open_folder,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(rows_of(open_folder / "out")) == 1
+
+
 @pytest.mark.long
 def test_sigterm_to_spark_submit(start):
     """There the JVM is above Python, and removes what was written when it is told to end."""
@@ -130,3 +165,24 @@ def test_sigterm_to_spark_submit(start):
     run.process.communicate(timeout=PATIENCE)
     assert run.process.returncode == 143
     assert names(run.folder) == {"in", "tmp"}
+
+
+SUBMITTED = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]"]
+
+
+@pytest.mark.parametrize("program", ["dptext", "spark-submit"])
+def test_names_of_files_under_the_locale_c(program, ring, tmp_path):
+    """Rejects a table without its files outside ASCII, which Java passes over, and exit code 0."""
+    for name in ("märz", "april"):
+        write_table(tmp_path / "in" / f"{name}.parquet", {"text": texts(3)})
+    start = [sys.executable, "-m", "dptext_spark", "privatize"]
+    if program == "spark-submit":
+        start = [*SUBMITTED, ROOT / "jobs" / "privatize.py"]
+    options = ["--input", "in", "--output", "out", "--embedding", ring.path, "--text", "text"]
+    options += ["--mechanism", "laplace", "--epsilon", "10"]
+    done = command(*start, *options, env={"LC_ALL": "C", "PYTHONPATH": str(ROOT)}, cwd=tmp_path)
+    if program == "dptext":
+        assert (done.returncode, len(rows_of(tmp_path / "out"))) == (0, 6), done.stderr
+    else:
+        assert done.returncode == 2, done.stdout
+        assert "märz.parquet. Got: a locale of ANSI_X3.4-1968. Set LC_ALL=C.UTF-8 where" in done.stdout

@@ -1,5 +1,6 @@
 """The session and its Java process: settings, signals and the log."""
 
+import os
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -82,11 +83,16 @@ def test_a_jvm_is_told_to_end_and_then_made_to(monkeypatch, trap, then, patience
 
 def test_a_log_is_its_owners_and_says_why_spark_did_not_start(monkeypatch, tmp_path):
     """Rejects a log that others can read, the line after the fault, and logs that stay or go too early."""
+    # And a trace where the log is empty.
     monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(java, "_logs", [])
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert (java.see_log(), java.start_failure()) == ("See Spark's log", "")
-    with open(java._open_log(), "w") as file:
+    descriptor = java._open_log()
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    os.write(descriptor, b" \n")
+    assert java.start_failure() == "/opt/spark/bin/spark-submit ended without a message"
+    with open(descriptor, "w") as file:
         file.write("WARNING: old\nError: too little memory.\nRun with --help\n")
     (log,) = tmp_path.iterdir()
     assert log.stat().st_mode & 0o777 == 0o600

@@ -13,7 +13,8 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.noise import ColumnNoise
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Fields
 from dptext_spark.tables.columns import _sanitize_batches, shared
-from dptext_spark.tables.ledger import _fingerprint_batches
+from dptext_spark.tables.fingerprints import fingerprint_batches
+from dptext_spark.text.policies import Mask, OovPolicy
 from tests.helpers.bundles import glove
 from tests.helpers.worlds import KEY, sanitizer
 
@@ -37,7 +38,7 @@ WAYS = {"a": ("a",), "b": ("b",)}
 
 def contexts(release, batch, key=b"ledger", ways=WAYS):
     shared.cache_clear()  # a mutant may equal the release that it is a mutant of
-    made = _fingerprint_batches(KEY.derive(key), release, ways_of(batch, ways), [batch])
+    made = fingerprint_batches(KEY.derive(key), release, ways_of(batch, ways), [batch])
     return pa.Table.from_batches(made)
 
 
@@ -74,6 +75,10 @@ def test_what_names_depend_on(ring):
         assert [*map(bytes.__eq__, first[name], moved[name])] == [True, False, True, False]
 
     # One element at three places has three noises; place by place there would be two contexts each.
+    # Any spelling of a column's name is the same column; without spans and raw tokens there are none.
+    spelled = contexts(sanitizer(ring, Laplace(epsilon=3.0)), batch(*given), ways={"A": ("a",)}).to_pydict()
+    assert spelled["content"] == first["content"][:2] and spelled["context"] != first["context"][:2]
+    assert {*first["spans"]} == {None} and first["unprotected"] == first["unknown"] == [[]] * 4
     turns = [made(["w01"], [["w02"] * at + ["w01"] + ["w02"] * (2 - at)]) for at in range(3)]
     assert [each["column"] for each in turns] == [["a", "b"]] * 3
     assert [len({each["context"][place] for each in turns}) for place in (0, 1)] == [1, 3]
@@ -139,7 +144,7 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(tmp_path, drawn):
         words = sum(release.release.reader.visible_words(column, slots) for column in columns[:2])
         said = contexts(release, rows)["context"].to_pylist()
         for context, column, values in zip(said, "ab", columns[:2], strict=True):
-            ((_, key),) = release.contexts(values, columns[2], column=column, slots=slots, words=words)
+            ((key, *_),) = release.contexts(values, columns[2], column=column, slots=slots, words=words)
             if key in used:
                 used.remove(key)
                 (run,) = release.release.reader.runs(values, slots)
@@ -161,3 +166,51 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(tmp_path, drawn):
 
     check()
     assert min(found.count(True), found.count(False)) > CASES / 3
+
+
+def fingerprints(ring, texts, spans=None, **policies):
+    release = sanitizer(ring, Laplace(epsilon=3.0), **policies)
+    columns = {ROW: pa.array([{"a": text} for text in texts]), ID: pa.array(range(len(texts)))}
+    if release.release.policy.spans_column:
+        columns[SLOTS] = pa.array(spans, SPANS)
+    return contexts(release, pa.RecordBatch.from_pydict(columns), ways={"a": ("a",)}).to_pydict()
+
+
+def test_raw_tokens_are_named_by_their_places_in_the_text(ring):
+    """Rejects tokens without places, places in a masked text, and contents that depend on the policy."""
+    texts = ["Bob the w01 Bob", "the w02 Bob"]
+    spans = [[{"start": 0, "end": 3}], None]  # of the second row none can be read
+    safe, keeps, masks, slots, stops = (
+        fingerprints(ring, texts, spans, **policies)
+        for policies in (
+            {},
+            {"oov": "keep-unprotected"},
+            {"oov": "keep-unprotected", "mask_spans": "s"},
+            {"protect": "slots:s"},
+            {"protect": "content"},
+        )
+    )
+    assert safe["content"] == keeps["content"] == masks["content"] == slots["content"]
+    assert [*map(len, keeps["unknown"])] == [3, 2] and not any(keeps["unprotected"])
+    # All but the masked Bob, in its place.
+    assert [*map(len, masks["unknown"])] == [2, 0] and {*masks["unknown"][0]} < {*keeps["unknown"][0]}
+    assert [*map(len, slots["unprotected"])] == [3, 0]
+    assert {*stops["unprotected"][0]} <= {*keeps["unknown"][0]} and len(stops["unprotected"][0]) == 1
+    elements = [["Bob", "the", "w01", "Bob"]], [[{"start": 0, "end": 2}]]
+    all_of_list, masked_list = (
+        fingerprints(ring, *elements, oov="keep-unprotected", mask_spans=spans)["unknown"][0]
+        for spans in (None, "s")
+    )
+    assert len(masked_list) == 1 and {*masked_list} < {*all_of_list}
+    # Spans that cannot be read protect all of a row, and those that are empty nothing.
+    empty = fingerprints(ring, texts, [spans[0], []], protect="slots:s")
+    assert empty["spans"][0] == slots["spans"][0] and empty["spans"][1] != slots["spans"][1]
+    assert len(empty["unprotected"][1]) == 3
+
+
+def test_what_a_policy_from_elsewhere_lets_out_is_not_known(ring, monkeypatch):
+    """Rejects tokens that are taken for all that goes out."""
+    monkeypatch.setattr(OovPolicy, "policies", dict(OovPolicy.policies))
+    custom = type("Custom", (Mask,), {"__module__": "elsewhere"})
+    lines = fingerprints(ring, ["w01 Bob"], oov=custom())
+    assert lines["unprotected"] == lines["unknown"] == [None]

@@ -11,7 +11,7 @@ import pytest
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.tables.incremental import GrowingTable
 from tests.helpers.cluster import write_key
-from tests.helpers.tables import hashes, run_table, texts, write_table
+from tests.helpers.tables import hashes, run_table, spark_settings, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -174,3 +174,66 @@ def test_what_was_begun_goes_on_as_it_began(options, grow, add_file, demo_bundle
     assert grow(**where, **may_change).facts["added_rows"] == 0
     files = {path: digest for path, digest in hashes(tmp_path).items() if path.startswith("out/")}
     assert files.items() <= before.items()
+
+
+def restamp(path, time):
+    os.utime(path, ns=(time, time))
+
+
+@pytest.mark.parametrize("name", ["changed", "changed, of equal time", "gone", "renamed"])
+def test_files_that_were_added_and_have_changed_or_are_gone(grow, add_file, tmp_path, capfd, name):
+    """Rejects a file that is passed over as known by its path, and sizes that Spark's account lacks."""
+    for number in range(2):
+        add_file(number)
+    grow(dry_run=True)
+    grow()
+    file = tmp_path / "in" / "1.parquet"
+    time = file.stat().st_mtime_ns
+    match name:
+        case "gone":
+            file.unlink()
+        case "renamed":
+            file.rename(file.with_name("2 é.parquet"))
+        case _:
+            write_table(file, {"id": [100], "text": ["w01"]})
+            restamp(file, time if "equal" in name else time + 1_000_000_000)
+    kind = "changed" if name.startswith("changed") else "gone"
+    message = rf"changed since, or are gone\. Got: {kind}: {tmp_path}/in/1\.parquet\."
+    for dry_run in (True, False):
+        with pytest.raises(InputError, match=message):
+            grow(dry_run=dry_run)
+    added = 6 if name == "renamed" else 0
+    assert grow(changed_files="warn").facts["added_rows"] == added
+    assert f"have changed since, or are gone: {kind}: {tmp_path}/in/1.parquet." in capfd.readouterr().err
+
+
+def test_files_that_no_finished_batch_has_may_change(grow, add_file, tmp_path, monkeypatch):
+    """Rejects a refusal where the batch of the file is written anew, as Spark has its time already."""
+    add_file(0)
+    note = GrowingTable._note
+
+    def not_noted(table, path, value):
+        if "/batches/" in path:
+            raise JobError("The batch is not noted")
+        note(table, path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GrowingTable, "_note", not_noted)
+        with pytest.raises(JobError):
+            grow()
+    add_file(0, "w05")
+    assert grow().facts["added_rows"] == 6
+    assert [row["id"] for row in read(tmp_path / "out")] == list(range(6))
+
+
+def test_files_of_many_batches_are_remembered(grow, add_file, tmp_path, spark):
+    """Rejects a look at the newest of Spark's logs alone, and at all of them: it sums up some."""
+    for number in range(4):
+        add_file(number)
+    with spark_settings(spark, streaming_fileSource_log_compactInterval=2):
+        grow(read_option="maxFilesPerTrigger=1")
+    assert [*(tmp_path / "checkpoint" / "stream" / "sources" / "0").glob("*.compact")]
+    for number in (0, 3):
+        (tmp_path / "in" / f"{number}.parquet").unlink()
+    with pytest.raises(InputError, match=r"Got: gone: .*/in/0\.parquet, .*/in/3\.parquet\."):
+        grow()

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import shutil
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -211,6 +212,23 @@ def ask_for_a_feature(table):
 def remove_files(table):
     for file in table.glob("*.parquet"):
         file.unlink()
+
+
+@pytest.mark.parametrize("prefix", ["file:", "file://", ""])
+def test_a_shallow_clone_is_read_from_where_its_log_says(deltas, spark, prefix):
+    """Rejects a path that is taken to lie below the clone, and partitions that are lost on the way."""
+    for name, partitions in {"flat": (), "parts": ("place",)}.items():
+        deltas.write(name, pa.table(KEPT).select(["id", "text", "place"]), partitions)
+        clone = deltas.files(f"clone of {name}")
+        shutil.copytree(deltas.files(name) / "_delta_log", clone / "_delta_log")
+        (commit,) = clone.glob("_delta_log/*.json")
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        for line in lines:
+            if "add" in line:
+                line["add"]["path"] = f"{prefix}{quote(deltas.place(name))}/{line['add']['path']}"
+        commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        df = read(spark, deltas, str(clone))
+        assert [row.asDict() for row in df.orderBy("id").collect()] == deltas.rows(name)
 
 
 @pytest.mark.parametrize(

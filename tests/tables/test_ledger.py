@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -21,11 +22,12 @@ from dptext_spark.accounting.ledger import Entry, Ledger
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.jobs import privatize
-from dptext_spark.tables.ledger import LINES, LedgerFolder, LedgerRun, compare
+from dptext_spark.tables.fingerprints import LINES, compare, exposed_by_row
+from dptext_spark.tables.ledger import LedgerFolder, LedgerRun
 from dptext_spark.tables.partitioning import POSITION
 from dptext_spark.tables.storage import LocalFiles
 from dptext_spark.tables.table import Table
-from tests.helpers.ledgers import entry, terms
+from tests.helpers.ledgers import SAFE, entry, terms
 from tests.helpers.tables import names, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -46,6 +48,11 @@ def release(ring_release, tmp_path):
         given = {name: value for name, value in given.items() if value is not None}
         return run_table(**given).facts["ledger"][-1]
 
+    def write(place, columns):
+        shutil.rmtree(tmp_path / place, ignore_errors=True)
+        write_table(tmp_path / place / "a.parquet", columns)
+
+    run.write, run.folder = write, tmp_path
     return run
 
 
@@ -117,13 +124,18 @@ def test_a_second_release_is_refused_and_an_equal_one_is_free(release, ledger, t
 @pytest.mark.usefixtures("light")
 def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release, ledger, plane):
     """Rejects "nothing is spent" where a weaker policy lets words pass, and a refusal of what is out."""
-    release(ROWS, budget=50.0)
+    # And a permitted release of one row that lifts the watch for all.
+    release({**ROWS, 0: "the w01", 1: "the w02"}, budget=50.0)
     said = "stop words of column text (protected in release 1)"
     with pytest.raises(ConfigError, match=rf"Got: {re.escape(said)}\. .*leave out --budget once"):
         release(budget=50.0, protect="content")
-    assert len(ledger().entries) == 1  # refused before anything was reserved
+    assert states(ledger()) == ["committed", "withdrawn"]
+    release(protect="content", where="id = 0")
+    assert not release(protect="content", where="id in (0, 2)", budget=50.0, dry_run=True)["exposed"]
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        release(protect="content", budget=50.0, dry_run=True)
     told = release(protect="content")
-    assert f"Raw from now on, without any bound: {said}." in told["said"]
+    assert f"Revealed from now on, without any bound: {said}." in told["said"]
     assert told["exposed"] == [said] and "nothing is spent" not in told["said"]
     assert told["requested"] == 0
     assert not release(protect="content", budget=50.0, dry_run=True)["exposed"]  # it is out already
@@ -132,6 +144,85 @@ def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release,
     assert found["total"] == pytest.approx(12)  # on a circle, for all lambda
     with pytest.raises(ConfigError, match=r"counts in another unit.* begin another --ledger"):
         release(embedding=plane.path)
+
+
+@pytest.mark.usefixtures("light")
+def test_what_decides_which_tokens_pass_is_watched_by_row(release):
+    """Rejects policies that are compared by name, and stricter ones that are refused."""
+    text = "call Bob 0170 1234567 the w01, 12345 a@b.com"
+    kind = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
+
+    def spans(start, end):
+        return pa.array([[{"start": start, "end": end}]] * 2, kind)
+
+    table = {"id": [0, 1], "text": [text] * 2, "a": spans(5, 8), "b": spans(26, 29), "same": spans(5, 8)}
+    keeps, words = {"oov": "keep-unprotected"}, "words outside the vocabulary of column text"
+    slots, outside = {"protect": "slots:a"}, "words outside the slots of column text"
+    tags = {"identifiers": "surrogate:A"}
+    for number, (first, then) in enumerate(
+        (
+            (slots, {"protect:slots:b": outside, "protect:slots:same": "", "identifiers:off": outside}),
+            (keeps, {"identifiers:off": words, "numbers:words": words, "mask_spans:a": ""}),
+            (keeps | {"mask_spans": "a"}, {"mask_spans:same": "", "mask_spans:b": words}),
+            ({}, {"identifiers:surrogate:A": "which identifiers are equal in column text"}),
+            (tags, {"identifiers:mask": "", "identifiers:surrogate:A:email": ""}),
+        )
+    ):
+        options = {"ledger": None, **first, "place": f"table {number}"}
+        options["ledger"] = f"{release.folder}/ledger {number}"
+        release.write(options["place"], table)
+        release(**options)
+        for change, exposed in then.items():
+            option, _, value = change.partition(":")
+            weaker = {**options, option: value, "dry_run": True}
+            assert release(**weaker)["exposed"] == [f"{exposed} (protected in release 1)"] * bool(exposed), (
+                change
+            )
+            if exposed:
+                with pytest.raises(ConfigError, match=f"reveals what earlier releases.* Got: {exposed}"):
+                    release(**weaker, budget=1000.0)
+    release.write("table 0", {**table, "a": table["b"]})
+    moved = release(**slots, ledger=f"{release.folder}/ledger 0", place="table 0", dry_run=True)
+    assert moved["exposed"] == [f"{outside} (protected in release 1)"]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_renamed_column_counts_as_the_earlier_ones(release):
+    """Rejects an account that is empty under another name, and one that no option keeps apart."""
+    message = pa.array([{"message": text} for text in ROWS.values()])
+    texts_of = [*ROWS.values()]
+    columns = {
+        "id": [*ROWS],
+        "text": texts_of,
+        "body": texts_of,
+        "words": [text.split() for text in texts_of],
+    }
+    release.write("in", {**columns, "payload": message})
+    release(budget=15.0)
+    for renamed in (
+        {"text": "body"},
+        {"text": "words[]"},
+        {"text": None, "tokens": "words"},
+        {"text": "payload.message"},
+    ):
+        for given in (renamed, {**renamed, "id": None, "name": "other"}):
+            with pytest.raises(ConfigError, match=r"has 5 left.*under another name: .*--new-text"):
+                release(**given, budget=15.0, dry_run=True)
+    # Both names together, of which one is free; an option that says it is another text.
+    both = release(text=("text", "body"), dry_run=True)
+    assert (both["spent"], both["total"]) == (10, 20) and "under another name: body." in both["said"]
+    assert release(text="body", new_text="body", budget=15.0)["total"] == 10
+    # Another spelling is the same column, as for Spark.
+    release.write("in", {"id": [*ROWS], "Text": texts_of, "body": texts_of})
+    with pytest.raises(ConfigError, match="has spent 10 and has 5 left"):
+        release(text="Text", budget=15.0, dry_run=True)
+    with pytest.raises(ConfigError, match=r"Columns of --new-text are not sanitized\. Got: body"):
+        release(text="Text", new_text="body")
+    # What was released under two names adds up under both.
+    release(text="Text")
+    release.write("in", {"id": [*ROWS], "other": texts_of, "Text": texts_of})
+    assert release(text="other")["total"] == 30
+    assert release(text="Text", epsilon=5.0, dry_run=True)["total"] == 35
 
 
 @pytest.mark.usefixtures("light")
@@ -216,7 +307,7 @@ def test_a_damaged_ledger_is_told(release, ledger, tmp_path):
     refused(r"fingerprints .* Got: (FAILED_READ_FILE|org.apache.spark.SparkException)")
     next(folder.glob(".*.parquet.crc")).unlink()  # Hadoop's own, which other file systems have not
     refused(f"fingerprints .* Got: rows/{folder.name}")
-    pq.write_table(good.set_column(3, "context", [altered]), file)
+    pq.write_table(good.set_column(good.column_names.index("context"), "context", [altered]), file)
     refused("fingerprints of a release's rows are not those", epsilon=5.0)
     shutil.rmtree(folder)
     refused("fingerprints of a release's rows are not those")
@@ -228,7 +319,7 @@ def test_a_damaged_ledger_is_told(release, ledger, tmp_path):
 
 def lines_of(spark, releases):
     rows = [
-        (str(row).encode(), column, str(content).encode(), str(context).encode(), release)
+        (str(row).encode(), column, str(content).encode(), None, str(context).encode(), [], [], release)
         for release, made in releases.items()
         for (row, column), (content, context) in made.items()
     ]
@@ -248,32 +339,44 @@ def random_rows():
     ]
 
 
+@pytest.mark.parametrize("new_texts", [(), ("b",)])
 @pytest.mark.parametrize("known_as", ["id", "position", "file"])
-def test_comparison_against_rows(spark, known_as):
+def test_comparison_against_rows(spark, known_as, new_texts):
     """Releases of rows, against a dictionary of noise contexts for each row and column."""
     # Rejects a sum over releases, a maximum over rows of sums that are of different rows, and totals of
-    # places where any row may have moved there.
+    # places where any row may have moved there; b comes later than a, and may be the same text.
     rows, entries, epsilons = random_rows(), list[Entry](), [0.1, 3.0, 0.2, 10.0, 10.0, 10.0]
     past = defaultdict(dict)
     largest = Fraction(0)
     for number, (now, epsilon) in enumerate(zip(rows, epsilons, strict=True), 1):
         facts, spent, after = defaultdict(list), [], [Fraction(0)]
+        sums, added, anew = {}, defaultdict(Fraction), {}
         for (row, column), (content, context) in now.items():
             context = (context, epsilon)
             now[row, column] = (content, context)
             before = past[row, column]
             free = context in before
             facts[row].append((not before, before and content not in [c for c, _ in before.values()], free))
-            total = sum(Fraction(repr(value)) for _, value in before.values())
-            if not free and (known_as == "position" or (known_as == "file" and before)):
-                total = largest
-            spent += [] if free else [total]
-            after.append(total + (0 if free else Fraction(repr(epsilon))))
+            sums[row, column] = sum(Fraction(repr(value)) for _, value in before.values())
+            added[row, column] = Fraction(0) if free else Fraction(repr(epsilon))
+            anew[row, column] = not free and (known_as == "position" or (known_as == "file" and bool(before)))
+        for row, column in now:
+            total = sums[row, column]
+            other = (row, "b" if column == "a" else "a")
+            if anew[row, column]:
+                total = largest + (0 if new_texts else added[other])
+            elif not new_texts:
+                earlier = sum(Fraction(repr(value)) for _, value in past[other].values())
+                total += earlier + added[other]
+            spent += [total] if added[row, column] else []
+            after.append(total + added[row, column])
         for place, (content, context) in now.items():
             past[place].setdefault(context, (content, epsilon))
         largest = max(largest, *after)
         total = Decimal(max(after).numerator) / Decimal(max(after).denominator)
-        entries.append(entry(number, total=total, epsilon=epsilon, known_as=known_as))
+        columns = ("a", "b")[: 1 + (number - 1) % 2]
+        given = {"columns": columns, "new_texts": new_texts if "b" in columns else ()}
+        entries.append(entry(number, total=total, epsilon=epsilon, known_as=known_as, **given))
     *others, last = entries
     named = dict(zip((each.release for each in entries), rows, strict=True))
     mine = lines_of(spark, {last.release: named.pop(last.release)}).drop("release")
@@ -287,6 +390,72 @@ def test_comparison_against_rows(spark, known_as):
     assert found["new"] + found["equal"] + found["changed"] == len(facts)
     assert found["free"] == sum(all(free for *_, free in row) for row in facts.values())
     assert spent and costliest is not None and Fraction(costliest) == max(spent) and total == last.total
+
+
+KEEPS = {"policy": {**SAFE, "oov": "keep-unprotected"}}
+SLOTS = {"policy": {**SAFE, "protect": "slots:s", "slots": "s"}}
+FOREIGN = {"policy": {**SAFE, "protect": "class new.New: new"}}
+KEPT = {"kept": ("more",)}
+LINE = {"row": b"1", "column": "text", "content": b"c", "spans": None, "context": b"n"}
+OUT, NONE = {"unprotected": [1], "unknown": [2, 3]}, {"unprotected": [], "unknown": []}
+UNKNOWN = {"unprotected": None, "unknown": None}
+BY_ROW = [
+    # Earlier releases, each with its terms and what its row is; the release; what protected it, if any.
+    ([({}, NONE)], (KEEPS, OUT), 1),
+    ([({}, NONE)], (KEEPS, NONE), None),  # nothing of this row goes out
+    ([({}, NONE | {"row": b"2"})], (KEEPS, OUT), None),  # another row
+    ([({}, NONE | {"row": b"2"})], (KEEPS | {"known_as": "position"}, OUT), 1),  # which may be the same one
+    ([({}, NONE | {"row": b"2"})], (KEEPS | {"known_as": "file"}, OUT), None),
+    ([({}, NONE), (KEEPS, OUT)], (KEEPS, OUT), None),  # it is out
+    ([({}, NONE), (KEEPS, OUT | {"row": b"2"})], (KEEPS, OUT), 1),  # of another row
+    ([({}, NONE), (KEEPS, OUT | {"content": b"d"})], (KEEPS, OUT), 1),  # of what was there before
+    ([({}, NONE), (KEEPS, OUT), ({}, NONE)], (KEEPS, OUT), None),
+    ([({}, NONE), (KEEPS | {"state": "unfinished"}, OUT)], (KEEPS, OUT), 1),
+    ([(KEEPS, OUT | {"content": b"d"})], (KEEPS, OUT), None),  # no release protected any of it
+    ([({}, NONE), (KEEPS, {"unprotected": [], "unknown": [2]})], (KEEPS, OUT), 2),
+    # Together they let all out.
+    ([(KEEPS, OUT | {"unknown": [2]}), (KEEPS, OUT | {"unknown": [3]})], (KEEPS | FOREIGN, OUT), None),
+    ([(SLOTS, OUT | {"spans": b"s"})], (SLOTS, OUT | {"spans": b"s"}), None),
+    ([(SLOTS, NONE | {"spans": b"s"})], (SLOTS, OUT | {"spans": b"t"}), 1),
+    ([(SLOTS, OUT | {"spans": b"s"})], (SLOTS, OUT | {"spans": b"t", "content": b"d"}), 1),
+    ([(FOREIGN, UNKNOWN)], (FOREIGN, UNKNOWN), None),
+    ([({}, NONE)], (FOREIGN, UNKNOWN), 1),
+    ([({}, NONE), (KEPT, NONE)], (KEPT, NONE), None),
+    ([({}, NONE), (KEPT, NONE | {"row": b"2"})], (KEPT, NONE), 1),
+    ([({}, NONE), (KEPT, NONE), ({}, NONE)], (KEPT, NONE), 3),
+    ([({}, NONE), (KEPT, NONE)], (KEPT | {"known_as": "position"}, NONE), None),
+    ([({}, NONE), (KEPT, NONE)], (KEPT | {"known_as": "position"}, NONE | {"content": b"d"}), 1),
+    ([({"key": "other"}, None)], (KEEPS, OUT), 1),  # whose rows cannot be compared
+    ([({"key": "other"}, None), (KEEPS, OUT)], (KEEPS, OUT), None),
+    ([({}, NONE)], (KEEPS | {"columns": ("new",)}, OUT | {"column": "new"}), 1),
+    ([({}, NONE)], (KEEPS | {"columns": ("new",), "new_texts": ("new",)}, OUT | {"column": "new"}), None),
+]
+
+
+def test_what_goes_out_raw_of_a_row_that_was_protected(spark):
+    """Rejects a watch that one row lifts for all, other contents that count as out, and a stricter one."""
+
+    # And rows of other keys that are passed over, slots by name alone, and a new column that is none.
+    def frame(lines):
+        values = [tuple(line.values()) for line in lines]
+        return spark.createDataFrame(values, f"{LINES}, release string")
+
+    wrong = []
+    for releases, (changes, line), protected in BY_ROW:
+        known_as = changes.get("known_as", "id")
+        entries, lines = [], []
+        for place, (terms_of, of_row) in enumerate(releases, 1):
+            entries.append(entry(place, total=10, **{"known_as": known_as, **terms_of}))
+            lines += [] if of_row is None else [{**LINE, **of_row, "release": entries[-1].release}]
+        mine, ledger = terms(**changes), Ledger(tuple(entries))
+        exposures = ledger.exposures(mine)
+        found = exposed_by_row(
+            frame([{**LINE, **line, "release": ""}]).drop("release"), frame(lines), ledger, mine, exposures
+        )
+        numbers = [int(re.search(r"release (\d+)\)", said)[1]) for said in found]
+        if numbers != ([] if protected is None else [protected]):
+            wrong.append((releases, changes, line, protected, found))
+    assert not wrong
 
 
 def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark):

@@ -104,12 +104,34 @@ def test_columns_and_fields_are_counted_each(spark, ring, capsys):
     }
     assert sample.lengths == {"median": 0, "longest": 6, "sample": 2} and sample.words == 3.0
     said = capsys.readouterr().err
-    assert said.count("Warning, for those who run the job: 33.3% of the words of column") == 2
+    begin = (
+        "Warning, for those who run the job: 33.3% of the words of column note, in a sample of 2 rows, are"
+    )
+    assert said.count("Warning") == said.count(begin) == 1
+    assert "vocabulary; in 1 other column (turns[].said) more than 10%. " in said
     assert "secret" not in said
     for given in ({"protect": "slots:marks"}, {"mask_spans": "marks"}):
         slots = look(frame, ring, TextPolicy(**given), text=("note",), slots="marks")
         tokens, unknown = (1, 1) if "protect" in given else (2, 0)
         assert slots.found == {"note": Coverage(rows=2, tokens=tokens, unknown=unknown)}
+
+
+def test_many_columns_have_one_warning_of_a_kind(small):
+    """Rejects a warning for each of 60 columns, and the first column in place of that with most."""
+    found = {f"c{n}": Coverage(rows=9, tokens=100, unknown=20 + n % 50, email=1) for n in range(60)}
+    found |= {"fine": of_1000(100, 1, 0.0), "b": of_1000(100, 99, 900.0), "a": of_1000(100, 99, 950.0)}
+    reader = WordReader(bundle=small, policy=TextPolicy(identifiers="off"))
+    sample = Sample(columns=None, table=None, reader=reader, fate=FATE, identifiers="MARK.", found=found)
+    unspaced, unknown, identified = sample.warnings()
+    assert (
+        unspaced.startswith("95% of the letters of column a,") and "; in 1 other column (b) more" in unspaced
+    )
+    assert unknown.startswith("69.0% of the words of column c49,") and unknown.endswith(FATE)
+    assert "; in 59 other columns (c48, c47, c46, c45, c44, 54 more) more than 10%. " in unknown
+    assert identified == (
+        "Column c0 has identifiers (1 email), in a sample of 9 rows; so have 59 other columns "
+        "(c1, c2, c3, c4, c5, 54 more). MARK."
+    )
 
 
 @pytest.mark.spark

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.tables import rows_of, run_table, spark_settings, write_table
+from tests.helpers.tables import refused, rows_of, run_table, spark_settings, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -105,3 +105,20 @@ def test_nanoseconds_that_only_a_later_file_has(options, tmp_path):
     write_table(tmp_path / "in" / "b.parquet", {"text": ["w01"], "id": [2], "at": pa.array([NEW], NANOS)})
     run_table(**options, keep=["at"], incremental=tmp_path / "state", read_option="mergeSchema=true")
     assert {row["at"] for row in rows_of(tmp_path / "out")} == {None, NEW}
+
+
+@pytest.mark.parametrize("numbers", [([1], [2]), ([1], ["x"])], ids=["one type", "another column has two"])
+def test_strings_that_no_annotation_marks(dptext, tmp_path, spark, numbers):
+    """Rejects a refusal without the remedy, and a remedy that Spark's own reader alone follows."""
+    for name, number in zip("ab", numbers, strict=True):
+        columns = {"id": [name], "text": pa.array([b"w01"]), "number": number}
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / "in" / f"{name}.parquet", store_schema=False)
+    remedy = "spark.sql.parquet.binaryAsString=true"
+    given = [tmp_path / "in", "--id", "id", "--keep", "id"]
+    message = rf"Got: text \(binary\), not string\. .*--spark-conf {remedy}"
+    assert refused(dptext(*given), message)
+    with spark_settings(spark, parquet_binaryAsString=False):
+        result = dptext(*given, "--spark-conf", remedy)
+    assert result.exit_code == 0, result.output
+    assert sorted(row["id"] for row in rows_of(tmp_path / "out")) == ["a", "b"]

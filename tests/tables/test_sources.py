@@ -133,12 +133,11 @@ def test_partition_values_that_others_write_in_percent_are_what_they_say(options
 
 
 def test_names_of_partitions_in_percent(opened, tmp_path):
-    """Rejects a column's name that is bytes, and bytes that are no UTF-8 as anything but what Spark reads."""
-    write_partitions(tmp_path / "in", ["stra%C3%9Fe=%C3%9C", "stra%C3%9Fe=x", "stra%C3%9Fe=%DC"])
+    """Rejects a column's name that is bytes."""
+    write_partitions(tmp_path / "in", ["stra%C3%9Fe=%C3%9C", "stra%C3%9Fe=x"])
     source = opened(tmp_path / "in", "parquet")
     assert source.partitions == ("straße",)
-    found = {(row["straße"], row["id"] // 10) for row in source.df.collect()}
-    assert found == {("Ü", 0), ("x", 1), ("Ü", 2)}
+    assert {(row["straße"], row["id"] // 10) for row in source.df.collect()} == {("Ü", 0), ("x", 1)}
 
 
 def test_filters_and_fields_are_pushed_down(options, tmp_path):

@@ -47,7 +47,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     guarantee = {"mechanism": "laplace", "epsilon": 10.0, "fingerprint": report["embedding"]["fingerprint"]}
     assert report["guarantee"].items() >= guarantee.items()
     assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
-    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
+    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "singled_out", "private_scope"}
     assert (public["rows"], public["row_id"]) == (1, "Rows are named by column id.")
     assert public["scope"] == report["scope"] and "Counts are exact facts" in report["private_scope"][-1]
     about_words = {"text": ["text"], "tokens": [], "oov": "drop", "protect": "content", "layout": "words"}
@@ -93,6 +93,24 @@ def test_an_output_that_no_job_wrote_is_kept(dptext, tmp_path):
     assert refused(result, f"{forbidden}.*Allowed: words of the embedding bundle")
     assert "unheardof" not in result.output.lower()
     assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out", "mine"}
+
+
+def test_a_table_without_a_success_file_has_a_sign_of_its_own(dptext, table, tmp_path):
+    """Rejects a table that its own job may not replace, a sign before the table is whole, and two signs."""
+    silent = ("--write-option", "mapreduce.fileoutputcommitter.marksuccessfuljobs=false")
+    for mode in ([], OVERWRITE):
+        assert dptext(table, *silent, *mode).exit_code == 0
+        assert {name for name in names(tmp_path / "out") if name.startswith("_")} == {"_dptext_spark"}
+    rows = rows_of(tmp_path / "out")
+    result = dptext(tmp_path / "out", *silent, output=tmp_path / "again")
+    assert result.exit_code == 0 and len(rows_of(tmp_path / "again")) == len(rows) > 0
+    assert dptext(table, *OVERWRITE).exit_code == 0
+    assert {name for name in names(tmp_path / "out") if name.startswith("_")} == {"_SUCCESS"}
+    write_table(tmp_path / "in2" / "x.parquet", {"text": ["w01 Unheardof"]})
+    result = dptext(tmp_path / "in2", *silent, "--oov", "fail", output=tmp_path / "half")
+    assert result.exit_code and not (tmp_path / "half").exists()
+    (tmp_path / "out" / "_SUCCESS").unlink()
+    assert refused(dptext(table, *silent, *OVERWRITE), "a folder with a file _SUCCESS or _dptext_spark")
 
 
 def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):

@@ -22,7 +22,8 @@ SPANS = [
     ("not@mail, a@b, @handle", ""),
     ("(https://example.com/a(b)?c=d@e.com#f).", "url:https://example.com/a(b)?c=d@e.com#f"),
     ("see www.foo.org, foo.org/x and Itv.com", "url:www.foo.org url:foo.org/x url:Itv.com"),
-    ("the end.So it is", ""),
+    ("the end.So it is. The end.Info", ""),
+    ("WWW.EXAMPLE.DE HTTP://intra/x EXAMPLE.COM", "url:WWW.EXAMPLE.DE url:HTTP://intra/x url:EXAMPLE.COM"),
     ("IBAN DE89 3704 0044 0532 0130 00 AND MORE", "iban:DE89_3704_0044_0532_0130_00"),
     ("gb29nwbk60161331926819", "iban:gb29nwbk60161331926819"),
     ("DE88370400440532013000", ""),  # a wrong check digit: one word, which the vocabulary lacks
@@ -41,6 +42,15 @@ SPANS = [
     # The longest first; what is left of another one is looked through once more.
     ("4/18/1960 12:30,555", "date:4/18/1960_12:30 number:555"),
     ("mail john@example.com/x", "email:john@example.com"),
+    # What is certain is not taken along by a longer phone number.
+    ("4111 1111 1111 1111 0170 1234567", "card:4111_1111_1111_1111 phone:0170_1234567"),
+    ("5 May 2021 0170 1234567", "date:5_May_2021 phone:0170_1234567"),
+    ("0049 170 1234567@x.de", "phone:0049_170 email:1234567@x.de"),
+    ("1 800 555 1234; 44 (0)20 7946 0958", "phone:1_800_555_1234 phone:44_(0)20_7946_0958"),
+    ("41 60 052 81 27, 060417590258", "phone:41_60_052_81_27 card:060417590258"),
+    # Where figures behind a phone number, or around a number in groups, are not known to be others.
+    ("0170 1234567 20", "phone:0170_1234567_20"),
+    ("20 170 1234567", "phone:20_170_1234567"),
 ]
 
 
@@ -53,6 +63,34 @@ def test_spans_and_their_types(text, spans):
     for start, end, kind in find(text, ALL):
         assert find(text[start:end], ALL) == [(0, end - start, kind)]
         assert find(f"zebra {text[start:end]} york", ALL) == [(6, 6 + end - start, kind)]
+
+
+AROUND = ["zebra", "7", "20", "room 12", "1234", "AB12", "x, 3,"]
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        *["email:JOHN@EXAMPLE.COM", "url:WWW.EXAMPLE.DE", "url:foo.org", "iban:DE89 3704 0044 0532 0130 00"],
+        *["card:4111 1111 1111 1111", "card:4111111111111111", "ip:192.168.10.10", "date:12-05-1984"],
+        *["date:2020-07-11T02:00:52Z", "date:12.05.1984", "date:Dec 6, 2031"],
+    ],
+)
+def test_no_word_around_a_span_counts(span):
+    """Rejects a phone number that takes a card, an address or a date along, or what stands before one."""
+    kind, _, text = span.partition(":")
+    for before in AROUND:
+        for after in AROUND:
+            spans = find(f"{before} {text} {after}", ALL)
+            assert (len(before) + 1, len(before) + 1 + len(text), kind) in spans
+
+
+@pytest.mark.parametrize("phone", ["0170 1234567", "+49 170 1234567", "(030) 123-4567", "0049 170 1234567"])
+def test_a_phone_number_begins_where_it_says(phone):
+    """Rejects a mark that has the room before it, as three tags for one number."""
+    for before in AROUND:
+        spans = find(f"{before} {phone} x", ALL)
+        assert (len(before) + 1, len(before) + 1 + len(phone), "phone") in spans
 
 
 def test_long_rows_take_no_longer_by_the_letter():
@@ -128,7 +166,7 @@ def test_no_two_settings_share_a_draw(value, small, monkeypatch):
     def draws(**options):
         release = worlds.sanitizer(small, Laplace(epsilon=1.0), **options)
         slots = spans if "mask_spans" in options else None
-        ((_, key),) = release.contexts([value], [1], column="t", slots=slots)
+        ((key, *_),) = release.contexts([value], [1], column="t", slots=slots)
         return key
 
     settings = [
@@ -163,6 +201,11 @@ def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small):
     ways = [{}, {"identifiers": "surrogate:b"}, {"key": NoiseKey(bytes(32))}]
     others = [surrogates(text, **each) for each in ways]
     assert first[0] == others[0][0] and len({part for each in others for part in each}) == 6
+    # The span alone: not the rest of its word, nor of its element.
+    assert surrogates("\u90ae\u7bb1john@example.com\u3002") == [first[0]]
+    assert surrogates("w1 room 12 0049 170 1234567 w2")[-2] == surrogates("call 7 +49 170 1234567")[-1]
+    elements = sanitized(small, [["mail: john@example.com"], ["john@example.com"]], identifiers="surrogate:a")
+    assert elements == [[first[0]], [first[0]]]
 
 
 def test_surrogates_need_a_key_that_is_kept(small):

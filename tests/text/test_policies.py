@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 
@@ -13,38 +14,51 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.text.columns import DROP
+from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, stop_words
 from dptext_spark.text.tokens import Segmentation, tokenize
 from tests.helpers import worlds
 
-ALL_ROWS = "The number of words in each row and which rows are null or empty are released"
-NOT_LEFT_OUT = "The number of words in each row that are not left out"
+ALL_ROWS = "The number of words and marks in each row and which rows are null or have none are released"
+NOT_LEFT_OUT = "The number of words and marks in each row that are not left out"
 
 
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ({}, ["Every word of the", "Words outside the vocabulary become .MASK", ALL_ROWS, "Capitals,"]),
+        (
+            {},
+            [
+                "marks such as .EMAIL., every word of the",
+                "Outside of marks, words outside the vocabulary become .MASK",
+                ALL_ROWS,
+                "Capitals,",
+            ],
+        ),
         (
             {"oov": "drop", "protect": "content"},
             [
-                "Stop words are released.* BETWEEN A STOP WORD",
+                "marks such as .EMAIL., stop words are released.* BETWEEN A STOP WORD",
                 "that are no stop words are left",
                 NOT_LEFT_OUT,
             ],
         ),
         (
             {"oov": "random", "protect": "slots:s", "tokenizer": "icu"},
-            ["Only words inside the slots of column s", "Words inside the slots that the", ALL_ROWS],
+            ["only words inside the slots of column s", "words inside the slots that the", ALL_ROWS],
         ),
         (
             {"oov": "keep-unprotected", "layout": "keep"},
-            ["Every word", "ARE RELEASED AS .* WITHOUT ANY", ALL_ROWS, "ARE RELEASED AS .*CAN STILL CARRY A"],
+            ["every word", "ARE RELEASED AS .* WITHOUT ANY", ALL_ROWS, "ARE RELEASED AS .*CAN STILL CARRY A"],
         ),
         (
             {"identifiers": "off", "mask_spans": "s"},
-            [*[""] * 4, "words like all", "NUMBER", "Spans of column s"],
+            [".NUMBER., every word", *[""] * 3, "numbers like all", "NUMBER", "Spans of column s"],
+        ),
+        (
+            {"identifiers": "off", "numbers": "words"},
+            ["^Every word of", "^Words outside the vocabulary become", "^The number of words in each row"],
         ),
     ],
 )
@@ -53,6 +67,32 @@ def test_what_policies_say(policy, said):
     lines = TextPolicy(**policy).describe()
     for line, part in zip(lines, said, strict=False):
         assert re.search(part, line)
+
+
+MARKED = [
+    ({}, r"^Outside of marks such as \[EMAIL\], "),
+    ({"identifiers": "off"}, r"^Outside of marks such as \[NUMBER\], "),
+    ({"identifiers": "mask:url", "numbers": "words"}, r"^Outside of marks such as \[URL\], "),
+    ({"identifiers": "off", "numbers": "words", "mask_spans": "s"}, "^Outside of masked spans, "),
+    ({"identifiers": "off", "numbers": "words"}, "^(Every|Stop|Only)"),
+]
+
+
+@pytest.mark.parametrize("protect", ["all", "content", "slots:s"])
+@pytest.mark.parametrize(("marks", "begin"), MARKED)
+def test_what_is_covered_leaves_out_what_marks_replace(protect, marks, begin, tmp_path):
+    """Rejects "every word that the vocabulary has", of which numbers and words inside marks are some."""
+    if "mask_spans" in marks and protect.startswith("slots"):
+        return  # they do not go together
+    embedding = worlds.build(tmp_path, worlds.uneven(5, 3), ["w0", "2023", "www", "com", "x"])
+    text, slots = "w0 2023 www.x.com", pa.array([[{"start": 3, "end": 17}]])
+    private = worlds.sanitizer(embedding, Laplace(epsilon=1.0), protect=protect, **marks)
+    slots = slots if private.release.policy.spans_column else None
+    counts = private.sanitize([text], [1], column="t", slots=slots).counts
+    is_marked = sum(int(getattr(counts, kind)[0]) for kind in MARKS) > 0
+    first, unknown, shape, *_ = private.release.policy.describe()
+    assert re.search(begin, first) and is_marked == first.startswith("Outside of ")
+    assert is_marked == unknown.startswith("Outside of ") == ("words and ma" in shape)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +182,10 @@ def test_a_new_policy_is_one_class(small, monkeypatch):
     assert (done.counts.unprotected[0], done.counts.dropped[0]) == (2, 400 - len(middle))
     given = {"input": "in", "output": "out", "embedding": small.path, "mechanism": "laplace", "epsilon": 4.0}
     assert PrivatizeOptions.of({**given, "text": ["text"], **options}).policy.describe()[:4] == [
-        "Words without a capital are released as they are.",
-        "Protected words outside the vocabulary become one of the first 3 words, or nothing.",
-        OovPolicy.shape,
+        "Outside of marks such as [EMAIL], words without a capital are released as they are.",
+        "Outside of marks, protected words outside the vocabulary become one of the first 3 words, or "
+        "nothing.",
+        OovPolicy.shape.format(words="words and marks"),
         "Dashes stand in the output.",
     ]
     with pytest.raises(ConfigError, match=r"fail, keep-unprotected.*, first:COUNT\. Got: 'x'"):

@@ -14,7 +14,7 @@ from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Format, check_fits
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import LocalFiles, is_settled
+from dptext_spark.tables.storage import LocalFiles, Storage, is_settled, roots
 
 _CATALOGS: Final = (
     "Give Spark the catalog by spark.sql.catalog.NAME, and its library by spark-submit --packages: "
@@ -41,6 +41,10 @@ class CatalogTable(Format):
                 got=condition(error),
                 do=_CATALOGS,
             ) from None
+        if not is_connect(spark):
+            storage = Storage(spark)
+            for folder in roots(df):
+                storage.check_names(folder)
         # On Spark Connect no view is known to have the same rows at every evaluation.
         view = "VIEW" in spark.catalog.getTable(place).tableType if is_connect(spark) else not is_settled(df)
         if view:

@@ -7,6 +7,7 @@ still, and a reader of plain Parquet would release it.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,18 +22,17 @@ from dptext_spark.spark.versions import from_arrow, metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import check_fits
 from dptext_spark.tables.formats.lakehouse import (
-    LOCAL_URL,
     Addition,
     LakehouseFormat,
     WrittenFile,
-    file_url,
+    hadoop_url,
     plain,
     read_files,
     unreadable,
     url_of,
 )
 from dptext_spark.tables.source import Source
-from dptext_spark.tables.storage import LocalFiles, Storage
+from dptext_spark.tables.storage import LOCAL_URL, LocalFiles, Storage, file_url
 from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
@@ -141,13 +141,13 @@ def _live_rows(
     spark: SparkSession, place: str, schema: StructType, partitions: tuple[str, ...], actions: pa.Table
 ) -> DataFrame:
     """Read the live files; values of partition columns come from the log: the files lack them."""
-    inside = [f"{place}/{unquote(path)}" for path in actions["path"].to_pylist()]
-    if not (partitions and inside):
-        return read_files(spark, schema, inside, place)
-    df = read_files(spark, StructType([f for f in schema if f.name not in partitions]), inside, place)
+    paths = [_location(place, path) for path in actions["path"].to_pylist()]
+    if not (partitions and paths):
+        return read_files(spark, schema, paths, place)
+    df = read_files(spark, StructType([f for f in schema if f.name not in partitions]), paths, place)
     urls = {unquote(file_url(url)): file_url(url) for url in df.inputFiles()}
     values, named = actions["partition"].combine_chunks(), [f for f in schema if f.name in partitions]
-    columns = {_FILE: [urls[path] for path in inside], **{f.name: values.field(f.name) for f in named}}
+    columns = {_FILE: [urls[path] for path in paths], **{f.name: values.field(f.name) for f in named}}
     known = from_arrow(spark, pa.table(columns), StructType([StructField(_FILE, StringType()), *named]))
     url = F.regexp_replace(metadata(df)["file_path"], *LOCAL_URL)
     # Spark 3.5 fails where a join's condition has a column of metadata itself.
@@ -157,6 +157,16 @@ def _live_rows(
     for f in named:
         value[f.name] = F.when(is_known, value[f.name]).otherwise(unknown).alias(f.name, metadata=f.metadata)
     return joined.select(*value.values())
+
+
+def _location(table: str, path: str) -> str:
+    """Return where a file lies that a log names: below the table, or elsewhere, as in a shallow clone."""
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*:", path):
+        return file_url(hadoop_url(unquote(path)))
+    if path.startswith("/"):
+        file_system = re.sub("(?<=:)(//[^/]*)?/.*", r"\1", table)
+        return f"{file_system}{unquote(path)}"
+    return f"{table}/{unquote(path)}"
 
 
 def _check_readable(table: Any, place: str) -> None:

@@ -6,35 +6,52 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError, nearest
 from dptext_spark.spark.failures import file_fault, plain_path
-from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.folders import (
+    FILES_ALONE,
+    IGNORE_SINK,
+    Folders,
+    check_accounts,
+    check_logged,
+    decoded,
+    differing,
+    files_without_values,
+    in_utf8,
+    partition_folders,
+)
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.source import Prepare, Source
-from dptext_spark.tables.storage import LocalFiles, Storage, cause, partition_columns
+from dptext_spark.tables.source import Source, setting
+from dptext_spark.tables.storage import (
+    LocalFiles,
+    Storage,
+    cause,
+    columns_in_both,
+    literal,
+    partition_columns,
+)
 
 # What all readers of files take; not what would pass over a stream's files, or remove them.
 _READ: Final = """
     basePath ignoreCorruptFiles ignoreMissingFiles modifiedAfter modifiedBefore pathGlobFilter
     recursiveFileLookup
 """
+# Those that decide which files are read.
+_CHOOSING: Final = ("modifiedafter", "modifiedbefore", "pathglobfilter")
+# What a whole table has in its folder: Spark's own sign, or ours where Spark was told to leave none.
+_SUCCESS: Final = "_SUCCESS"
+_WHOLE: Final = "_dptext_spark"
 # Spark would take the columns of one file, and read others' values as that file's types without a word.
 MERGED: Final = {"mergeSchema": "true"}
-_ACCOUNTS: Final = (
-    ("a Delta table", "delta", "_delta_log"),
-    ("an Iceberg table", "iceberg", "metadata/*.metadata.json"),
-    ("a Hudi table", "table, and its name in a catalog of Spark's", ".hoodie"),
-)
 
 
 class FileFormat(Format):
@@ -45,6 +62,7 @@ class FileFormat(Format):
         known, read_alone: Names of Spark's options for this format, to read or to write; to read alone.
         read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
         read_always: Options of its reader, whatever is given.
+        finds_by_name: Whether Spark finds columns in a file by their names, and not by their order.
     """
 
     can_grow = True
@@ -54,6 +72,7 @@ class FileFormat(Format):
     read_defaults: ClassVar[Mapping[str, str]] = {}
     read_always: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
+    finds_by_name: ClassVar[bool] = True
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
@@ -78,18 +97,23 @@ class FileFormat(Format):
 
     def check_files(self, storage: LocalFiles) -> None:
         """Refuse an input whose files belong to a table of another format."""
-        for path in storage.matches(self.place) or [self.place]:
-            _refuse_accounted(storage, "input", path)
+        check_accounts(storage, "input", storage.matches(self.place) or [self.place])
 
     def open(self, spark: SparkSession) -> Source:
         storage = Storage(spark)
+        storage.check_names(self.place)
         self.check_files(storage)
         try:
-            return self._whole(storage, self.source(spark))
+            table = self.checked(spark)
+            return table._whole(storage, table.source(spark))
         except (PySparkException, Py4JJavaError) as error:
             if fault := file_fault(error):
                 raise fault from None
             raise self.unreadable(cause(error)) from None
+
+    def checked(self, spark: SparkSession) -> Self:
+        """Check what is in the files; return the format with the options that read them as they are."""
+        return self
 
     def unreadable(self, got: str) -> InputError:
         """Make the error of an input that is no table of this format."""
@@ -98,7 +122,16 @@ class FileFormat(Format):
 
     def source(self, spark: SparkSession) -> Source:
         """Give the table as it is read, without what the names of its files say."""
-        return Source(place=self.place, read=self.load(spark.read))
+        read = self.load(spark.read)
+        in_both = columns_in_both(read)
+        if in_both and not self.finds_by_name:
+            raise InputError(
+                f"Column {in_both[0].name} is in the files of the input {self.place} and in the names of its "
+                "folders",
+                allowed=f"in {self.title}, one of both",
+                do=f"Rename the column in the files or in the folders; or {FILES_ALONE}",
+            )
+        return Source(place=self.place, read=read, in_both=in_both)
 
     def load(self, reader: Any) -> DataFrame:
         """Give the files as a frame, by a reader or a reader of streams."""
@@ -114,11 +147,52 @@ class FileFormat(Format):
         """What Spark's reader is told."""
         return {**self.read_defaults, **self.options, **self.read_always}
 
+    @property
+    def writer_options(self) -> dict[str, str]:
+        """What Spark's writer is told, apart from the codec."""
+        return {**self.write_defaults, **self.options}
+
     def _whole(self, storage: Storage, source: Source) -> Source:
-        """Give a table with its partitions, and with what names its rows; refuse one that is read in part."""
-        read, place, files = source.read, self.place, source.read.inputFiles()
-        everywhere = read.sparkSession.read.option("recursiveFileLookup", "true").schema(read.schema)
-        if unread := {*self.load(everywhere).inputFiles()}.difference(files):
+        """Give a table with its partitions, and with what names its rows."""
+        read, place, prepare = source.read, self.place, source.prepare
+        files = read.inputFiles()
+        self._check_whole(storage, read, files)
+        partitions = partition_columns(read)
+        if partitions:
+            around = storage.matches(self.option("basePath") or place)
+            bases = [storage.folder(match)[0] for match in around]
+            folders = partition_folders(files, bases, partitions, place)
+            if meant := decoded(folders, partitions, place):
+                partitions, prepare = tuple(meant.values()), in_utf8(prepare, meant)
+            if source.in_both:
+                self._check_values(read.sparkSession, source.in_both, folders)
+        folder, is_file = storage.folder(place)
+        pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
+        root = pattern if all(re.match(pattern, file) for file in files) else None
+        load = None if root is None or is_file else self.load
+        return replace(
+            source,
+            prepare=prepare,
+            partitions=partitions,
+            root=root,
+            load=load,
+            list_files=partial(self._list_files, read.sparkSession),
+        )
+
+    def _check_whole(self, storage: Storage, read: DataFrame, files: Sequence[str]) -> None:
+        """Refuse files that Spark would pass over, or that an account of a table does not name."""
+        spark, place = read.sparkSession, self.place
+        everywhere = spark.read.option("recursiveFileLookup", "true").schema(read.schema)
+        with setting(spark, IGNORE_SINK, "true"):
+            listed = self.load(everywhere).inputFiles()
+        paths = storage.matches(place) or [place]
+        if self.option("recursiveFileLookup").lower() == "true":  # other tables may lie in its folders
+            paths += sorted({unquote(file).rpartition("/")[0] for file in listed})
+            check_accounts(storage, "input", paths)
+        if str(spark.conf.get(IGNORE_SINK)).lower() != "true":
+            check_logged(storage, place, paths, listed)
+        unread = {*listed}.difference(files)
+        if unread:
             raise InputError(
                 f"The input {place} has files in subfolders that are not part of the table",
                 allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
@@ -126,33 +200,44 @@ class FileFormat(Format):
                 do="Give each folder to a run of its own, name the subfolders so, or read all files with "
                 "--read-option recursiveFileLookup=true",
             )
-        names, prepare = partition_columns(read), source.prepare
-        partitions = names
-        if names:
-            around = storage.matches(self.option("basePath") or place)
-            _check_inside(files, [storage.folder(match)[0] for match in around], names, place)
-            # Other programs write percent-encoded UTF-8 into such names; Spark takes each byte for a letter.
-            if any(re.search("%25[89A-Fa-f]", file) for file in files):
-                meant = {name: _utf8(name) for name in names}
-                partitions, prepare = tuple(meant.values()), partial(_in_utf8, prepare, meant)
-        folder, is_file = storage.folder(place)
-        pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
-        root = pattern if all(re.match(pattern, file) for file in files) else None
-        load = None if root is None or is_file else self.load
-        return replace(source, prepare=prepare, partitions=partitions, root=root, load=load)
+
+    def _list_files(self, spark: SparkSession) -> DataFrame:
+        """Give each file's path, modification time and length, by a reader that opens no file for them."""
+        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
+        reader = spark.read.format("binaryFile").options(**chosen)
+        files = reader.option("recursiveFileLookup", "true").load(Storage(spark).pattern(self.place))
+        return files.select("path", "modificationTime", "length")
+
+    def _check_values(self, spark: SparkSession, columns: StructType, folders: Folders) -> None:
+        """Refuse columns of the files to which the names of their folders give other values."""
+        reader = spark.read.option("recursiveFileLookup", "true").schema(columns)
+        without_values = dict[str, list[str]]()
+        for name, file in files_without_values(self.load(reader), folders, self.place):
+            without_values.setdefault(name, []).append(file)
+        for name, files in without_values.items():
+            if name.lower() in self.names_in(spark, files):  # whose values of it are null
+                raise differing(name, files[0], self.place)
+
+    def names_in(self, spark: SparkSession, files: Sequence[str]) -> set[str]:
+        """Return the names, in small letters, of all columns that some of these files have."""
+        reader = spark.read.format(self.name).options(**self.reader_options)
+        paths = [literal(unquote(file)) for file in files]
+        columns = reader.option("recursiveFileLookup", "true").load(paths).columns
+        return {name.lower() for name in columns}
 
     def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
-        _refuse_accounted(storage, "output", self.place)
+        check_accounts(storage, "output", [self.place])
         exists, overwrite = storage.exists(self.place), self.mode == "overwrite"
         if exists and not overwrite:
             raise ConfigError(
                 f"The output {self.place} exists",
                 do="Choose another --output, or replace it with --mode overwrite",
             )
-        if exists and not storage.exists(f"{self.place}/_SUCCESS"):
+        is_whole = any(storage.exists(f"{self.place}/{sign}") for sign in (_SUCCESS, _WHOLE))
+        if exists and not is_whole:
             raise ConfigError(
                 f"The output {self.place} is not a table that a finished job wrote",
-                allowed="with --mode overwrite, a folder with a _SUCCESS file",
+                allowed=f"with --mode overwrite, a folder with a file {_SUCCESS} or {_WHOLE}",
                 do="Remove it by hand if it may go",
             )
         if not overwrite:
@@ -160,7 +245,16 @@ class FileFormat(Format):
 
     def write(self, result: DataFrame) -> None:
         spark = result.sparkSession
-        write_whole(spark, self.place, self._writer(result).save, overwrite=self.mode == "overwrite")
+        write = partial(self._write_signed, result)
+        write_whole(spark, self.place, write, overwrite=self.mode == "overwrite")
+
+    def _write_signed(self, result: DataFrame, folder: str) -> None:
+        """Write a table to a folder, and at last a sign that it is whole."""
+        self._writer(result).save(folder)
+        storage = Storage(result.sparkSession)
+        # Some committers leave no sign, as with mapreduce.fileoutputcommitter.marksuccessfuljobs=false.
+        if not storage.exists(f"{folder}/{_SUCCESS}"):
+            storage.write(f"{folder}/{_WHOLE}", "")
 
     def add_files(self, result: DataFrame, name: str) -> None:
         """Add files to a folder whose names begin with ``name``."""
@@ -171,10 +265,10 @@ class FileFormat(Format):
             storage.make_folder(f"{self.place}/{folder}".rstrip("/"))
             storage.rename(file, f"{self.place}/{folder}/{name}{part.removeprefix('part')}")
         storage.delete(hidden)
-        storage.write(f"{self.place}/_SUCCESS", "")
+        storage.write(f"{self.place}/{_SUCCESS}", "")
 
     def _writer(self, result: DataFrame) -> DataFrameWriter:
-        options = {**self.write_defaults, **self.options, "compression": self.compression}
+        options = {**self.writer_options, "compression": self.compression}
         return result.write.format(self.name).partitionBy(*self.partitions).options(**options)
 
 
@@ -187,71 +281,3 @@ class Orc(FileFormat):
     read_always = MERGED
     cannot_hold = ("timestamp_ntz",)
     codecs = ("snappy", "zstd", "zlib", "lz4", "none")
-
-
-def _check_inside(files: Sequence[str], bases: Sequence[str], partitions: Sequence[str], place: str) -> None:
-    """Refuse files that lie below a base, but in none of its partitions."""
-    outside, wanted = list[str](), [name.lower() for name in partitions]
-    for file in files:
-        path = re.sub("^[^/]*:(//[^/]*)?", "", file)
-        below = unquote(min((path.removeprefix(f"{base}/") for base in bases), key=len))
-        parts = [name.partition("=")[0] for name in below.split("/")[:-1] if "=" in name]
-        escaped = (re.sub("%([0-9A-Fa-f]{2})", lambda hex_: chr(int(hex_[1], 16)), name) for name in parts)
-        if [name.lower() for name in escaped][-len(wanted) :] != wanted:
-            outside.append(below)
-    if outside:
-        raise InputError(
-            f"The input {place} has files outside its partitions, which Spark does not read",
-            allowed=f"files in folders {'/'.join(f'{name}=VALUE' for name in partitions)}",
-            got=f"{len(outside)} files, for example {min(outside)}",
-            do="Move them into such folders, or give them to a run of their own",
-        )
-
-
-def _utf8(name: str) -> str:
-    """Read letters that are bytes as UTF-8, where they are."""
-    try:
-        return name.encode("latin-1").decode()
-    except UnicodeError:
-        return name
-
-
-def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataFrame:
-    """Read the names and values of partitions as :func:`_utf8` does, where ``names`` has them."""
-
-    def column(name: str) -> Column:
-        if name not in names:
-            return quoted(name)
-        read, as_bytes = quoted(name), F.encode(quoted(name), "ISO-8859-1")
-        meant = F.decode(as_bytes, "UTF-8")
-        has_bytes = F.decode(as_bytes, "ISO-8859-1") == read
-        is_utf8 = F.encode(meant, "UTF-8") == as_bytes
-        return F.when(has_bytes & is_utf8, meant).otherwise(read).alias(names[name])
-
-    return prepare(df).select(*map(column, df.columns))
-
-
-def _refuse_accounted(storage: LocalFiles, what: str, path: str) -> None:
-    """Refuse a path at or inside a table whose own account says which of its files count.
-
-    Such a folder has files whose rows were deleted or replaced.
-    """
-    scheme, _, rest = storage.qualified(path).partition(":")
-    place = PurePosixPath(rest)
-    for around in (place, *place.parents):
-        folder = f"{scheme}:{around}".rstrip("/")
-        if str(around) == "//":  # nothing lies above a host
-            break
-        for title, name, mark in _ACCOUNTS:
-            try:
-                marked = storage.below(folder, mark)
-            except (PySparkException, Py4JJavaError):
-                break  # a folder around it that may not be listed; what lies in the path itself is read next
-            if marked:
-                option = "--format" if what == "input" else "--output-format"
-                raise ConfigError(
-                    f"The {what} {path} is {title}, or lies in one: its files by themselves are no table, "
-                    "as rows that were deleted or replaced are still in them",
-                    got=f"{mark.partition('/')[0]} in {folder}",
-                    do=f"Give {option} {name}",
-                )

@@ -7,7 +7,6 @@ files as Parquet, and writes Parquet files under a hidden name, which become par
 from __future__ import annotations
 
 import importlib
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +28,8 @@ from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import PARQUET_CODECS, Format
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.storage import LocalFiles, Storage, cause, literal
+from dptext_spark.tables.storage import LocalFiles, Storage, cause, file_url, literal
 
-LOCAL_URL: Final = ("^file:/+", "file:/")
-"""Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
 _HOMES: Final = ("_internal", "deltalake", "pyiceberg", "sqlalchemy")
 # Errors of commits that quote no values.
 _HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
@@ -215,6 +212,9 @@ def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], ta
     """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null."""
     if not paths:
         return spark.createDataFrame([], schema)
+    others = [path for path in paths if not path.isascii()]
+    if others:
+        Storage(spark).qualified(others[0])  # or refuse the name
     reader = spark.read.option("recursiveFileLookup", "true")  # takes no folder's name for a partition
     try:
         df = reader.schema(schema).parquet(*map(literal, paths))
@@ -239,11 +239,6 @@ def url_of(storage: LocalFiles, path: str) -> str:
     """Write a path as a full URL."""
     scheme, _, rest = storage.qualified(path).partition(":")
     return f"{scheme}:{quote(rest, safe='/:@')}"
-
-
-def file_url(url: str) -> str:
-    """Write the URL of a file in one way, as :data:`LOCAL_URL` says."""
-    return re.sub(*LOCAL_URL, url)
 
 
 def unreadable(title: str, place: str, faults: Sequence[str], rewrite: str) -> InputError:

@@ -40,7 +40,7 @@ from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
 from dptext_spark.tables.formats.format import PARQUET_CODECS
 from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
-from dptext_spark.tables.storage import Storage, is_plain, local_path, partition_columns
+from dptext_spark.tables.storage import Storage, is_plain, local_path, partition_columns, table_files
 
 if TYPE_CHECKING:  # workers load this module with others, and need no options
     from dptext_spark.options import EvaluateOptions, TableOptions
@@ -55,6 +55,7 @@ _SIGNED: Final[dict[Any, Any]] = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20),
 }
+_BINARY_AS_STRING: Final = "spark.sql.parquet.binaryAsString"
 _WIDER: Final = (
     ["tinyint", "smallint", "int", "bigint"],
     ["tinyint", "smallint", "int", "double"],
@@ -90,9 +91,10 @@ class Parquet(FileFormat):
             with setting(spark, NANOS_AS_LONG, "false"):
                 source = super().source(spark)
             # The first file may have a column without values and type, which Spark takes for integers.
-            if {"int", _NO_VALUES}.isdisjoint(dict(source.read.dtypes).values()) or not any(
-                kind.name == _NO_VALUES for kind in _types(storage, min(source.read.inputFiles())).values()
-            ):
+            if {"int", _NO_VALUES}.isdisjoint(dict(source.read.dtypes).values()):
+                return source
+            first = _types(storage, _SIGNED, min(source.read.inputFiles()))
+            if not any(kind.name == _NO_VALUES for kind in first.values()):
                 return source
         except (PySparkException, Py4JJavaError) as error:
             if not condition(error).startswith(_TYPES):
@@ -101,25 +103,25 @@ class Parquet(FileFormat):
 
     def _merged(self, storage: Storage, listed: DataFrame) -> Source:
         """Give the columns that a frame's files have together, apart from those that their folders name."""
-        files, spark = sorted(listed.inputFiles()), listed.sparkSession
-        found: dict[str, tuple[str, dict[_Type, str]]] = {}
-        with ThreadPoolExecutor(_READERS) as readers:
-            each = readers.map(partial(_types, storage), files)
-            for file, types in zip(files, each, strict=True):
-                for name, kind in types.items():  # in any capitals, as Spark finds them
-                    found.setdefault(name.lower(), (name, {}))[1].setdefault(kind, plain_path(file))
+        spark = listed.sparkSession
+        found = _places_of_types(storage, listed)
         fields, nanos, refused = [], dict[str, Column](), dict[str, InputError]()
-        for partition in partition_columns(listed):
-            found.pop(partition.lower(), None)
+        in_both = list[StructField]()
+        partitions = {name.lower() for name in partition_columns(listed)}
         for lower, (name, places) in found.items():
             kinds = [kind for kind in places if kind.name != _NO_VALUES]
             lacking = len(kinds) < len(places)
             wide = _widest(kinds or [_Type(StringType(), "string")])
             if wide is None or wide.spark is None or (lacking and wide.name.startswith(_NEVER_EMPTY)):
+                if lower in partitions:  # whether its values are those of the folders cannot be seen
+                    raise _refusal(name, places)
                 refused[name] = _refusal(name, places)
                 continue
             if lacking:  # the other reader does not take a column without values for another type
                 spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+            if lower in partitions:
+                in_both.append(StructField(name, wide.spark))
+                continue
             fields.append(StructField(name, wide.spark))
             if wide.name.startswith(_NANOS):
                 nanos[lower] = _in_microseconds(name, zoned="tz" in wide.name)
@@ -128,11 +130,45 @@ class Parquet(FileFormat):
             return df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns)) if nanos else df
 
         read = self.load(spark.read.schema(StructType(fields)))
-        return Source(place=self.place, read=read, prepare=converted, refused=refused)
+        return Source(
+            place=self.place,
+            read=read,
+            prepare=converted,
+            refused=refused,
+            in_both=StructType(in_both),
+        )
+
+    def names_in(self, spark: SparkSession, files: Sequence[str]) -> set[str]:
+        names = set[str]()
+        for types in _types_of(Storage(spark), _SIGNED, files):
+            names.update(name.lower() for name in types)
+        return names
 
 
-def _types(storage: Storage, file: str) -> dict[str, _Type]:
-    """Read a file's footer: each column's type."""
+def _places_of_types(storage: Storage, listed: DataFrame) -> dict[str, tuple[str, dict[_Type, str]]]:
+    """Return, by its name in small letters, each column's name and a file for each of its types."""
+    read_as = dict(_SIGNED)
+    if str(listed.sparkSession.conf.get(_BINARY_AS_STRING)).lower() == "true":
+        read_as[pa.binary()] = pa.string()
+    columns: dict[str, tuple[str, dict[_Type, str]]] = {}
+    files = sorted(listed.inputFiles())
+    for file, types in zip(files, _types_of(storage, read_as, files), strict=True):
+        for name, kind in types.items():  # in any capitals, as Spark finds them
+            _, places = columns.setdefault(name.lower(), (name, {}))
+            places.setdefault(kind, plain_path(file))
+    return columns
+
+
+def _types_of(
+    storage: Storage, read_as: Mapping[Any, Any], files: Sequence[str]
+) -> Iterator[dict[str, _Type]]:
+    """Read the footers of several files at once, as :func:`_types` does."""
+    with ThreadPoolExecutor(_READERS) as readers:
+        yield from readers.map(partial(_types, storage, read_as), files)
+
+
+def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str, _Type]:
+    """Read each column's type from a file's footer; ``read_as`` maps types to those that Spark reads."""
     try:
         footer = storage.footer(file)
     except pa.ArrowInvalid:  # a file of no bytes, which Spark passes over
@@ -142,10 +178,10 @@ def _types(storage: Storage, file: str) -> dict[str, _Type]:
         fields = StructType.fromJson(json.loads(known))
         return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
     leaves = {leaf.path: leaf for leaf in map(footer.schema.column, range(len(footer.schema.names)))}
-    return {field.name: _type(field.type, leaves.get(field.name)) for field in schema}
+    return {field.name: _type(field.type, leaves.get(field.name), read_as) for field in schema}
 
 
-def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None) -> _Type:
+def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None, read_as: Mapping[Any, Any]) -> _Type:
     """Say which type Spark gives to a column; ``leaf`` is Parquet's own account of one without fields."""
     if str(kind).startswith(_NANOS):
         return _Type(LongType(), f"{_NANOS}, tz=UTC]" if kind.tz else f"{_NANOS}]")
@@ -154,25 +190,25 @@ def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None) -> _Type:
     elif leaf is not None and leaf.converted_type == "INTERVAL":
         return _Type(None, "interval")
     try:
-        found = from_arrow_type(_as_spark(kind), prefer_timestamp_ntz=True)
+        found = from_arrow_type(_as_spark(kind, read_as), prefer_timestamp_ntz=True)
     except PySparkException:
         return _Type(None, str(kind))
     return _Type(found, found.simpleString())
 
 
-def _as_spark(kind: Any) -> Any:
+def _as_spark(kind: Any, read_as: Mapping[Any, Any]) -> Any:
     """Give the type that Spark reads, or one that it has not."""
     if pa.types.is_dictionary(kind):
-        return _as_spark(kind.value_type)
+        return _as_spark(kind.value_type, read_as)
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _as_spark(field.type)) for field in kind])
+        return pa.struct([(field.name, _as_spark(field.type, read_as)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_as_spark(kind.key_type), _as_spark(kind.item_type))
+        return pa.map_(_as_spark(kind.key_type, read_as), _as_spark(kind.item_type, read_as))
     if pa.types.is_nested(kind):
-        return pa.list_(_as_spark(kind.value_type))
+        return pa.list_(_as_spark(kind.value_type, read_as))
     if pa.types.is_time(kind) or str(kind).startswith(_NANOS):
         return pa.float16()
-    return pa.int64() if pa.types.is_duration(kind) else _SIGNED.get(kind, kind)
+    return pa.int64() if pa.types.is_duration(kind) else read_as.get(kind, kind)
 
 
 def _widest(kinds: Sequence[_Type]) -> _Type | None:
@@ -218,7 +254,7 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
     if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
         return
     try:
-        for file in _files(place):
+        for file in table_files(place):
             folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
             names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
             inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
@@ -230,13 +266,3 @@ def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) 
         return  # Spark finds what is wrong
     if allowed:
         raise absent_columns(missing, allowed, columns.path)
-
-
-def _files(place: Path) -> Iterator[Path]:
-    """Walk through a table's files, without those that Spark passes over."""
-    if place.is_file():
-        yield place
-        return
-    for entry in sorted(place.iterdir()):
-        if not entry.name.startswith(".") and (not entry.name.startswith("_") or "=" in entry.name):
-            yield from _files(entry)

@@ -1,0 +1,177 @@
+"""What of a column goes out raw under a text policy, and whether another policy lets the same out.
+
+Marks and masked spans never go out raw. Of the other tokens those go out that ``--protect`` leaves out,
+and those that the vocabulary lacks and ``--oov`` keeps. The layout lets signs and capitals pass. So each
+:class:`Raw` is named by the policy that lets it out, and less goes out the more becomes a mark. A policy
+lets words out unless it stands in ``_NOTHING_RAW``; a class from elsewhere always does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from dptext_spark.text.identifiers import MARKS, NUMBER, VERSION, Surrogates
+from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.policies import TextPolicy
+
+Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]
+"""Whether all that one release lets out of a row was let out by another one.
+
+``same spans``: only where both have the same slots or masked spans. ``likely``: except in odd texts, where
+marks of one policy cross those of the other, or spans.
+"""
+
+COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "likely", "yes")
+"""From the weakest to the strongest."""
+
+# Policies under which nothing of a sanitized column goes out raw, and what passes under others.
+_NOTHING_RAW: Final = {"oov": {"mask", "drop", "random", "fail"}, "protect": {"all"}, "layout": {"words"}}
+_RAW: Final = {
+    "keep-unprotected": "words outside the vocabulary",
+    "content": "stop words",
+    "slots": "words outside the slots",
+    "keep": "punctuation, spacing and capitals",
+}
+# Policies for identifiers that release none; surrogates show which ones are equal.
+_MARKING: Final = {"mask", "surrogate", "off"}
+
+_DROPPED: Final = "dropped words"
+_PACKAGE: Final = "dptext_spark."
+_FOREIGN: Final = "class "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw:
+    """Something of a column that a release lets out.
+
+    Attributes:
+        what: What it is, in words before the column's name; empty for all of the column.
+        option: Whose policy lets it out.
+        decided_by: What else decides which tokens these are.
+        hidden: What would be among them and is not, as it becomes a mark or is left out.
+        spans: How a column of spans takes part in that, if it does.
+    """
+
+    what: str
+    option: str = ""
+    decided_by: tuple[str, ...] = ()
+    hidden: frozenset[str] = frozenset()
+    spans: Literal["", "slots", "masked"] = ""
+
+    def covers(self, other: Raw) -> Cover:
+        """Compare with what another release lets out of the same row: does this have all of it?"""
+        if self == WHOLE:
+            return "yes"
+        is_same = (self.what, self.option, self.decided_by) == (
+            other.what,
+            other.option,
+            other.decided_by,
+        )
+        if not is_same or not self.hidden <= other.hidden:
+            return "no"
+        if other.spans == "slots" and self.spans != "slots":  # they decide where words are cut
+            return "no"
+        if self.spans == "masked" and other.spans != "masked":
+            return "no"
+        if self.spans and self.spans == other.spans:
+            return "same spans"
+        is_mark_moved = bool(self.hidden) and self.hidden != other.hidden
+        is_mark_cut = other.spans == "masked" and bool(other.hidden)
+        is_word_cut = self.spans == "slots"
+        return "likely" if is_mark_moved or is_mark_cut or is_word_cut else "yes"
+
+    def of_column(self, column: str) -> str:
+        """Name it."""
+        return f"{self.what} column {column}".strip()
+
+
+WHOLE: Final = Raw(what="")
+"""All of a column."""
+
+
+def widest(covers: Iterable[Cover]) -> Cover:
+    """Return the strongest of some answers; of none, no."""
+    return max(covers, key=COVERS.index, default="no")
+
+
+def recorded_policy(policy: TextPolicy) -> dict[str, str]:
+    """Write down all of a text policy that decides which tokens go out raw."""
+    identifiers = policy.identifiers
+    return {
+        "oov": _identity(policy.oov, str(policy.oov)),
+        "protect": _identity(policy.protect, policy.protect.identity),
+        "layout": _identity(policy.layout, policy.layout.identity),
+        "tokenizer": _identity(policy.tokenizer, policy.tokenizer.identity or str(policy.tokenizer)),
+        "identifiers": _identity(identifiers, str(identifiers)),
+        "label": identifiers.label if isinstance(identifiers, Surrogates) else "",
+        "numbers": policy.numbers,
+        "marks": ",".join(name for name in MARKS if name in policy.types),
+        "patterns": VERSION,
+        "slots": policy.protect.slots_column or "",
+        "mask-spans": policy.mask_spans,
+    }
+
+
+def is_known(policy: Mapping[str, str]) -> bool:
+    """Whether all recorded policies are of this package, whose raw tokens are known."""
+    return not any(identity.startswith(_FOREIGN) for identity in policy.values())
+
+
+def _identity(policy: NamedPolicy, identity: str) -> str:
+    kind = type(policy)
+    if kind.__module__.startswith(_PACKAGE):
+        return identity
+    return f"{_FOREIGN}{kind.__module__}.{kind.__qualname__}: {identity}"
+
+
+def _name(identity: str) -> str:
+    return re.split("[:, ]", identity, maxsplit=1)[0]
+
+
+def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterator[Raw]:
+    """Yield what goes out raw under a recorded policy, of texts or of the elements of token lists.
+
+    ``key`` is a hash of the user's key, from which surrogates follow.
+    """
+    unit = "elements" if in_elements else policy["tokenizer"]
+    spans: Literal["", "slots", "masked"] = ""
+    if policy["slots"]:
+        spans = "slots"
+    elif policy["mask-spans"]:
+        spans = "masked"
+    marks = [name for name in policy["marks"].split(",") if name]
+    hidden = {f"{name} of patterns {policy['patterns']}" for name in marks}
+    marking = _name(policy["identifiers"])
+    if marking not in _MARKING:  # nobody knows what it hides
+        numbers = {name for name in hidden if name.startswith(f"{NUMBER} ")}
+        hidden = {policy["identifiers"], *numbers}
+        yield Raw(
+            what="what stands for identifiers of",
+            option="identifiers",
+            decided_by=(policy["identifiers"], policy["patterns"], unit),
+            spans=spans,
+        )
+    if marking == Surrogates.name:
+        for name in set(marks) - {NUMBER}:
+            yield Raw(
+                what="which identifiers are equal in",
+                option="identifiers",
+                decided_by=(key, policy["label"], name, policy["patterns"], unit),
+                spans=spans,
+            )
+    for option, safe in _NOTHING_RAW.items():
+        name = _name(policy[option])
+        if name in safe or (option == "layout" and in_elements):
+            continue
+        also_hidden = {_DROPPED} if option == "layout" and policy["oov"] == "drop" else set()
+        yield Raw(
+            what=f"{_RAW.get(name, 'what passes')} of",
+            # Which column has the slots does not matter, but where they are.
+            option=option,
+            decided_by=(name if name == "slots" else policy[option], unit),
+            hidden=frozenset(hidden | also_hidden),
+            spans=spans,
+        )

@@ -239,9 +239,9 @@ def traced(monkeypatch):
         shadows.append((rows, shadow(self, rows, mechanism, **options)))
         return shadows[-1][1]
 
-    def tracing_measured(simulation, rows, *others, **options):
+    def tracing_measured(rows, *others):
         attacked.append(rows)
-        return measured(simulation, rows, *others, **options)
+        return measured(rows, *others)
 
     def tracing_learn(known, *others, **options):
         learnt.append(known)

@@ -36,7 +36,7 @@ def rows(spark, small):
     """Rows in three thirds."""
     texts = sentences(ROWS, 1)
     df = spark.createDataFrame([(f"r{i}", text) for i, text in enumerate(texts)], "id string, text string")
-    columns = TableColumns(text=("text",), id="id")
+    columns = TableColumns(text=("text",), keep=(), id="id")
     frame = columns.select(df).withColumn("third", third_of(F.col(ID))).persist()
     bundle = BundleFiles.send(spark, small)
     simulation = Simulation(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))

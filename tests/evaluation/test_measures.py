@@ -1,6 +1,7 @@
 """What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
 
 import math
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge, Known
 from dptext_spark.evaluation.measures import (
     MEASURES,
+    RANDOM_WORDS,
     added,
     from_table,
     measured,
@@ -20,6 +22,7 @@ from dptext_spark.evaluation.measures import (
     versions_of,
 )
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
+from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
@@ -91,12 +94,17 @@ def knowledge(simulation):
     language, without_shadow = known.languages(simulation.pairs(known), of_attacked=True)
     shadow = simulation.shadow(known, Laplace(epsilon=8.0), versions=2)
     learnt_from = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
-    return Knowledge.learn(learnt_from, Channel.uniform(len(simulation.embedding.words), 200))
+    vocabulary = len(simulation.embedding.words)
+    knowledge = Knowledge.learn(learnt_from, Channel.uniform(vocabulary, 200))
+    row_counts = rows_with_words(known.inputs, known.rows, vocabulary=vocabulary)
+    return replace(knowledge, row_counts=row_counts)
 
 
 def totals(simulation, knowledge, chosen, mechanism):
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
-    return measured(simulation, rows, ids, mechanism, knowledge, versions=2)
+    versions = 1 if mechanism is None else 2
+    after = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
+    return measured(after, simulation.embedding, knowledge)
 
 
 def cells(found):

@@ -177,7 +177,7 @@ def test_workers_try_an_attacker_whose_module_they_do_not_have(spark, small, mod
 
 
 def test_an_attacker_is_tried_in_this_process(small, module):
-    """Its guesses may be of any integers."""
+    """And of its module no other, such as one that fails."""
     from dptext_spark.evaluation.local import evaluate
     from dptext_spark.mechanisms import Exponential
 

@@ -30,7 +30,13 @@ def test_rows_are_counted_once_for_all_their_columns(ring_release, tmp_path):
         "words": [[A], [B], [C], [], [D, None, "Unheardof"], [D]],
     }
     write_table(ring_release["input"] / "a.parquet", columns)
-    release = ring_release | {"tokens": ["words"], "epsilon": BARE, "id": "id", "where": "id < 9"}
+    release = ring_release | {
+        "text": ["text"],
+        "tokens": ["words"],
+        "epsilon": BARE,
+        "id": "id",
+        "where": "id < 9",
+    }
     report = run_table(**release)
     assert counted(report) == {"2": 2, "6": 4}
     line = (

@@ -26,6 +26,8 @@ SESSIONS = {
     "tests/test_documents.py::test_a_command_and_a_notebook": "processes",
     "tests/tables/": "tables",
     "tests/jobs/": "jobs",
+    "tests/channel/test_on_spark.py": "jobs",
+    "tests/evaluation/test_classify.py": "jobs",
     "tests/spark/": "jobs",
     "tests/situations/": "tables",
     "tests/test_documents.py": "jobs",

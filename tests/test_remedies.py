@@ -100,6 +100,7 @@ NEEDED = {
 """What must be given besides some options."""
 
 STAND_INS = {
+    "attacker": "dptext_spark.evaluation.attackers:ContextFree",
     "beta": "0.5",
     "config": os.devnull,
     "delta": "0.5",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,17 @@ class PairCounts:
         names = ("first", "second", "count")
         both = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
         return PairCounts.of(*both, vocabulary=self.vocabulary)
+
+    def __sub__(self, other: PairCounts) -> PairCounts:
+        """Take away the pairs of some of the rows."""
+        rest = self + replace(other, count=-other.count)
+        is_left = rest.count > 0
+        return PairCounts(
+            first=rest.first[is_left],
+            second=rest.second[is_left],
+            count=rest.count[is_left],
+            vocabulary=self.vocabulary,
+        )
 
     @property
     def words(self) -> Ints:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.channel.local import channel_of
+from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP, Knowledge, Known
@@ -39,6 +40,7 @@ def evaluate(
     search: Search | None = None,
     versions: int = 1,
     candidates: int = CANDIDATES,
+    channel_limit: float = LIMIT,
     seed: int = 0,
 ) -> Comparison:
     """Simulate releases of a column under several settings, attack them, and measure what is kept.
@@ -53,6 +55,7 @@ def evaluate(
         slots: Of rows, for a policy ``slots:COLUMN``.
         versions: In how many versions attackers have each row, besides one.
         candidates: Words that attackers take into account at each place.
+        channel_limit: Noise is simulated until half of it costs attackers less than this share of words.
         seed: Public: the same seed gives the same numbers.
     """
     embedding = Embedding.of(embedding)
@@ -60,6 +63,7 @@ def evaluate(
         raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
     _check_number("versions", versions, versions >= 1, "at least 1")
     _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
+    _check_number("channel_limit", channel_limit, 0.0 < channel_limit < 1.0, "above 0 and below 1")
     _check_number("seed", seed, 0 <= seed < 2**63, "from 0 to 2^63 - 1")
     for setting in map(Mechanism.of, mechanisms):
         setting.prepare(embedding)
@@ -81,7 +85,13 @@ def evaluate(
         known = simulation.public.read(as_arrow(corpus, "The corpus"))
         folds = [(np.arange(len(column)), known)]
         counts = simulation.pairs(known)
-    languages = [known.languages(counts) for _, known in folds]
+        if not len(counts.distinct):
+            raise InputError(
+                "The corpus has no word of the embedding",
+                got=f"{len(corpus)} texts",
+                do="Give texts of the language of the rows",
+            )
+    languages = [known.languages(counts, of_attacked=corpus is None) for _, known in folds]
     row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(embedding.words))
 
     # The observer who links rows knows their words, also those that a corpus lacks.
@@ -89,7 +99,7 @@ def evaluate(
     floor = Sums()
     outcomes = []
     for mechanism in (None, *mechanisms):
-        channel = channel_of(mechanism, embedding, search, prior, seed=seed)
+        channel = channel_of(mechanism, embedding, search, prior, seed=seed, limit=channel_limit)
         sums = Sums()
         for (attacked, known), (language, without_shadow) in zip(folds, languages, strict=True):
             shadow = simulation.shadow(known, mechanism or RANDOM_WORDS, versions=versions)
@@ -115,7 +125,7 @@ def evaluate(
     return Comparison(outcomes=tuple(outcomes), floor=floor)
 
 
-def _check_number(name: str, value: int, is_right: bool, allowed: str) -> None:
+def _check_number(name: str, value: float, is_right: bool, allowed: str) -> None:
     if not is_right:
         raise ConfigError(f"{name} must be {allowed}", got=str(value))
 

@@ -22,7 +22,7 @@ from dptext_spark.evaluation.text import (
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
-    "accuracy": ("Labels right, learnt from released texts", "Labels that a model gets right"),
+    "balanced_accuracy": ("Balanced accuracy, learnt from released texts", "Balanced accuracy of labels"),
 }
 """What a figure has over the share recovered: its label, and how its caption begins."""
 

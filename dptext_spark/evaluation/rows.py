@@ -70,13 +70,20 @@ class SimulatedRows:
         shadow = min(SHADOW_ROWS, len(order) // 2)
         return self.taken(order[:shadow]), self.taken(order[shadow:])
 
-    def languages(self, counts: PairCounts) -> tuple[Language, Language]:
-        """Learn the language of all of these rows, and of those that are no shadow rows."""
+    def languages(self, counts: PairCounts, *, of_attacked: bool) -> tuple[Language, Language]:
+        """Learn the language of all of these rows, and of those that are no shadow rows.
+
+        Shadow rows stand in for the attacked ones: the second language has their pairs only where the
+        ``counts`` are also ``of_attacked`` rows.
+        """
         shadow, others = self.shadow_and_others()
         every = SimulatedRows.joined([shadow, others])
+        rest = counts
+        if not of_attacked:
+            rest = counts - PairCounts.of_rows(shadow.inputs, shadow.offsets, vocabulary=counts.vocabulary)
         return (
             Language.learn(counts, every.inputs, every.offsets),
-            Language.learn(counts, others.inputs, others.offsets),
+            Language.learn(rest, others.inputs, others.offsets),
         )
 
     @cached_property

@@ -160,11 +160,12 @@ def simulate(
     return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
 
 
-def languages_of(rows: SampledRows, counts: Mapping[int, PairCounts]) -> dict[int, tuple[Language, Language]]:
+def languages_of(
+    rows: SampledRows, counts: Mapping[int, PairCounts], *, of_attacked: bool
+) -> dict[int, tuple[Language, Language]]:
     """Learn the language of the known rows, and of those without shadow rows, by attacked third."""
-    learnt: dict[int, tuple[Language, Language]] = _learnt(
-        rows, partial(_languages, rows.simulation, rows.ways, counts)
-    )
+    learning = partial(_languages, rows.simulation, rows.ways, counts, of_attacked=of_attacked)
+    learnt: dict[int, tuple[Language, Language]] = _learnt(rows, learning)
     return learnt
 
 
@@ -378,9 +379,11 @@ def _languages(
     ways: Fields,
     counts: Mapping[int, PairCounts],
     batches: Iterable[pa.RecordBatch],
+    *,
+    of_attacked: bool,
 ) -> Iterator[pa.RecordBatch]:
     rows = _known_rows(shared(simulation), ways, batches)
-    learnt = {third: rows.languages(own) for third, own in counts.items()}
+    learnt = {third: rows.languages(own, of_attacked=of_attacked) for third, own in counts.items()}
     yield _pickled(learnt)
 
 

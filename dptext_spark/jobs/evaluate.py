@@ -219,7 +219,7 @@ def _compared(
         return sums
 
     with progress(spark, "Learning the language"):
-        languages = languages_of(texts, known)
+        languages = languages_of(texts, known, of_attacked=options.public_corpus is None)
     # The observer who links rows knows their words, also those that a public corpus lacks.
     of_attacked = [thirds[third].pairs for third in ATTACKED if texts is not rows]
     prior = word_prior(reduce(add, of_attacked, counts))

@@ -129,7 +129,9 @@ def check_environment(master: str) -> None:
         )
     program = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Of other masters the program is one of the hosts where tasks run.
-    if program != sys.executable and re.match(r"local\b", master) and (fault := _python_fault(program)):
+    is_here = re.match(r"local\b", master) is not None
+    fault = _python_fault(program) if is_here and program != sys.executable else ""
+    if fault:
         raise ConfigError(
             "PYSPARK_PYTHON names no Python that can work for this process",
             allowed="Python {}.{}, in which this package is installed".format(*sys.version_info),

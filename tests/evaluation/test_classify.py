@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from dptext_spark.evaluation import classify as module
-from dptext_spark.evaluation.classify import classify
+from dptext_spark.evaluation.classify import classify, known_classes
+from dptext_spark.evaluation.measures import LABELS
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, SampledRows, third_of
 from dptext_spark.mechanisms import Laplace
@@ -64,12 +65,14 @@ def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
 
     def learnt(frame, mechanism, *, original=False):
         names = ("accuracy", "accuracy_on_original")
-        return classify(replace(rows, frame=frame), "label", names, mechanism, original=original)
+        these = replace(rows, frame=frame)
+        return classify(these, "label", names, mechanism, original=original, by_class=True)
 
     floor, other = learnt(frame, None), learnt(relabelled, None)
     bare, ceiling = learnt(frame, Laplace(epsilon=1e6)), learnt(frame, None, original=True)
-    for name, sums in floor[CHOSEN_ON].items():
-        np.testing.assert_array_equal(other[CHOSEN_ON][name].parts, sums.parts)
+    for name in ("accuracy", "accuracy_on_original"):
+        np.testing.assert_array_equal(other[CHOSEN_ON][name].parts, floor[CHOSEN_ON][name].parts)
+    np.testing.assert_array_equal(other[CHOSEN_ON][LABELS].scores, floor[CHOSEN_ON][LABELS].scores)
     checked = [own[CHECKED_ON]["accuracy"].ratio[0] for own in (floor, other)]
     assert checked[0] > checked[1] == 0.0
 
@@ -81,3 +84,21 @@ def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
     assert shares(bare) == shares(ceiling) == [best, best]
     assert 0.6 < best < 1.0  # of other rows than those that were learnt
     assert shares(floor)[0] < best and shares(floor)[0] != shares(floor)[1]
+
+    # By class, of the same rows: rejects a floor that learnt from the originals, and rows without a label.
+    for thirds in (floor, other, bare, ceiling):
+        for third, sums in thirds.items():
+            counts = sums[LABELS]
+            assert set(counts.classes) == known_classes(rows, "label") == {"0", "1"}
+            right = np.diagonal(counts.confusion)[:-1].sum()
+            given = counts.confusion.sum()
+            assert (right, given) == (sums["accuracy"].sums[1][0], sums["accuracy"].size[0])
+            assert (counts.scores.sum(axis=(1, 2)) == given).all()
+            own = [counts.rows_of(name) for name in counts.classes]
+            assert counts.scores[:, 1].sum(axis=1).tolist() == own
+            assert sum(own) == (given if third == CHOSEN_ON or thirds is not other else 0)
+    areas = [
+        (thirds[CHOSEN_ON][LABELS] + thirds[CHECKED_ON][LABELS]).mean_auc(0.95)[0]
+        for thirds in (floor, ceiling)
+    ]
+    assert areas[0] < 0.7 < 0.8 < areas[1]

@@ -3,6 +3,8 @@
 import math
 import re
 from dataclasses import replace
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError, DptextError
-from dptext_spark.evaluation.attackers import STRONGER
+from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.local import evaluate
 from dptext_spark.evaluation.measures import MEASURES, Risk
@@ -28,7 +30,7 @@ from tests.helpers.tables import ROOT
 ROWS = 150
 OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
 SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
-FEW = {"mechanisms": SETTINGS[:1], "candidates": 60}
+FEW = {"mechanisms": SETTINGS[:1], "candidates": 60, "channel_limit": 0.05}
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +64,12 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
             assert inside["recovered"] < risk(compared, number, "in-context", **more)["recovered"]
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
-    floor = compared.numbers(compared.outcomes[0], Risk(versions=3), 0.95)["floor"]
-    assert floor == risk(compared, 0, "in-context", 3)["floor"]  # of one version, as no output is seen
-    for attacker in ("context-free", "in-context"):
+    for attacker in ATTACKERS:
+        numbers = compared.numbers(compared.outcomes[0], Risk(versions=3, attacker=attacker), 0.95)
+        assert (
+            numbers["floor"] == risk(compared, 0, attacker, 3)["floor"]
+        )  # of one version, as no output is seen
+    for attacker in ATTACKERS:
         row = risk(compared, 2, attacker)
         assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
         assert 0.95 < row["low"] < 1.0
@@ -79,14 +84,28 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
     assert high["kept"]["floor"] == pytest.approx(1 / 200, abs=0.01)  # 200 words may come out
 
 
+def test_the_headline_is_the_strongest_attackers(compared):
+    """Rejects one attacker for all settings, and the strongest by another number of guesses or versions."""
+    for number, versions, guesses in product(range(4), (1, 3), (1, 5)):
+        rows = {name: risk(compared, number, name, versions, guesses) for name in ATTACKERS}
+        strongest = Risk(versions=versions, guesses=guesses)
+        numbers = compared.numbers(compared.outcomes[number], strongest, 0.95)
+        best = max(rows.values(), key=itemgetter("recovered"))
+        assert numbers["value"] == best["recovered"]
+        assert rows[strongest.by(compared.outcomes[number].sums)]["recovered"] == best["recovered"]
+        # Nor is its floor another attacker's who guesses less without any output.
+        floors = [rows[name]["floor"] for name in ATTACKERS]
+        assert numbers["floor"] == max(floors)
+
+
 def test_bands_make_up_all_words(compared):
     """And what is shown of it has no words, as a dataclass's own repr would."""
     table = compared.risk().to_pandas()
     table = table[~table["attacker"].isin(OF_ROWS)]
     assert set(table["words"]) == {"all", "1-100"}  # the texts have 60 words
     assert (table["rows"] == ROWS).all() and table["tokens"].nunique() == 1
-    errors = dict(zip(table["mechanism"] + table["epsilon"].map(str), table["error"], strict=True))
-    assert errors["exponential3.0"] < 1e-9 < errors["laplace1000000.0"] < errors["laplace8.0"]
+    channels = dict(zip(table["mechanism"], table["channel"], strict=True))
+    assert channels == {"laplace": "posteriors", "exponential": "computed"}
     outcome = replace(compared.outcomes[0], mechanism=Exponential(epsilon=3.0, truncate=5.0))
     assert outcome.key == {"mechanism": "exponential", "setting": "truncate=5", "epsilon": 3.0}
     assert not any("array" in repr(value) for value in (compared, outcome))
@@ -98,11 +117,13 @@ def test_the_front_is_what_nothing_beats(compared, values):
     """Equal settings stay together, the least risk first."""
     first, outcomes = compared.outcomes[0], []
     for number, pair in enumerate(values):
-        names = zip(("recovered/1/in-context/1", "kept"), pair, strict=True)
-        shares = {name: ClusterSums.of_rows(round(10 * share), 10) for name, share in names}
-        outcomes.append(replace(first, sums=first.sums | shares, error=float(number)))
+        names = [*(f"recovered/1/{name}/1" for name in ATTACKERS), "kept"]
+        risked, use = (ClusterSums.of_rows(round(10 * share), 10) for share in pair)
+        shares = dict.fromkeys(names[:-1], risked) | {"kept": use}
+        channel = replace(first.channel, size=number)
+        outcomes.append(replace(first, sums=first.sums | shares, channel=channel))
     found = replace(compared, outcomes=tuple(outcomes))
-    front = [int(outcome.error) for outcome in found.front(keeping="kept")]
+    front = [outcome.channel.size for outcome in found.front(keeping="kept")]
     assert [values[i][0] for i in front] == sorted(values[i][0] for i in front)
     for number, (lost, kept) in enumerate(values):
         beaten = any(a <= lost and b >= kept and (a, b) != (lost, kept) for a, b in values)
@@ -130,9 +151,12 @@ def test_the_same_seed_gives_the_same_numbers(small):
     ("values", "options", "message"),
     [
         (["w1"], {"mechanisms": []}, "no setting"),
-        *((["w1"], {name: 0}, "A number is impossible") for name in ("versions", "runs", "candidates")),
-        (["w1"], {"seed": -1}, "A number is impossible"),
+        (["w1"], {"versions": 0}, "versions must be at least 1. Got: 0"),
+        (["w1"], {"candidates": 4}, "candidates must be at least 5. Got: 4"),
+        (["w1"], {"channel_limit": 1.0}, "channel_limit must be above 0 and below 1. Got: 1.0"),
+        (["w1"], {"seed": -1}, "seed must be from 0 to .*. Got: -1"),
         (["strange"], {}, "no word of these rows is perturbed"),
+        (["w1"], {"corpus": ["strange", ""]}, "The corpus has no word of the embedding. Got: 2 texts"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(small, values, options, message):
@@ -151,9 +175,9 @@ def three(compared):
 @pytest.mark.parametrize(
     ("text", "risk", "written"),
     [
-        ("recovery(top1) <= 0.2", Risk(), "recovery(top1, in-context, 1) <= 0.2"),
+        ("recovery(top1) <= 0.2", Risk(), "recovery(top1, strongest, 1) <= 0.2"),
         (" recovery( top5 , context-free,3 )<=.5 ", FREE, "recovery(top5, context-free, 3) <= 0.5"),
-        ("recovery(top1, 2) <= 0.2", Risk(versions=2), "recovery(top1, in-context, 2) <= 0.2"),
+        ("recovery(top1, 2) <= 0.2", Risk(versions=2), "recovery(top1, strongest, 2) <= 0.2"),
         *(
             (text, Risk(), text)
             for name, own in MEASURES.items()
@@ -259,7 +283,7 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
     assert [row["recommended"] for row in own["settings"]] == [True, False]
     text = words(own)
     for line in (
-        "Target recovery(top1, in-context, 1) <= 0.95: take --mechanism laplace --epsilon 5",
+        "Target recovery(top1, strongest, 1) <= 0.95: take --mechanism laplace --epsilon 5",
         "the target is met there, too",
     ):
         assert line in text

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from dptext_spark.evaluation.emissions import Emissions
 
+from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation import measures as module
-from dptext_spark.evaluation.attackers import Knowledge
+from dptext_spark.evaluation.attackers import Knowledge, Known
 from dptext_spark.evaluation.measures import (
     MEASURES,
     added,
@@ -23,7 +23,7 @@ from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
-from tests.helpers.hidden_worlds import pairs_of, released
+from tests.helpers.hidden_worlds import known_of, released
 from tests.helpers.made_texts import sentences
 
 TEXTS = [*sentences(40, 1), "", "strange words alone"]
@@ -32,7 +32,7 @@ TEXTS = [*sentences(40, 1), "", "strange words alone"]
 def kept(rows, embedding):
     """What is kept of texts."""
     names, words = ("kept", "similarity"), len(embedding.words)
-    nothing = Knowledge.learn(pairs_of([[]], words), Emissions.uniform(words, words))
+    nothing = Knowledge.learn(known_of([[]], words), Channel.uniform(words, words))
     return {name: MEASURES[name].add(rows, embedding, nothing)[name] for name in names}
 
 
@@ -84,11 +84,19 @@ def simulation(small):
     return Simulation(bundle=small, policy=TextPolicy(), search=ExactSearch.over(small))
 
 
-def totals(simulation, chosen, mechanism, versions=2):
-    nothing = Emissions.uniform(len(simulation.embedding.words), 200)
+@pytest.fixture(scope="module")
+def knowledge(simulation):
+    """What attackers know of all texts, without a channel."""
+    known = simulation.public.read(pa.array(TEXTS))
+    language, without_shadow = known.languages(simulation.pairs(known), of_attacked=True)
+    shadow = simulation.shadow(known, Laplace(epsilon=8.0), versions=2)
+    learnt_from = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
+    return Knowledge.learn(learnt_from, Channel.uniform(len(simulation.embedding.words), 200))
+
+
+def totals(simulation, knowledge, chosen, mechanism):
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
-    knowledge = Knowledge.learn(simulation.pairs(simulation.public.read(pa.array(TEXTS))), nothing)
-    return measured(simulation, rows, ids, mechanism, knowledge, versions=versions)
+    return measured(simulation, rows, ids, mechanism, knowledge, versions=2)
 
 
 def cells(found):
@@ -96,11 +104,13 @@ def cells(found):
     return {(row["kind"], row["a"], row["b"]): row["total"] for row in rows if row["total"]}
 
 
-def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation):
+def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation, knowledge):
     """Rejects means of means, and sums that hang on their order."""
-    found = totals(simulation, slice(None), Laplace(epsilon=8.0))
+    found = totals(simulation, knowledge, slice(None), Laplace(epsilon=8.0))
     for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
-        *parts, last = (totals(simulation, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts))
+        *parts, last = (
+            totals(simulation, knowledge, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts)
+        )
         assert cells(reduce(added, parts, last)) == cells(found)
     table = to_table(found)
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
@@ -110,9 +120,9 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
         np.testing.assert_equal(use.value(again, 0.95), use.value(found, 0.95))
 
 
-def test_the_floor_needs_no_release(simulation):
+def test_the_floor_needs_no_release(simulation, knowledge):
     """In one version: the same words are guessed for all; random words keep next to nothing."""
-    floor = totals(simulation, slice(None), None)
+    floor = totals(simulation, knowledge, slice(None), None)
     assert versions_of(floor) == [1] and floor["kept"].ratio[0] < 0.05
     pairs, words = (MEASURES[name].value(floor, 0.95)[0] for name in ("pair_overlap", "word_overlap"))
     assert pairs < words < 0.5

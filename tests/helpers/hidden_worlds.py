@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from dptext_spark.channel.channel import Channel
-from dptext_spark.evaluation.language import BigramModel, PairCounts, TrigramModel
+from dptext_spark.evaluation.attackers import Known
+from dptext_spark.evaluation.language import BigramModel, Language, PairCounts, TrigramModel
 from dptext_spark.evaluation.rows import SimulatedRows
 
 
@@ -97,6 +98,20 @@ def enumerated(follows: Follows, law: np.ndarray, outputs: np.ndarray, known: np
         posterior[np.arange(len(text)), text] += weight
     total: np.ndarray = posterior / posterior.sum(axis=1, keepdims=True)
     return total
+
+
+def language_of(texts: list[list[int]], vocabulary: int) -> Language:
+    """The language of texts."""
+    words = np.array([word for text in texts for word in text], dtype=np.int64)
+    return Language.learn(pairs_of(texts, vocabulary), words, np.cumsum([0, *map(len, texts)]))
+
+
+def known_of(texts: list[list[int]], vocabulary: int, shadow: SimulatedRows | None = None) -> Known:
+    """What attackers learn from who read texts, and release rows themselves; by default none."""
+    language = language_of(texts, vocabulary)
+    if shadow is None:
+        shadow = released([], np.zeros((1, 0), dtype=np.int64))
+    return Known(language=language, language_without_shadow=language, shadow=shadow)
 
 
 def triples_of(texts: list[list[int]], vocabulary: int) -> TrigramModel:

@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 
 from dptext_spark.cli import main
 from dptext_spark.errors import DptextError
+from dptext_spark.evaluation.classes import ClassCounts
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.local import evaluate as evaluate_here
-from dptext_spark.evaluation.measures import Risk
+from dptext_spark.evaluation.measures import LABELS, Risk
 from dptext_spark.evaluation.simulate import ATTACKED, count_pairs, third_of
 from dptext_spark.jobs import evaluate
 from dptext_spark.mechanisms import Laplace
@@ -177,14 +178,19 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
     columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
     table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
 
-    def learnt(rows, column, names, mechanism, *, original=False):
+    def learnt(rows, column, names, mechanism, *, original=False, by_class=False):
         of_class = F.count(F.col(f"row.{column}")).alias("given")
         given = {row["third"]: row["given"] for row in rows.frame.groupBy("third").agg(of_class).collect()}
         right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
-        return {
+        sums = {
             third: {name: ClusterSums.of_rows(right + n, given[third]) for n, name in enumerate(names)}
             for third in ATTACKED
         }
+        for third in ATTACKED if by_class else ():
+            counts = ClassCounts.empty(["a", "b"])
+            counts.confusion[:2, :2] = [[right, 10 - right], [0, 10]]
+            sums[third][LABELS] = counts
+        return sums
 
     monkeypatch.setattr(evaluate, "classify", learnt)
     given = {"mechanism": ["laplace"], "epsilon": (4.0, 1e6), "versions": 1}
@@ -202,6 +208,10 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
     assert np.ravel(shares) == pytest.approx([1, 3, 1, 8])
     noisy, bare = found["settings"]
     assert noisy["accuracy"] == accuracies[0]["value"]
+    recalls = [row for row in found["utility"] if row["measure"] == "recall(a)"]
+    shares = [[row[n] for n in ("floor", "value", "ceiling")] for row in recalls]
+    assert np.ravel(shares) == pytest.approx([0.1, 0.3, 0.9, 0.1, 0.8, 0.9])
+    assert found["labels"] == [{"class": "a", "rows": 20}, {"class": "b", "rows": 20}]
     assert found["target"]["options"] in (None, "--mechanism laplace --epsilon 4")
     page = (tmp_path / "a" / "report.html").read_text()
     assert page.count("<img ") == 2 and "attribution" in page
@@ -225,6 +235,11 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
         ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
         ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
         ({"id": ["T1"], "text": TEXTS[:1]}, {"where": "id % 6 = 0"}, "No row of the input meets the filter"),
+        (
+            {"id": [*range(9)], "text": TEXTS[:9], "class": [*"abcabcabc"]},
+            {"label": "class", "target": "recall(junk) >= 0.5"},
+            r"No known row has this class of the label\. Allowed: one of the \d classes",
+        ),
         ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
     ],
 )

@@ -768,6 +768,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
+    count_unique: bool = ROWS_OF("count rows that show a word that few rows have; one more pass", False)
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
@@ -820,6 +821,12 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             yield ConfigError(
                 "Options --person and --incremental do not go together: rows of a person come in many runs",
                 do="Count them in a --dry-run of the whole table",
+            )
+        if self.count_unique:
+            yield ConfigError(
+                "Options --count-unique and --incremental do not go together: rows that come later may have "
+                "the same words",
+                do="Leave --count-unique out",
             )
         if self.key_file is None:
             yield ConfigError(

@@ -95,6 +95,7 @@ WRONG = {
         ({"new-text": "text"}, "--new-text needs --ledger"),
         ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
         ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
+        ({"count-unique": True, **GROWS}, "--count-unique and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),
         ({"incremental": "c", "key-file": "k"}, r"needs the name of this release \(--name\).*Got: none"),
         *(({**GROWS, "mode": m}, f"--incremental and --mode {m} do") for m in ("append", "overwrite")),

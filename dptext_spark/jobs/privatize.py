@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from dptext_spark.bars import progress, stage
@@ -102,7 +103,7 @@ def run(options: PrivatizeOptions) -> Report:
                 ledger.look(selected)
             found["row_lengths"] = sample.lengths
         else:
-            found |= _sanitized(table, worker, partitioning, ledger)
+            found |= _sanitized(table, worker, partitioning, ledger, count_unique=options.count_unique)
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)
@@ -112,17 +113,22 @@ def run(options: PrivatizeOptions) -> Report:
 
 
 def _sanitized(
-    table: Table, worker: Sanitizer, partitioning: Partitioning, ledger: LedgerRun | None
+    table: Table,
+    worker: Sanitizer,
+    partitioning: Partitioning,
+    ledger: LedgerRun | None,
+    *,
+    count_unique: bool,
 ) -> Facts:
-    """Sanitize and write a table; return what was counted."""
+    """Sanitize and write a table; return what was counted, on demand also rows that show a rare word."""
     release = worker.release
-    row_counts = None
-    if not table.grows:  # rows that come later may have the same words
-        with progress(table.df.sparkSession, "Counting rows with rare words"):
+    if count_unique:
+        with progress(table.df.sparkSession, "Counting rows with each word"):
             words = len(release.embedding.words)
             row_counts = count_rows_with_words(table.df, table.columns, release.reader, words)
+        table = replace(table, row_counts=row_counts)
     entered = nullcontext if ledger is None else ledger.reserve
-    done = table.sanitize(worker, partitioning, entered, row_counts)
+    done = table.sanitize(worker, partitioning, entered)
     oov = str(release.policy.oov)
     counts = column_counts(table.columns.sanitized, TokenCounts[int], done)
     facts: Facts = {
@@ -133,7 +139,7 @@ def _sanitized(
     longest = done.get(LONGEST)
     if longest is not None:  # of no rows there is none
         facts["row_lengths"] = {"median": done.get(MEDIAN), "longest": longest, "sample": None}
-    if row_counts is not None:
+    if count_unique:
         shown = {few: done[singled_out(few)] or 0 for few in FEW}
         facts["singled_out"] = rows_singled_out(shown, done["rows"])
     return facts

@@ -22,8 +22,6 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -44,7 +42,8 @@ from dptext_spark.tables.table import Entered, Table
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
-    *("budget", "changed-files", "dry-run", "embedding", "epsilon-from-private-rows", "except", "format"),
+    *("budget", "changed-files", "count-unique", "dry-run", "embedding", "epsilon-from-private-rows"),
+    *("except", "format"),
     *("incremental", "ledger", "mode", "new-text", "output-format", "read-option", "reports"),
     "write-option",
 }
@@ -122,11 +121,7 @@ class GrowingTable(Table):
         self.storage.rename(f"{path}.part", path)
 
     def sanitize(
-        self,
-        worker: Worker,
-        partitioning: Partitioning,
-        entered: Entered = nullcontext,
-        row_counts: NDArray[np.uint8] | None = None,
+        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
     ) -> Mapping[str, Any]:
         """Add what is new to the output, batch by batch; ``entered`` is called with each.
 
@@ -144,7 +139,7 @@ class GrowingTable(Table):
             batch = rows.drop(*POSITION)
             if partitioning.sample is not None:
                 partitioning.sample(batch)
-            result, observation = self.released_rows(rows, worker, partitioning, row_counts)
+            result, observation = self.released_rows(rows, worker, partitioning)
             name, folders = f"batch-{number:06d}", "*/" * len(self.written.partitions)
             with entered(batch):
                 # What a run that was cut off left of this batch.

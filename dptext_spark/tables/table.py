@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar, Self, TypeAlias
@@ -55,6 +55,8 @@ class Table:
     source: Source
     written: Format  # the output, in the input's partitions
     identity: str  # where the rows come from: one place has one
+    # (V,), how many rows have each word, where rows are counted that show a rare one.
+    row_counts: NDArray[np.uint8] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def check_paths(cls, options: TableOptions) -> None:
@@ -148,37 +150,26 @@ class Table:
         return None if self.options.trust_id else self.options.id
 
     def sanitize(
-        self,
-        worker: Worker,
-        partitioning: Partitioning,
-        entered: Entered = nullcontext,
-        row_counts: NDArray[np.uint8] | None = None,
+        self, worker: Worker, partitioning: Partitioning, entered: Entered = nullcontext
     ) -> Mapping[str, Any]:
-        """Sanitize, and write the output, whole or not at all; give ``rows`` and sums of counters.
-
-        ``row_counts`` (V,) says how many rows have each word, for the count of rows that show rare ones.
-        """
+        """Sanitize, and write the output, whole or not at all; give ``rows`` and sums of counters."""
         selected = self.rows.drop(*POSITION)
         if partitioning.sample is not None:
             partitioning.sample(selected)
-        result, observation = self.released_rows(self.rows, worker, partitioning, row_counts)
+        result, observation = self.released_rows(self.rows, worker, partitioning)
         with entered(selected), progress(result.sparkSession, "Sanitizing"):
             self.written.write(result)
         return observation.get
 
     def released_rows(
-        self,
-        rows: DataFrame,
-        worker: Worker,
-        partitioning: Partitioning,
-        row_counts: NDArray[np.uint8] | None = None,
+        self, rows: DataFrame, worker: Worker, partitioning: Partitioning
     ) -> tuple[DataFrame, Observation]:
         """Spread and sanitize rows, lazily; the observation is as :meth:`TableColumns.sanitize` says."""
         observation = Observation("dptext")
         folders = [F.col(ROW).getField(name) for name in self.written.partitions]
         spread = partitioning.spread(rows, F.col(ID), folders)
         schema = self.source.df.schema
-        return self.columns.sanitize(spread, schema, worker, observation, row_counts), observation
+        return self.columns.sanitize(spread, schema, worker, observation, self.row_counts), observation
 
     def table_facts(self, partitioning: Partitioning) -> Facts:
         """Give what a report says of the table, for :func:`~dptext_spark.report.facts.table_facts`."""

@@ -43,7 +43,7 @@ def thirds(embedding: Embedding) -> dict[str, Comparison]:
 
     def compared(rows: slice, *epsilons: float) -> Comparison:
         settings = [Laplace(epsilon=e) for e in epsilons]
-        options = {"mechanisms": settings, "candidates": 60, "channel_limit": 0.05}
+        options: dict[str, Any] = {"mechanisms": settings, "candidates": 60, "channel_limit": 0.05}
         return evaluate(texts[rows], list(range(120))[rows], embedding=embedding, **options)
 
     second = slice(60, 120)

@@ -109,9 +109,10 @@ def test_the_page_of_an_evaluation_has_its_answer_first(thirds, target, tmp_path
         ("(recommended)", rest, met),
         *((text, rest, True) for text in ("in-context", "Nothing released, or random words", "The original")),
         *((text, rest, True) for text in ("Words that stay", "Proven.")),
+        *((text, rest, True) for text in ("Linked to their originals", "Rows with the word")),
     ):
         assert (said in where) == when, said
-    assert [a["class"] for a in page.attributes("tr") if "class" in a] == ["marked"] * met
+    assert [a["class"] for a in page.attributes("tr") if "class" in a] == ["marked"] * 2 * met
 
 
 def test_figures_differ_without_colour_and_grow_with_their_legend():

@@ -30,7 +30,13 @@ def test_rows_are_counted_once_for_all_their_columns(ring_release, tmp_path):
         "words": [[A], [B], [C], [], [D, None, "Unheardof"], [D]],
     }
     write_table(ring_release["input"] / "a.parquet", columns)
-    release = ring_release | {"tokens": ["words"], "epsilon": BARE, "id": "id", "where": "id < 9"}
+    release = ring_release | {
+        "text": ["text"],
+        "tokens": ["words"],
+        "epsilon": BARE,
+        "id": "id",
+        "where": "id < 9",
+    }
     report = run_table(**release)
     assert counted(report) == {"2": 2, "6": 4}
     line = (
@@ -49,7 +55,7 @@ def test_words_that_are_not_perturbed_are_no_findings(ring_release):
         "slots": [[{"start": 0, "end": len(A)}], [{"start": 0, "end": len(B)}]],
     }
     write_table(ring_release["input"] / "a.parquet", columns)
-    report = run_table(**ring_release, epsilon=BARE, id="id", protect="slots:slots")
+    report = run_table(**ring_release, epsilon=BARE, id="id", protect="slots:slots", count_unique=True)
     assert counted(report) == {"2": 1, "6": 2}
 
 
@@ -62,7 +68,7 @@ def test_a_release_is_counted_as_its_input_and_output_say(ring_release, tmp_path
         ids = list(range(file, 120, 4))
         columns = {"id": ids, "text": [texts[i] for i in ids]}
         write_table(ring_release["input"] / f"{file}.parquet", columns)
-    report = run_table(**ring_release, epsilon=8.0, id="id", keep=["id"])
+    report = run_table(**ring_release, epsilon=8.0, id="id", keep=["id"], count_unique=True)
     rows_by_word = Counter(word for text in texts for word in {*text.split()})
     rarest = []
     for row in rows_of(tmp_path / "out"):

@@ -47,7 +47,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     guarantee = {"mechanism": "laplace", "epsilon": 10.0, "fingerprint": report["embedding"]["fingerprint"]}
     assert report["guarantee"].items() >= guarantee.items()
     assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
-    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "singled_out", "private_scope"}
+    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
     assert (public["rows"], public["row_id"]) == (1, "Rows are named by column id.")
     assert public["scope"] == report["scope"] and "Counts are exact facts" in report["private_scope"][-1]
     about_words = {"text": ["text"], "tokens": [], "oov": "drop", "protect": "content", "layout": "words"}

@@ -72,7 +72,10 @@ def is_parallel(node):
 def is_nested(node):
     if not isinstance(node, COMPREHENSIONS):
         return False
-    return len(node.generators) > 1 or sum(isinstance(part, COMPREHENSIONS) for part in ast.walk(node)) > 1
+    return (
+        len(node.generators) > 1
+        or sum(isinstance(part, COMPREHENSIONS) for part in ast.walk(node)) > 1
+    )
 
 
 def is_times(node):

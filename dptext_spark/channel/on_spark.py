@@ -94,7 +94,9 @@ class SparkRounds(Rounds):
     def drawn(self, blocks: range) -> PosteriorSums:
         tasks = min(self._tasks, len(blocks))
         numbers = self.spark.range(blocks.start, blocks.stop, 1, tasks)
-        points = numbers.mapInArrow(self._work(_drawn), "output bigint, number bigint, point binary")
+        points = numbers.mapInArrow(
+            self._work(_drawn), "output bigint, number bigint, point binary"
+        )
         spread = points.repartition(self._tasks, "output")
         return self._sums(spread.mapInArrow(self._work(_summed), _SUMS_SCHEMA))
 

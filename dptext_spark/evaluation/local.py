@@ -60,7 +60,9 @@ def evaluate(
     """
     embedding = Embedding.of(embedding)
     if not mechanisms:
-        raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
+        raise ConfigError(
+            "There is no setting to evaluate", allowed="one mechanism or more", got="none"
+        )
     _check_number("versions", versions, versions >= 1, "at least 1")
     _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
     _check_number("channel_limit", channel_limit, 0.0 < channel_limit < 1.0, "above 0 and below 1")
@@ -68,7 +70,9 @@ def evaluate(
     for setting in map(Mechanism.of, mechanisms):
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
-    simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
+    simulation = Simulation(
+        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+    )
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
     marked = None if slots is None else as_arrow(slots, "The column of slots")
     rows = simulation.read(column, marked)

@@ -103,7 +103,9 @@ def run(options: PrivatizeOptions) -> Report:
                 ledger.look(selected)
             found["row_lengths"] = sample.lengths
         else:
-            found |= _sanitized(table, worker, partitioning, ledger, count_unique=options.count_unique)
+            found |= _sanitized(
+                table, worker, partitioning, ledger, count_unique=options.count_unique
+            )
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)

@@ -35,7 +35,9 @@ ROWS = 120
 def rows(spark, small):
     """Rows in three thirds."""
     texts = sentences(ROWS, 1)
-    df = spark.createDataFrame([(f"r{i}", text) for i, text in enumerate(texts)], "id string, text string")
+    df = spark.createDataFrame(
+        [(f"r{i}", text) for i, text in enumerate(texts)], "id string, text string"
+    )
     columns = TableColumns(text=("text",), keep=(), id="id")
     frame = columns.select(df).withColumn("third", third_of(F.col(ID))).persist()
     bundle = BundleFiles.send(spark, small)
@@ -62,7 +64,9 @@ def backwards(rows, *thirds):
 
 def weights_of(rows, languages):
     channel = Channel.uniform(300, 200)
-    knowledge = knowledge_of(rows, languages, channel, Laplace(epsilon=8.0), versions=2, candidates=20)
+    knowledge = knowledge_of(
+        rows, languages, channel, Laplace(epsilon=8.0), versions=2, candidates=20
+    )
     return {
         (third, versions): weights
         for third, learnt in knowledge.items()

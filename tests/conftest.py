@@ -40,7 +40,9 @@ class BySession(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid):
-        return next((group for place, group in SESSIONS.items() if nodeid.startswith(place)), nodeid)
+        return next(
+            (group for place, group in SESSIONS.items() if nodeid.startswith(place)), nodeid
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

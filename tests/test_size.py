@@ -10,7 +10,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def lines(folder):
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.glob(f"{folder}/**/*.py"))
+    return sum(
+        len(path.read_text(encoding="utf-8").splitlines())
+        for path in ROOT.glob(f"{folder}/**/*.py")
+    )
 
 
 def words(paths):
@@ -24,7 +27,9 @@ def words(paths):
         pytest.param(lambda: lines("tests"), 20_610, id="lines of tests"),
         pytest.param(lambda: lines("scripts"), 3_850, id="lines of scripts"),
         pytest.param(
-            lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]), 33_080, id="words of documents"
+            lambda: words([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]),
+            33_080,
+            id="words of documents",
         ),
         pytest.param(lambda: len(main.commands["privatize"].params), 41, id="options of privatize"),
     ],

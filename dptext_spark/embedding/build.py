@@ -34,13 +34,22 @@ from dptext_spark.embedding.bundle import (
     fingerprint,
 )
 from dptext_spark.embedding.readers import LeftOut, reader_of
-from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, unit, write_rows
+from dptext_spark.embedding.spaces import (
+    SPACES,
+    VECTORS,
+    GeometryName,
+    Normalization,
+    unit,
+    write_rows,
+)
 from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
 from dptext_spark.text.joined import matchable, unique_forms
 
-_ROW_ORDER = "releasable first, those last that no text can hold and that are not, then source order"
+_ROW_ORDER = (
+    "releasable first, those last that no text can hold and that are not, then source order"
+)
 _UNORDERED: Final = "unordered.rows"
 
 NEVER_OUTPUT: Final = "--never-output"
@@ -92,7 +101,9 @@ def build_embedding(
     source, output = Path(source), Path(output)
     space = SPACES.get(geometry)
     if space is None or normalize not in space.normalizations:
-        allowed = "; ".join(f"{name}, {' or '.join(each.normalizations)}" for name, each in SPACES.items())
+        allowed = "; ".join(
+            f"{name}, {' or '.join(each.normalizations)}" for name, each in SPACES.items()
+        )
         what, got = "There is no such geometry and normalization", f"{geometry}, {normalize}"
         raise BundleError(what, allowed=allowed, got=got)
     check_output(output, overwrite)
@@ -117,7 +128,9 @@ def build_embedding(
         in_texts = matchable(forms)
         released, lists = choose(words, in_texts, release, denied)
         order = np.argsort(np.where(released, 0, np.where(in_texts, 1, 2)), kind="stable")
-        unordered = np.memmap(folder / _UNORDERED, vectors.dtype, "r", shape=(len(words), vectors.shape[1]))
+        unordered = np.memmap(
+            folder / _UNORDERED, vectors.dtype, "r", shape=(len(words), vectors.shape[1])
+        )
         write_rows(folder / VECTORS, np.asarray(unordered), order)
         (folder / _UNORDERED).unlink()
         count = int(released.sum())
@@ -136,7 +149,9 @@ def build_embedding(
             geometry=geometry,
             normalization=normalize,
             row_order=_ROW_ORDER,
-            release_words_absent=len(lists[RELEASE_WORDS].unmatched) if RELEASE_WORDS in lists else 0,
+            release_words_absent=len(lists[RELEASE_WORDS].unmatched)
+            if RELEASE_WORDS in lists
+            else 0,
             never_output=int(lists[NEVER_OUTPUT].words.sum()) if NEVER_OUTPUT in lists else 0,
             never_output_absent=len(lists[NEVER_OUTPUT].unmatched) if NEVER_OUTPUT in lists else 0,
             source_name=source.resolve().name,
@@ -163,7 +178,9 @@ def _read_lists(
     if isinstance(release_words, str) and release_words.isdecimal():
         release_words = int(release_words)
     if isinstance(release_words, int) and release_words < 2:
-        raise BundleError("Too few words may be output", allowed="at least 2", got=str(release_words))
+        raise BundleError(
+            "Too few words may be output", allowed="at least 2", got=str(release_words)
+        )
     if release_words is None or release_words == ALL or isinstance(release_words, int):
         return release_words, denied
     allowed = f"a number of words, {ALL}, or {ALLOWED}"
@@ -171,7 +188,10 @@ def _read_lists(
 
 
 def choose(
-    words: Sequence[str], in_texts: Flags, release: str | int | WordList | None, denied: WordList | None
+    words: Sequence[str],
+    in_texts: Flags,
+    release: str | int | WordList | None,
+    denied: WordList | None,
 ) -> tuple[Flags, Mapping[str, Matches]]:
     """Choose which words may be output, bool (V,), of those ``in_texts`` by default, and match the lists."""
     lists = {}
@@ -188,7 +208,9 @@ def choose(
         raise BundleError(what, allowed=f"at most {count}", got=str(release))
     if count < 2:
         refused = f", and {lists[NEVER_OUTPUT].words.sum()} denied ones" if denied else ""
-        raise BundleError("Too few words may be output", allowed="at least 2", got=f"{count}{refused}")
+        raise BundleError(
+            "Too few words may be output", allowed="at least 2", got=f"{count}{refused}"
+        )
     if isinstance(release, int):
         released = released & (np.cumsum(released) <= release)
     return released, lists
@@ -218,7 +240,9 @@ def check_output(output: Path, overwrite: bool) -> None:
 def _complete_or_absent(output: Path, overwrite: bool) -> Iterator[Path]:
     """Lend a folder that becomes the output when the block ends well and is removed when it does not."""
     output = output.absolute()
-    folder, old = (output.with_name(f".{output.name}.{secrets.token_hex(8)}.{end}") for end in ("tmp", "old"))
+    folder, old = (
+        output.with_name(f".{output.name}.{secrets.token_hex(8)}.{end}") for end in ("tmp", "old")
+    )
     folder.mkdir()
     try:
         yield folder

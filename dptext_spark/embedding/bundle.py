@@ -73,7 +73,9 @@ class Manifest:
         if self.unmatchable:
             kept = self.unmatchable_releasable
             output = f"{kept:,} of them may be output" if kept else "they will not be output"
-            lines.append(f"Entries that cannot occur as words in a text: {self.unmatchable:,}; {output}")
+            lines.append(
+                f"Entries that cannot occur as words in a text: {self.unmatchable:,}; {output}"
+            )
         if self.never_output:
             lines.append(f"Denied words, which will never be output: {self.never_output:,}")
         return "\n".join(lines)
@@ -90,7 +92,9 @@ class Part:
     name: str  # says all that the part was computed by, and is fit for a file's
     fingerprint: str
     values: Mapping[str, Any] = field(hash=False)
-    hashes: Mapping[str, str] = field(hash=False, default_factory=dict)  # SHA-256 in hex of the part's files
+    hashes: Mapping[str, str] = field(
+        hash=False, default_factory=dict
+    )  # SHA-256 in hex of the part's files
 
     def path(self, bundle: Path, file: str) -> Path:
         """Say where a file of the part lies."""
@@ -118,7 +122,9 @@ class Embedding:
     path: Path
     manifest: Manifest
     words: pa.StringArray  # V words as the source writes them, releasable words first
-    forms: pa.StringArray  # their lookup forms; null where a word before it in the source has the same one
+    forms: (
+        pa.StringArray
+    )  # their lookup forms; null where a word before it in the source has the same one
     space: Space
     verified: bool = False  # whether every file was hashed when it was opened
     _stamps: dict[str, Stamp | None] = field(default_factory=dict)
@@ -170,7 +176,12 @@ class Embedding:
         words, forms = _read_words(path, manifest)
         if verify and fingerprint(manifest, words, forms) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        read = {"manifest": manifest, "words": words, "forms": forms, "space": _mapped(path, manifest)}
+        read = {
+            "manifest": manifest,
+            "words": words,
+            "forms": forms,
+            "space": _mapped(path, manifest),
+        }
         return cls(path=path, **read, verified=verify, _stamps=stamps)
 
     @classmethod
@@ -179,7 +190,10 @@ class Embedding:
         if isinstance(embedding, Path | str):
             return cls.open(embedding)
         if not isinstance(embedding, Embedding):
-            allowed, got = "an embedding bundle, or the path of its folder", type(embedding).__name__
+            allowed, got = (
+                "an embedding bundle, or the path of its folder",
+                type(embedding).__name__,
+            )
             raise ConfigError("This is no embedding", allowed=allowed, got=got)
         return embedding
 
@@ -201,7 +215,9 @@ class Embedding:
 
     def check_unchanged(self) -> None:
         """Refuse results of files that were changed since they were verified: their maps change with them."""
-        if changed := [name for name, stamp in self._stamps.items() if _stamp(self.path / name) != stamp]:
+        if changed := [
+            name for name, stamp in self._stamps.items() if _stamp(self.path / name) != stamp
+        ]:
             raise BundleError(
                 "The embedding bundle changed while it was in use",
                 got=f"other files {', '.join(changed)} in {self.path}",
@@ -230,8 +246,15 @@ class Embedding:
         without a folder. The record comes last, and unfinished its seal is wrong: the part is whole or none.
         """
         files = sorted(made.iterdir()) if made else []
-        part = Part(name, self.fingerprint, values, {file.name: file_sha256(file) for file in files})
-        record = {"name": name, "fingerprint": part.fingerprint, "values": values, "files": part.hashes}
+        part = Part(
+            name, self.fingerprint, values, {file.name: file_sha256(file) for file in files}
+        )
+        record = {
+            "name": name,
+            "fingerprint": part.fingerprint,
+            "values": values,
+            "files": part.hashes,
+        }
         try:
             (self.path / PARTS).mkdir(exist_ok=True)
             for file in files:
@@ -325,7 +348,9 @@ def _read_manifest(path: Path) -> Manifest:
     entries = unsealed(content)
     if entries is None:
         raise _damaged(MANIFEST, "its content does not fit its hash")
-    known = set(entries) == {entry.name for entry in fields(Manifest)} and entries["geometry"] in SPACES
+    known = (
+        set(entries) == {entry.name for entry in fields(Manifest)} and entries["geometry"] in SPACES
+    )
     if not known or set(entries["files"]) != set(file_names(entries["geometry"])):
         raise _damaged(MANIFEST, "its entries, its geometry or its list of files is wrong")
     return Manifest(**entries)
@@ -339,7 +364,9 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
     except (pa.ArrowException, OSError, ValueError):
         raise _damaged(WORDS, "it is no Parquet file") from None
     flags = np.arange(manifest.words) < manifest.releasable
-    if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(table["releasable"].to_numpy(), flags):
+    if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(
+        table["releasable"].to_numpy(), flags
+    ):
         raise _damaged(WORDS, "its columns, its length or its releasable words are wrong")
     return table["word"].combine_chunks(), table["form"].combine_chunks()
 

@@ -34,7 +34,9 @@ class InvertedLists:
 
     centroids: NDArray[np.float32]  # (L, n), C order
     centroid_half_norms: NDArray[np.float32]  # (L,), half the squared length of each
-    starts: NDArray[np.int64]  # (L + 1,), where in the other arrays each list starts; its last entry is V
+    starts: NDArray[
+        np.int64
+    ]  # (L + 1,), where in the other arrays each list starts; its last entry is V
     rows: NDArray[np.int32]  # (V,), the words' ids, ascending within each list
     vectors: NDArray[np.float32]  # (V, n), C order, the words' vectors in the same order
     half_norms: NDArray[np.float32]
@@ -67,7 +69,9 @@ def no_index(embedding: Embedding, index: str) -> ConfigError:
 def made(embedding: Embedding) -> list[int]:
     """List the numbers of lists that a bundle has an index of, ascending."""
     names = (path.stem for path in (embedding.path / PARTS).glob("ivf-*.json"))
-    return sorted(int(name.removeprefix("ivf-")) for name in names if embedding.part(name) is not None)
+    return sorted(
+        int(name.removeprefix("ivf-")) for name in names if embedding.part(name) is not None
+    )
 
 
 def index_lists(index: str) -> int | None:
@@ -96,13 +100,17 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words)))) if lists is None else lists
     if not 2 <= lists <= words:
         allowed = f"2 to {words}, the words that may be output"
-        raise ConfigError("The index has an impossible number of lists", allowed=allowed, got=str(lists))
+        raise ConfigError(
+            "The index has an impossible number of lists", allowed=allowed, got=str(lists)
+        )
     vectors, half_norms = np.asarray(space.vectors[:words]), space.half_norms[:words]
     centroids, nearest = _clustered(vectors, lists)
     order = np.argsort(nearest, kind="stable")
     arrays = {
         "centroids": centroids,
-        "centroid_half_norms": (np.square(centroids, dtype=np.float64).sum(axis=1) / 2).astype(np.float32),
+        "centroid_half_norms": (np.square(centroids, dtype=np.float64).sum(axis=1) / 2).astype(
+            np.float32
+        ),
         "starts": np.searchsorted(nearest[order], np.arange(lists + 1)),
         "rows": order.astype(np.int32),
         "half_norms": half_norms[order],
@@ -115,7 +123,9 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     return InvertedLists.open(embedding, lists)
 
 
-def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _clustered(
+    vectors: NDArray[np.float32], lists: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Find centroids by k-means, float32 (L, n), and the nearest of each vector, int64 (V,)."""
     # faiss brings an old BLAS, which takes a new processor for one of 2004; NumPy's knows it.
     cores = [pool["architecture"] for pool in threadpool_info() if pool.get("architecture")]

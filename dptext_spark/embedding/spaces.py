@@ -76,7 +76,9 @@ class EuclideanSpace(Space):
 
     vectors: NDArray[np.float32]
     half_norms: NDArray[np.float32]  # |y|²/2 computed in float64
-    covariance_values: NDArray[np.float64]  # ascending eigenvalues of the covariance scaled to trace n
+    covariance_values: NDArray[
+        np.float64
+    ]  # ascending eigenvalues of the covariance scaled to trace n
     covariance_vectors: NDArray[np.float64]  # its eigenvectors in columns
 
     @classmethod
@@ -98,7 +100,9 @@ class EuclideanSpace(Space):
         with threadpool_limits(limits=1, user_api="blas"):
             # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
             mean = sum(block.sum(axis=0) for block in _blocks(folder)) / rows
-            scatter = sum(centred.T @ centred for centred in (block - mean for block in _blocks(folder)))
+            scatter = sum(
+                centred.T @ centred for centred in (block - mean for block in _blocks(folder))
+            )
             if (trace := float(np.trace(scatter))) == 0:
                 what = "The vectors have no variance, so their covariance cannot be scaled"
                 raise BundleError(what, allowed="vectors that differ", got=f"{rows} equal vectors")
@@ -131,23 +135,33 @@ class PoincareBall(Space):
     @classmethod
     def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
         squares = _squared_norms(vectors)
-        what = f"the point is not inside the Poincaré ball, up to a radius of {LARGEST_BALL_RADIUS:g}"
+        what = (
+            f"the point is not inside the Poincaré ball, up to a radius of {LARGEST_BALL_RADIUS:g}"
+        )
         yield squares > math.tanh(LARGEST_BALL_RADIUS / 2) ** 2, what
 
     @classmethod
     def derive(cls, folder: Path) -> None:
         shape = np.load(folder / VECTORS, mmap_mode="r").shape
-        write_array(folder / "lorentz_space.npy", "<f4", shape, (lorentz(b)[0] for b in _blocks(folder)))
-        write_array(folder / "lorentz_time.npy", "<f4", shape[:1], (lorentz(b)[1] for b in _blocks(folder)))
+        write_array(
+            folder / "lorentz_space.npy", "<f4", shape, (lorentz(b)[0] for b in _blocks(folder))
+        )
+        write_array(
+            folder / "lorentz_time.npy", "<f4", shape[:1], (lorentz(b)[1] for b in _blocks(folder))
+        )
 
     def metric(self) -> HyperbolicMetric:
         return HyperbolicMetric(vectors=self.vectors)
 
 
-SPACES: Final[dict[str, type[Space]]] = {space.geometry: space for space in (EuclideanSpace, PoincareBall)}
+SPACES: Final[dict[str, type[Space]]] = {
+    space.geometry: space for space in (EuclideanSpace, PoincareBall)
+}
 
 
-def write_array(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
+def write_array(
+    path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]
+) -> None:
     """Write an ``.npy`` file in C order, block by block."""
     with path.open("wb") as file:
         header = {"descr": dtype, "fortran_order": False, "shape": shape}
@@ -179,4 +193,6 @@ def _blocks(folder: Path) -> Iterator[NDArray[np.float64]]:
     """Read a bundle's vectors block by block: (b, n) float64."""
     vectors = np.asarray(np.load(folder / VECTORS, mmap_mode="r"))
     step = max(1, _BLOCK_FLOATS // vectors.shape[1])
-    yield from (vectors[row : row + step].astype(np.float64) for row in range(0, len(vectors), step))
+    yield from (
+        vectors[row : row + step].astype(np.float64) for row in range(0, len(vectors), step)
+    )

@@ -105,7 +105,9 @@ class WordList:
         if not matched:
             what = f"No entry of {self.name} ({self.option}) is a word of the embedding"
             got = f"a word in none of {_lines(unmatched)}" if unmatched else "an empty list"
-            raise BundleError(what, allowed=ALLOWED, got=got, do="Correct the list, or leave it out")
+            raise BundleError(
+                what, allowed=ALLOWED, got=got, do="Correct the list, or leave it out"
+            )
         return Matches(
             option=self.option,
             name=self.name,

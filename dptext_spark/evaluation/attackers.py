@@ -21,7 +21,9 @@ from dptext_spark.evaluation.language import BigramModel, PairCounts, smoothed
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Floats, Ints
 
-STRONGER: Final = "What is recovered is the success of these attackers: a stronger attacker gets more."
+STRONGER: Final = (
+    "What is recovered is the success of these attackers: a stronger attacker gets more."
+)
 """What every report of their success says."""
 
 TOP: Final = (1, 5)
@@ -89,7 +91,9 @@ class InContext(Attacker):
 
     def guess(self, rows: SimulatedRows, candidates: Candidates) -> Ints:
         likely = forward_backward(candidates, self.language, rows.offsets)
-        return np.take_along_axis(candidates.words, np.argsort(-likely, axis=1, kind="stable"), axis=1)
+        return np.take_along_axis(
+            candidates.words, np.argsort(-likely, axis=1, kind="stable"), axis=1
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -104,14 +108,18 @@ class Knowledge:
     attackers: Mapping[str, Attacker]  # by name
 
     @classmethod
-    def learn(cls, known: PairCounts, emissions: Emissions, *, candidates: int = CANDIDATES) -> Knowledge:
+    def learn(
+        cls, known: PairCounts, emissions: Emissions, *, candidates: int = CANDIDATES
+    ) -> Knowledge:
         """Let all attackers learn from a corpus; words that it does not have are never guessed."""
         counts = known.words[:-1]
         return cls(
             emissions=emissions,
             words=np.where(counts > 0, smoothed(counts), 0.0),
             candidates=candidates,
-            attackers={name: attacker.learn(known, emissions) for name, attacker in ATTACKERS.items()},
+            attackers={
+                name: attacker.learn(known, emissions) for name, attacker in ATTACKERS.items()
+            },
         )
 
 
@@ -120,15 +128,22 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
 
     Classes of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
-    places, hits = [np.zeros(0, dtype=np.int64)], defaultdict[str, list[Floats]](lambda: [np.zeros(0)])
+    places, hits = (
+        [np.zeros(0, dtype=np.int64)],
+        defaultdict[str, list[Floats]](lambda: [np.zeros(0)]),
+    )
     tries = [(name, top) for name in knowledge.attackers for top in TOP]
     names = ["considered", *(f"{name}/{top}" for name, top in tries)]
     for tokens, part in rows.batches(_TOKENS):
         hidden = part.perturbed
         inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
-        candidates = Candidates.of(part, knowledge.emissions, knowledge.words, most=knowledge.candidates)
-        guesses = {name: own.guess(part, candidates)[hidden] for name, own in knowledge.attackers.items()}
+        candidates = Candidates.of(
+            part, knowledge.emissions, knowledge.words, most=knowledge.candidates
+        )
+        guesses = {
+            name: own.guess(part, candidates)[hidden] for name, own in knowledge.attackers.items()
+        }
         tried = [candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
         for name, guess in zip(names, tried, strict=True):
             hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
@@ -138,7 +153,9 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     row, band = rows.rows[tokens], np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
     classes = np.concatenate([np.zeros(len(band), dtype=np.int64), band + 1])
     return {
-        name: ClusterSums.of(np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2)
+        name: ClusterSums.of(
+            np.tile(row, 2), np.tile(np.concatenate(hits[name]), 2), classes, len(RANKS) + 2
+        )
         for name in names
     }
 
@@ -159,8 +176,13 @@ def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) 
         return np.empty_like(logarithm)
     emission = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
     lower, back_off = model.lower[words], model.back_off[words]
-    before = [slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)]
-    links = [_links(words[last], words[part], model) for last, part in zip(before, steps[1:], strict=True)]
+    before = [
+        slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)
+    ]
+    links = [
+        _links(words[last], words[part], model)
+        for last, part in zip(before, steps[1:], strict=True)
+    ]
 
     first = words[steps[0]]
     start = np.full(first.shape, len(model.back_off) - 1)
@@ -177,7 +199,9 @@ def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) 
         fitting[impossible] = emission[part][impossible]
         forward[part] = fitting / fitting.sum(axis=1, keepdims=True)
 
-    backward = np.ones_like(emission)  # how likely the outputs after a candidate are, up to a factor
+    backward = np.ones_like(
+        emission
+    )  # how likely the outputs after a candidate are, up to a factor
     for step in range(len(steps) - 1, 0, -1):
         part, previous = steps[step], before[step - 1]
         sources, targets, beyond = links[step - 1]

@@ -66,7 +66,11 @@ class Outcome:
     def key(self) -> dict[str, Any]:
         """Name the setting by its mechanism, its other parameters, and epsilon."""
         mechanism = self.mechanism
-        return {"mechanism": mechanism.name, "setting": mechanism.parameters, "epsilon": mechanism.epsilon}
+        return {
+            "mechanism": mechanism.name,
+            "setting": mechanism.parameters,
+            "epsilon": mechanism.epsilon,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -75,7 +79,9 @@ class Comparison:
 
     outcomes: tuple[Outcome, ...]
     floor: Sums  # without any output, and of random words of those that may be output
-    ideal: Sums = field(default_factory=dict)  # what models get right that learn from texts as they were
+    ideal: Sums = field(
+        default_factory=dict
+    )  # what models get right that learn from texts as they were
 
     def __add__(self, other: Comparison) -> Comparison:
         """Add what the same settings give away and keep of other rows."""
@@ -88,11 +94,18 @@ class Comparison:
             ideal=added(self.ideal, other.ideal),
         )
 
-    def numbers(self, outcome: Outcome, measure: Measure, confidence: float) -> dict[str, float | None]:
+    def numbers(
+        self, outcome: Outcome, measure: Measure, confidence: float
+    ) -> dict[str, float | None]:
         """Give a measure's value, the ends of its interval, and what comes without any output, or None."""
         value, low, high = measure.value(outcome.sums, confidence)
         without = replace(measure, versions=1) if isinstance(measure, Risk) else measure
-        row = {"value": value, "low": low, "high": high, "floor": without.value(self.floor, confidence)[0]}
+        row = {
+            "value": value,
+            "low": low,
+            "high": high,
+            "floor": without.value(self.floor, confidence)[0],
+        }
         return _plain(row)
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
@@ -105,15 +118,22 @@ class Comparison:
         for outcome in self.outcomes:
             sums = outcome.sums
             tries = product(versions_of(sums), ATTACKERS, TOP)
-            tried = {f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries}
-            tried |= {n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums}
+            tried = {
+                f"recovered/{v}/{attacker}/{top}": (attacker, v, top) for v, attacker, top in tries
+            }
+            tried |= {
+                n: (n, 1, 1) for n, own in MEASURES.items() if own.kind == "risk" and n in sums
+            }
             for key, (attacker, versions, top) in tried.items():
                 found, floor = sums[key], self.floor[key.replace(f"/{versions}/", "/1/", 1)]
                 among = sums.get(f"recovered/{versions}/considered") if key != attacker else None
                 columns = {"rows": found.rows.astype(int), "tokens": found.size.astype(int)}
                 columns |= {"recovered": found.ratio}
                 columns |= dict(zip(("low", "high"), found.share_interval(confidence), strict=True))
-                columns |= {"considered": np.ones(1) if among is None else among.ratio, "floor": floor.ratio}
+                columns |= {
+                    "considered": np.ones(1) if among is None else among.ratio,
+                    "floor": floor.ratio,
+                }
                 named = outcome.key | {"attacker": attacker, "versions": versions, "guesses": top}
                 for i, band in enumerate(_BANDS[: len(found.size)]):
                     if found.size[i]:
@@ -141,7 +161,9 @@ class Comparison:
         best = [
             own
             for own, (lost, less) in points.items()
-            if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points.values())
+            if not any(
+                x <= lost and y <= less and (x, y) != (lost, less) for x, y in points.values()
+            )
         ]
         return sorted(best, key=points.__getitem__)
 
@@ -177,7 +199,9 @@ def evaluate(
     """
     embedding = Embedding.of(embedding)
     if not mechanisms:
-        raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
+        raise ConfigError(
+            "There is no setting to evaluate", allowed="one mechanism or more", got="none"
+        )
     if min(versions, runs) < 1 or candidates < max(TOP) or not 0 <= seed < 2**63:
         raise ConfigError(
             "A number is impossible",
@@ -187,9 +211,13 @@ def evaluate(
     for setting in map(Mechanism.of, mechanisms):
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
-    simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
+    simulation = Simulation(
+        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+    )
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
-    rows = simulation.read(column, None if slots is None else as_arrow(slots, "The column of slots"))
+    rows = simulation.read(
+        column, None if slots is None else as_arrow(slots, "The column of slots")
+    )
     if not rows.perturbed.any():
         raise InputError(
             "There is nothing to evaluate: no word of these rows is perturbed",
@@ -210,7 +238,9 @@ def evaluate(
         if mechanism is None:
             floor = sums
         else:
-            outcomes.append(Outcome(mechanism=mechanism, sums=sums, error=emissions.mean_error(known)))
+            outcomes.append(
+                Outcome(mechanism=mechanism, sums=sums, error=emissions.mean_error(known))
+            )
     return Comparison(outcomes=tuple(outcomes), floor=floor)
 
 
@@ -218,7 +248,9 @@ _GUESSES: Final = {f"top{number}": number for number in TOP}
 
 
 def _named(kind: str) -> list[str]:
-    return [name for name, own in MEASURES.items() if own.kind == kind and not isinstance(own, Risk)]
+    return [
+        name for name, own in MEASURES.items() if own.kind == kind and not isinstance(own, Risk)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +356,9 @@ def facts_of(
         for key, measure in shown.items():
             if measure.is_in(own.sums):
                 numbers = whole.numbers(own, measure, confidence)
-                row |= {key if n == "value" else f"{key}_{n}": number for n, number in numbers.items()}
+                row |= {
+                    key if n == "value" else f"{key}_{n}": number for n, number in numbers.items()
+                }
         row |= {"release_words": search.release_words, "search": search.label}
         settings.append(row | {"on_front": own in front, "recommended": False})
     if target is not None:
@@ -358,7 +392,9 @@ def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> 
     if best is None:
         closest = max(outcomes, key=partial(target.margin, confidence=each))
         value, bound = target.of(closest, confidence=each)
-        row["closest"] = _plain({"options": closest.mechanism.options, "measured": value, "bound": bound})
+        row["closest"] = _plain(
+            {"options": closest.mechanism.options, "measured": value, "bound": bound}
+        )
         return row
     row["number"] = number = outcomes.index(best)
     for name, third, sure in zip(names[4:], thirds, (each, confidence), strict=True):
@@ -387,7 +423,9 @@ def said(facts: Facts) -> Iterator[Any]:
     ]
     forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
     forms |= dict.fromkeys(_classified(facts), ".1%")
-    head = [part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])]
+    head = [
+        part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])
+    ]
     rows = []
     for row in settings:
         cells = [row["options"]]
@@ -471,7 +509,9 @@ def page(facts: Facts) -> dict[str, Any]:
         "template": "evaluation.html",
         "title": "What a release keeps, and what it reveals",
         "facts": facts,
-        "plots": [_plot(settings, n) for n in _USES if any(row.get(n) is not None for row in settings)],
+        "plots": [
+            _plot(settings, n) for n in _USES if any(row.get(n) is not None for row in settings)
+        ],
         "settings": settings,
         "advice": [*advice(facts)],
         "attackers": attackers(facts),

@@ -44,7 +44,9 @@ class Emissions:
         """Let every word become any other one equally likely: what attackers have without any output."""
         none, elsewhere = np.zeros(0, dtype=np.int64), np.full(vocabulary, 1.0 / outputs)
         error = np.zeros(vocabulary)
-        return cls(keys=none, probability=np.zeros(0), elsewhere=elsewhere, error=error, outputs=outputs)
+        return cls(
+            keys=none, probability=np.zeros(0), elsewhere=elsewhere, error=error, outputs=outputs
+        )
 
     @classmethod
     def measured(
@@ -74,7 +76,9 @@ class Emissions:
         rest = np.where((cells > 0) & ~full, np.maximum(1.0 - listed, 0.0), 0.0)
         probability /= np.where(full, listed, 1.0)[words]
         variance = np.zeros(len(words)) if exact else probability * (1.0 - probability) / runs
-        spread = np.bincount(words, weights=np.sqrt(variance), minlength=vocabulary).astype(np.float64)
+        spread = np.bincount(words, weights=np.sqrt(variance), minlength=vocabulary).astype(
+            np.float64
+        )
         return cls(
             keys=outputs * vocabulary + words,
             probability=probability,
@@ -119,7 +123,9 @@ def likeliest(estimator: Estimator, words: Ints, number: int, most: int = MOST_O
     rank = np.arange(len(order)) - np.repeat(block.starts, np.diff(block.starts, append=len(order)))
     chosen = order[rank < most]
     word, output = (of[chosen].astype(np.int64) for of in (block.word, block.output))
-    return pa.table({"word": word, "output": output, "count": block.count[chosen].astype(np.float64)})
+    return pa.table(
+        {"word": word, "output": output, "count": block.count[chosen].astype(np.float64)}
+    )
 
 
 NO_WORD: Final = -1
@@ -139,7 +145,9 @@ class Candidates:
     log_emission: Floats
 
     @classmethod
-    def of(cls, rows: SimulatedRows, emissions: Emissions, prior: Floats, *, most: int) -> Candidates:
+    def of(
+        cls, rows: SimulatedRows, emissions: Emissions, prior: Floats, *, most: int
+    ) -> Candidates:
         """List the candidates of all tokens of some rows, K of them at ``most``, under a prior (V,)."""
         most = min(most, emissions.vocabulary)
         known = np.where(rows.inputs < 0, emissions.vocabulary, rows.inputs)
@@ -156,7 +164,9 @@ class Candidates:
         return cls(words=words, log_emission=log_emission)
 
 
-def _of_outputs(outputs: Ints, emissions: Emissions, prior: Floats, most: int) -> tuple[Ints, Floats]:
+def _of_outputs(
+    outputs: Ints, emissions: Emissions, prior: Floats, most: int
+) -> tuple[Ints, Floats]:
     """Candidates (t, most) of outputs (k, t), and the logarithms of their emissions."""
     lists = []
     for version in outputs:
@@ -190,7 +200,9 @@ def _likeliest(outputs: Ints, emissions: Emissions, prior: Floats, most: int) ->
         both = np.repeat(np.arange(len(group)), most), np.tile(common, len(group))
         fresh = ~emissions.look_up(outputs[group][both[0]], both[1])[0]
         score = np.concatenate([prior[words] * probability, without[both[1][fresh]]])
-        places, words = (np.concatenate([a, b[fresh]]) for a, b in zip((places, words), both, strict=True))
+        places, words = (
+            np.concatenate([a, b[fresh]]) for a, b in zip((places, words), both, strict=True)
+        )
         order = np.lexsort((words, -score, places))
         places, words = places[order], words[order]
         rank = np.arange(len(places)) - np.searchsorted(places, places)

@@ -59,7 +59,9 @@ class Measure:
     def own(self, sums: Sums) -> ClusterSums:
         """Give what was added up; a ConfigError says that it was not measured."""
         if self.name not in sums:
-            raise ConfigError(f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}")
+            raise ConfigError(
+                f"This {self.kind} was not measured", got=self.name, do=f"Give --{self.needs}"
+            )
         found: ClusterSums = sums[self.name]
         return found
 
@@ -83,14 +85,20 @@ class Risk(Measure):
         return {
             f"recovered/{versions}/{name}": sums
             for versions in sorted({1, len(rows.outputs)})
-            for name, sums in attack(replace(rows, outputs=rows.outputs[:versions]), knowledge).items()
+            for name, sums in attack(
+                replace(rows, outputs=rows.outputs[:versions]), knowledge
+            ).items()
         }
 
     def own(self, sums: Sums) -> ClusterSums:
         """Give the words that were recovered, in all and by how frequent they are; see above."""
-        found: ClusterSums | None = sums.get(f"recovered/{self.versions}/{self.attacker}/{self.guesses}")
+        found: ClusterSums | None = sums.get(
+            f"recovered/{self.versions}/{self.attacker}/{self.guesses}"
+        )
         if found is None:
-            attackers, top, versions = (" or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums)))
+            attackers, top, versions = (
+                " or ".join(map(str, n)) for n in (ATTACKERS, TOP, versions_of(sums))
+            )
             raise ConfigError(
                 "This risk was not measured",
                 allowed=f"{attackers}, {top} guesses, {versions} versions",
@@ -118,14 +126,18 @@ class Similarity(Measure):
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         vectors, count = embedding.vectors, len(rows.offsets) - 1
         sums = np.zeros((2, count, vectors.shape[1]))
-        for tokens, part in rows.batches(_TOKENS):  # whole rows: what a row gives is the same in every batch
+        for tokens, part in rows.batches(
+            _TOKENS
+        ):  # whole rows: what a row gives is the same in every batch
             known = np.flatnonzero(part.inputs >= 0)
             if not len(known):
                 continue
             row = rows.rows[tokens[known]]
             starts = np.flatnonzero(np.diff(row, prepend=-1))
             for total, words in zip(sums, (part.inputs, part.released), strict=True):
-                total[row[starts]] = np.add.reduceat(vectors[words[known]].astype(np.float64), starts, axis=0)
+                total[row[starts]] = np.add.reduceat(
+                    vectors[words[known]].astype(np.float64), starts, axis=0
+                )
         product = np.linalg.norm(sums, axis=2).prod(axis=0)
         cosine = np.zeros(count)
         np.divide((sums[0] * sums[1]).sum(axis=1), product, out=cosine, where=product > 0.0)
@@ -193,7 +205,10 @@ def measured(
 ) -> Sums:
     """Simulate a setting, and measure and attack it; without a mechanism random words: the floor."""
     number = 1 if mechanism is None else versions
-    released, sums = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=number), Sums()
+    released, sums = (
+        simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=number),
+        Sums(),
+    )
     for measure in MEASURES.values():
         sums |= measure.add(released, simulation.embedding, knowledge)
     return sums
@@ -227,7 +242,9 @@ def from_table(table: pa.Table, *, vocabulary: int) -> Sums:
     sums = Sums()
     kinds = {*table["kind"].unique().to_pylist(), *_PAIRS}  # without tokens there are no pairs
     for kind in sorted(kinds):
-        own = table.filter(pc.equal(table["kind"], kind)).sort_by([("a", "ascending"), ("b", "ascending")])
+        own = table.filter(pc.equal(table["kind"], kind)).sort_by(
+            [("a", "ascending"), ("b", "ascending")]
+        )
         a, b, total = (own[name].to_numpy() for name in ("a", "b", "total"))
         if kind in _PAIRS:
             sums[kind] = PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary)

@@ -57,8 +57,15 @@ class SimulatedRows:
             sizes = lengths[rows]
             offsets = np.concatenate([[0], np.cumsum(sizes)])
             chosen = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
-            inputs, outputs, perturbed = self.inputs[chosen], self.outputs[:, chosen], self.perturbed[chosen]
-            yield chosen, SimulatedRows(offsets=offsets, inputs=inputs, outputs=outputs, perturbed=perturbed)
+            inputs, outputs, perturbed = (
+                self.inputs[chosen],
+                self.outputs[:, chosen],
+                self.perturbed[chosen],
+            )
+            yield (
+                chosen,
+                SimulatedRows(offsets=offsets, inputs=inputs, outputs=outputs, perturbed=perturbed),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,9 @@ class Simulation:
         runs = list(reader.runs(values, slots, column=_COLUMN))
         words = np.concatenate([np.zeros(0, np.int64), *(run.word_ids for run in runs)])
         return SimulatedRows(
-            offsets=np.cumsum(np.concatenate([[0], *(np.diff(run.tokens.offsets) for run in runs)])),
+            offsets=np.cumsum(
+                np.concatenate([[0], *(np.diff(run.tokens.offsets) for run in runs)])
+            ),
             inputs=words,
             outputs=np.zeros((0, len(words)), dtype=np.int64),
             perturbed=np.concatenate([np.zeros(0, np.bool_), *(run.known for run in runs)]),
@@ -108,9 +117,13 @@ class Simulation:
         key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(b"rehearsal")
         for number in range(versions):
             name = f"version {number}"
-            release = Release(bundle=self.bundle, mechanism=mechanism, search=self.search, name=name)
+            release = Release(
+                bundle=self.bundle, mechanism=mechanism, search=self.search, name=name
+            )
             release = replace(release, policy=WORDS_ALONE)
-            values = Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
+            values = (
+                Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
+            )
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))

@@ -41,7 +41,9 @@ ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 _THIRD: Final = "third"
 
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
-_TEXT_SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
+_TEXT_SCHEMA: Final = (
+    "third int, name string, class string, original array<string>, released array<string>"
+)
 
 # Places that words are hashed to; rounds and penalty of the logistic regression.
 _FEATURES: Final = 1 << 14
@@ -56,7 +58,10 @@ def third_of(row_id: Column) -> Column:
 
 def sampled(selected: DataFrame, row_id: Column, *, rows: int, sample: int | None) -> DataFrame:
     """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third."""
-    number, chosen = F.xxhash64(F.lit("sample"), row_id), selected.withColumn(_THIRD, third_of(row_id))
+    number, chosen = (
+        F.xxhash64(F.lit("sample"), row_id),
+        selected.withColumn(_THIRD, third_of(row_id)),
+    )
     if sample is None or sample >= rows:
         return chosen
     ordered = chosen.select(number.alias("number")).orderBy("number")
@@ -95,7 +100,9 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
     """Count rows, perturbed words and pairs of words in each of the thirds."""
     vocabulary, thirds = len(rows.simulation.embedding.words), []
     for own in rows.sums(_count).values():
-        number, hidden, pairs = (own.filter(pc.equal(own["kind"], kind)) for kind in Counted._fields)
+        number, hidden, pairs = (
+            own.filter(pc.equal(own["kind"], kind)) for kind in Counted._fields
+        )
         first, second, total = (pairs[name].to_numpy() for name in ("a", "b", "total"))
         counts = PairCounts.of(first, second, total.astype(np.int64), vocabulary=vocabulary)
         all_, perturbed = (int(sum(numbers["total"].to_pylist())) for numbers in (number, hidden))
@@ -109,11 +116,18 @@ def simulate(
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third."""
     tables = rows.sums(partial(_simulate, mechanism=mechanism, known=known, versions=versions))
     words = len(rows.simulation.embedding.words)
-    return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
+    return {
+        third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])
+    }
 
 
 def emissions_of(
-    spark: SparkSession, simulation: Simulation, mechanism: Mechanism | None, *, runs: int, words: Ints
+    spark: SparkSession,
+    simulation: Simulation,
+    mechanism: Mechanism | None,
+    *,
+    runs: int,
+    words: Ints,
 ) -> Emissions:
     """Estimate or compute emissions of words (k,) on workers, from the public seed; None for the floors."""
     vocabulary = len(simulation.embedding.words)
@@ -122,7 +136,9 @@ def emissions_of(
     made = _estimator(simulation, mechanism, runs)
     blocks = max(1, -(-len(words) // BLOCK_WORDS[made.name]))
     work = partial(_measure, simulation, mechanism, runs, words)
-    cells = spark.range(0, blocks, 1, blocks).mapInArrow(work, "word bigint, output bigint, count double")
+    cells = spark.range(0, blocks, 1, blocks).mapInArrow(
+        work, "word bigint, output bigint, count double"
+    )
     return Emissions.of_cells(to_arrow(cells), made, vocabulary=vocabulary)
 
 
@@ -140,7 +156,9 @@ def classify(
     without one are left out. ``names`` are those of the share right on released texts, and on the originals
     where that is asked. ``original`` learns from the original texts too: the ceiling.
     """
-    texts = rows.work(partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA)
+    texts = rows.work(
+        partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA
+    )
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
@@ -176,7 +194,9 @@ def _judged(texts: DataFrame, names: Sequence[str], *, original: bool) -> dict[i
         for name, read in shown.items():
             model.setFeaturesCol(f"{read}_counts")
             tested = model.transform(counted.where(F.col("third") == third))
-            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[0]  # two numbers
+            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[
+                0
+            ]  # two numbers
             judged[third][name] = ClusterSums.of_rows(int(row[0] or 0), int(row[1]))
     return judged
 
@@ -244,7 +264,10 @@ def _simulate(
 def _texts(simulation: Simulation, part: _Part, column: str, mechanism: Mechanism) -> pa.Table:
     """Texts before and after as lists of numbers of words."""
     rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
-    columns = {"name": part.ids.cast(pa.string()), "class": part.rows.field(column).cast(pa.string())}
+    columns = {
+        "name": part.ids.cast(pa.string()),
+        "class": part.rows.field(column).cast(pa.string()),
+    }
     for name, words in (("original", rows.inputs), ("released", rows.released)):
         offsets, numbers = pa.array(rows.offsets, pa.int32()), pa.array(words).cast(pa.string())
         columns[name] = pa.ListArray.from_arrays(offsets, numbers)
@@ -258,7 +281,11 @@ def _estimator(simulation: Simulation, mechanism: Mechanism, runs: int) -> Estim
 
 
 def _measure(
-    simulation: Simulation, mechanism: Mechanism, runs: int, words: Ints, batches: Iterable[pa.RecordBatch]
+    simulation: Simulation,
+    mechanism: Mechanism,
+    runs: int,
+    words: Ints,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     made = _estimator(simulation, mechanism, runs)
     for block in (block for batch in batches for block in batch.column(0).to_pylist()):

@@ -72,7 +72,9 @@ def volume_radii(uniforms: Floats, *, dimension: int, epsilon: float) -> Floats:
     far = rest > 0.5
     v = u[far]
     below = scipy.special.betaincinv(shape, dimension, 1.0 - v)
-    found[far] = -0.5 * np.log(np.where(v < 0.5, scipy.special.betainccinv(shape, dimension, v), below))
+    found[far] = -0.5 * np.log(
+        np.where(v < 0.5, scipy.special.betainccinv(shape, dimension, v), below)
+    )
     radii[near] = found
     return radii
 
@@ -159,7 +161,9 @@ def _log_density(x: Floats, dimension: int, epsilon: float, log_scale: float) ->
     return density - log_scale
 
 
-def _mean_density(start: Floats, reach: Floats, dimension: int, epsilon: float, log_scale: float) -> Floats:
+def _mean_density(
+    start: Floats, reach: Floats, dimension: int, epsilon: float, log_scale: float
+) -> Floats:
     """Mean of the density between ``start`` and ``start + reach``, (t,) each, by Gauss and Legendre."""
     nodes, weights = _gauss_legendre()
     places = start[:, None] + reach[:, None] * ((1.0 + nodes) / 2.0)

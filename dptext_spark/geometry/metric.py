@@ -50,7 +50,9 @@ class Metric(ABC):
         """Bound the distance of any two words."""
 
     def _blocks(self) -> list[slice]:
-        return [slice(start, min(start + _BLOCK, self.words)) for start in range(0, self.words, _BLOCK)]
+        return [
+            slice(start, min(start + _BLOCK, self.words)) for start in range(0, self.words, _BLOCK)
+        ]
 
     def sample(self) -> Ints:
         """Give 256 words or fewer, evenly spread over the vocabulary."""
@@ -88,7 +90,9 @@ class EuclideanMetric(Metric):
     """|B (x - y)| for a square matrix B, or |x - y|."""
 
     vectors: Floats32
-    map: Floats | None = None  # B transposed, (n, n), by which rows are multiplied; None for the identity
+    map: Floats | None = (
+        None  # B transposed, (n, n), by which rows are multiplied; None for the identity
+    )
     description: str = "Euclidean distance of their vectors"
 
     def between(self, words: Ints, others: Ints) -> Floats:

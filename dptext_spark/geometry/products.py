@@ -53,7 +53,9 @@ class ExactProduct:
         and two sums. What cutting the rows leaves over is sqrt(n) 2^-(2 bits + 1) of them at most.
         """
         rest = matrix / self.scale - self.high - self.low  # exact
-        left_out = float(np.linalg.norm(self.low, 2)) * math.sqrt(len(self.low)) * 2.0 ** -(self.bits + 1)
+        left_out = (
+            float(np.linalg.norm(self.low, 2)) * math.sqrt(len(self.low)) * 2.0 ** -(self.bits + 1)
+        )
         sums = 2.0**-51 * float(np.linalg.norm(matrix))
         return self.scale * (float(np.linalg.norm(rest)) + left_out) + sums
 

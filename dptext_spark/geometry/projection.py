@@ -139,7 +139,9 @@ def vocabulary_constant(vectors: Floats32, projection: RandomProjection) -> floa
     difference. The result, an upper bound about 10^-8 above it, is the same whatever the thread count.
     """
     words, scores = len(vectors), _Scores(vectors, projection)
-    bar = progress_bar(desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0)
+    bar = progress_bar(
+        desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
+    )
     buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
     with bar, np.errstate(under="ignore"):
         # Pairs spread over the vocabulary come first, so that few others are candidates.
@@ -156,13 +158,17 @@ def vocabulary_constant(vectors: Floats32, projection: RandomProjection) -> floa
                 square[np.tri(*square.shape, dtype=np.bool_)] = -np.inf
                 if block.max(initial=-np.inf) >= 0.0:
                     rows, others = np.divmod(np.flatnonzero(block >= 0.0), block.shape[1])
-                    ratio = _largest_ratio(vectors, projection, rows + top.start, others + side.start)
+                    ratio = _largest_ratio(
+                        vectors, projection, rows + top.start, others + side.start
+                    )
                     largest = max(largest, ratio)
                 bar.update(block.size - square.size // 2)
     return _rounded_up(largest * (1.0 + 2.0**-48) + projection.error)
 
 
-def _largest_ratio(vectors: Floats32, projection: RandomProjection, rows: Ints, others: Ints) -> float:
+def _largest_ratio(
+    vectors: Floats32, projection: RandomProjection, rows: Ints, others: Ints
+) -> float:
     """Find the largest ratio of pairs of words, int64 (t,) each, in double precision."""
     largest = 0.0
     for chunk in _blocks(0, len(rows), _CHUNK):
@@ -210,19 +216,25 @@ class _Scores:
         """Give left factors of some rows, float32 (b, m + n + 3)."""
         points, images, lengths, image_lengths = self._squared(rows)
         ones = np.ones_like(lengths)
-        return np.concatenate([images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32)
+        return np.concatenate(
+            [images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32
+        )
 
     def right(self, rows: slice, largest: float) -> Floats32:
         """Give right factors of some rows, with b the largest ratio so far."""
         points, images, lengths, image_lengths = self._squared(rows)
         square, ones = largest**2, np.ones_like(lengths)
         own = image_lengths - square * lengths
-        return np.concatenate([-images, square * points, ones, -square * ones, own], axis=1, dtype=np.float32)
+        return np.concatenate(
+            [-images, square * points, ones, -square * ones, own], axis=1, dtype=np.float32
+        )
 
     def _squared(self, rows: slice) -> tuple[Floats, ...]:
         """x (b, n), p (b, m) and half their squares (b, 1): |x|² less its slack, |p|² with its own."""
         points = (self.vectors[rows] - self.centre) / self.unit
         images = points @ self.matrix.T
         lengths = (0.5 - self.slack) * np.square(points).sum(axis=1, keepdims=True)
-        image_lengths = (0.5 + self.slack) * np.square(images).sum(axis=1, keepdims=True) + self.underflow
+        image_lengths = (0.5 + self.slack) * np.square(images).sum(
+            axis=1, keepdims=True
+        ) + self.underflow
         return points, images, lengths, image_lengths

@@ -137,7 +137,9 @@ def _evaluated(
         chosen = sampled(selected, F.col(ID), rows=total, sample=size)
         frame = partitioning.spread(chosen, F.col(ID))
     rows = SampledRows(
-        frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
+        frame=frame.persist(StorageLevel.MEMORY_ONLY),
+        simulation=simulation,
+        ways=columns.ways(df.schema),
     )
     try:
         with progress(spark, "Counting words"):
@@ -179,7 +181,10 @@ def _evaluated(
 
 
 def _compared(
-    options: EvaluateOptions, rows: SampledRows, known: Mapping[int, PairCounts], language: PairCounts
+    options: EvaluateOptions,
+    rows: SampledRows,
+    known: Mapping[int, PairCounts],
+    language: PairCounts,
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows."""
     spark = rows.frame.sparkSession
@@ -189,7 +194,10 @@ def _compared(
     def right(mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
         """What models get right of all classes, by attacked third."""
         found = [classify(rows, *one, mechanism, original=original) for one in classes.items()]
-        return {third: reduce(dict.__or__, (sums[third] for sums in found), Sums()) for third in ATTACKED}
+        return {
+            third: reduce(dict.__or__, (sums[third] for sums in found), Sums())
+            for third in ATTACKED
+        }
 
     settings, simulation = (None, *options.mechanism), rows.simulation
     outcomes = list[dict[int, Outcome]]()
@@ -214,7 +222,9 @@ def _compared(
         with progress(spark, "Learning from the originals"):
             ideal = right(None, original=True)
     return [
-        Comparison(outcomes=tuple(own[third] for own in outcomes), floor=floor, ideal=ideal.get(third, {}))
+        Comparison(
+            outcomes=tuple(own[third] for own in outcomes), floor=floor, ideal=ideal.get(third, {})
+        )
         for third, floor in floors.items()
     ]
 
@@ -243,7 +253,9 @@ def _corpus(
     return SampledRows(frame=selected, simulation=simulation.public, ways=ways)
 
 
-def _known(thirds: Sequence[Counted], corpus: SampledRows | None) -> tuple[dict[int, PairCounts], PairCounts]:
+def _known(
+    thirds: Sequence[Counted], corpus: SampledRows | None
+) -> tuple[dict[int, PairCounts], PairCounts]:
     """Give what attackers learn the language from: by third, and all of it together.
 
     Without a public corpus the rows of the check alone must not have a share in the choice of a setting.

@@ -99,7 +99,11 @@ def run(options: PrivatizeOptions) -> Report:
             found |= {"rows": done["rows"], "added_rows": done.get("added_rows")}
             found["columns"] = {name: token_counts(own, str(oov)) for name, own in counts.items()}
             if (longest := done.get(LONGEST)) is not None:  # of no rows there is none
-                found["row_lengths"] = {"median": done.get(MEDIAN), "longest": longest, "sample": None}
+                found["row_lengths"] = {
+                    "median": done.get(MEDIAN),
+                    "longest": longest,
+                    "sample": None,
+                }
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)

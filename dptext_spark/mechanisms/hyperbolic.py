@@ -35,7 +35,9 @@ class HyperbolicNoise(NoisyNearest):
         if epsilons is not None:
             raise ConfigError("Noise in the Poincaré ball has one epsilon for all words")
         radii = self.quantile(uniforms[:, 0].copy())
-        return translated(np.asarray(self.vectors[words]), radii, uniform_directions(uniforms[:, 1:]))
+        return translated(
+            np.asarray(self.vectors[words]), radii, uniform_directions(uniforms[:, 1:])
+        )
 
 
 class BallNoise(NoiseMechanism):
@@ -96,7 +98,9 @@ class Hyperbolic(BallNoise):
 
     name: ClassVar[str] = "hyperbolic"
     losses: ClassVar[type[BallLaw]] = VolumeLaw
-    source: ClassVar[str] = "Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume"
+    source: ClassVar[str] = (
+        "Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume"
+    )
 
     def check(self, embedding: Embedding) -> None:
         super().check(embedding)

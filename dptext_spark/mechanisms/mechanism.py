@@ -27,7 +27,9 @@ NUMBER: Final = partial(Field, allow_inf_nan=False, strict=True)
 # Drawing a uniform and making noise of it, in operations of a matrix product.
 _DRAWING: Final = 2500.0
 
-PUBLIC_WORDS: Final = "the embedding and the release vocabulary were not made from the private table"
+PUBLIC_WORDS: Final = (
+    "the embedding and the release vocabulary were not made from the private table"
+)
 
 
 def assumptions(noise_bits: int) -> tuple[str, ...]:
@@ -60,7 +62,8 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     epsilon: float = NUMBER(
-        ge=LEAST_EPSILON, description="privacy parameter, in nats per unit of the mechanism's distance"
+        ge=LEAST_EPSILON,
+        description="privacy parameter, in nats per unit of the mechanism's distance",
     )
 
 
@@ -87,7 +90,10 @@ class Mechanism(Parameters, ABC):
         try:
             super().__init__(**parameters)
         except ValidationError as error:
-            owner, known = f"mechanism {self.name}", [field.alias or name for name, field in fields.items()]
+            owner, known = (
+                f"mechanism {self.name}",
+                [field.alias or name for name, field in fields.items()],
+            )
             found = faults(
                 error,
                 lambda each: f"Parameter {next(iter(each['loc']), '')} of {owner}",
@@ -181,7 +187,9 @@ class Mechanism(Parameters, ABC):
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
         """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own."""
-        return RowEpsilons.of(budget, lambda epsilon: self.at(epsilon).claim(embedding).law, self.epsilon)
+        return RowEpsilons.of(
+            budget, lambda epsilon: self.at(epsilon).claim(embedding).law, self.epsilon
+        )
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
@@ -252,7 +260,9 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
     try:
         chosen = parsed(spec)[1]
         if "epsilon" in chosen:
-            raise ConfigError("Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec))
+            raise ConfigError(
+                "Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec)
+            )
         return kind(**{**chosen, **parameters})
     except ConfigError as error:
         listed = []

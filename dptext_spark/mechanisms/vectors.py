@@ -105,7 +105,9 @@ class VectorNoise:
     @property
     def grid(self) -> float:
         """The power of two of which all released numbers are multiples."""
-        return float(2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS)))
+        return float(
+            2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS))
+        )
 
     @property
     def longest(self) -> float:

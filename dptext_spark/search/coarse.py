@@ -205,7 +205,9 @@ class CoarseWords:
         """Code words (V, n), in tiles of like largest coordinates; in a file, or in memory."""
         n, zero = vectors.shape[1], 1 << (bits - 1)
         shape, starts = (len(vectors), columns(n)), range(0, len(vectors), _TILE)
-        peaks = [np.abs(turned(form(vectors[start : start + _TILE])[0])).max(axis=1) for start in starts]
+        peaks = [
+            np.abs(turned(form(vectors[start : start + _TILE])[0])).max(axis=1) for start in starts
+        ]
         order = np.argsort(np.concatenate(peaks), kind="stable").astype(np.int32)
         codes = np.empty(shape, dtype=np.uint8) if file is None else _mapped(file, shape)
         tiles, over = np.zeros((4, len(starts))), np.empty(len(vectors))
@@ -216,7 +218,10 @@ class CoarseWords:
             scale = float(np.abs(exact).max()) / (zero - 1) or 1.0
             whole = np.rint(exact / scale)
             codes[block, :n] = whole + zero
-            squares, rests = np.square(exact).sum(axis=1), np.square(exact - scale * whole).sum(axis=1)
+            squares, rests = (
+                np.square(exact).sum(axis=1),
+                np.square(exact - scale * whole).sum(axis=1),
+            )
             over[block] = heights / scale
             tiles[:3, tile] = scale, np.sqrt(rests.max()), np.sqrt(squares.max())
         most = (2 * zero - 1) * _DIGIT + _DIGIT - 1
@@ -239,7 +244,10 @@ class CoarseWords:
     @cached_property
     def factors(self) -> list[Any]:
         """The tiles as :func:`products` wants them."""
-        return [prepared(self.codes[start : start + _TILE]) for start in range(0, len(self.codes), _TILE)]
+        return [
+            prepared(self.codes[start : start + _TILE])
+            for start in range(0, len(self.codes), _TILE)
+        ]
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints] | None:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each.
@@ -264,7 +272,9 @@ class CoarseWords:
         best = np.full((k, len(points)), -np.inf)
         scores = np.full((_TILE, len(points)), _LEAST, dtype=np.int32)
         product = products(codes, scores)
-        groups: list[tuple[Ints, Ints, Integers]] = []  # numbers of groups of words, points, their products
+        groups: list[
+            tuple[Ints, Ints, Integers]
+        ] = []  # numbers of groups of words, points, their products
         found = 0
         for tile, scale in enumerate(self.tiles[0].tolist()):
             count = min(_TILE, len(self.codes) - tile * _TILE)
@@ -314,11 +324,15 @@ class CoarseWords:
 
 def _limits(best: Floats, scales: Any, offsets: Floats) -> Integers:
     """Say from which integer score on words may be among the best."""
-    limits: Floats = np.minimum(np.maximum(best / scales - offsets - 1.0, _LEAST + 1.0), -_LEAST - 1.0)
+    limits: Floats = np.minimum(
+        np.maximum(best / scales - offsets - 1.0, _LEAST + 1.0), -_LEAST - 1.0
+    )
     return limits.astype(np.int32)
 
 
-def coded_points(points: Floats, words: CoarseWords) -> tuple[NDArray[np.int8], Floats, Floats, Floats]:
+def coded_points(
+    points: Floats, words: CoarseWords
+) -> tuple[NDArray[np.int8], Floats, Floats, Floats]:
     """Code points (t, n) for words, as "Coarse scores" in docs/mathematics.md has it.
 
     Gives int8 (K, t), what words' codes are multiplied with; the codes' scales (t,); (t,), what products have
@@ -366,17 +380,24 @@ def coarse_words(
     bits = trusted_bits(width) if _pays(*vectors.shape) else 0
     if bits and embedding is not None and (part := _stored_codes(embedding, vectors, bits, form)):
         return CoarseWords(vectors=vectors, form=form, **part.arrays(embedding.path), **part.values)
-    return CoarseWords.of(vectors, bits, form) if bits and len(vectors) * width <= _PRIVATE else None
+    return (
+        CoarseWords.of(vectors, bits, form) if bits and len(vectors) * width <= _PRIVATE else None
+    )
 
 
-def _stored_codes(embedding: Embedding, vectors: NDArray[Any], bits: int, form: Form) -> Part | None:
+def _stored_codes(
+    embedding: Embedding, vectors: NDArray[Any], bits: int, form: Form
+) -> Part | None:
     """Find the codes that lie with a bundle; where there are none make them, once on a machine."""
     name, folder = f"codes-{_LAYOUT}-{len(vectors)}-{bits}", embedding.path / PARTS
     part = embedding.part(name)
     with suppress(OSError, BundleError):
         if part is None:
             folder.mkdir(exist_ok=True)
-            with FileLock(folder / "codes.lock"), TemporaryDirectory(dir=folder, prefix=".codes-") as made:
+            with (
+                FileLock(folder / "codes.lock"),
+                TemporaryDirectory(dir=folder, prefix=".codes-") as made,
+            ):
                 part = embedding.part(name)
                 if part is None:
                     coded = CoarseWords.of(vectors, bits, form, file=Path(made, "codes.npy"))

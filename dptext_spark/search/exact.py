@@ -53,7 +53,10 @@ class Scan:
     @np.errstate(under="ignore")
     def candidates(self, k: int) -> tuple[Ints, Ints]:
         """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
-        matrix, offsets = np.asarray(self.matrix), np.asarray(self.offsets)  # slices of memmaps take long
+        matrix, offsets = (
+            np.asarray(self.matrix),
+            np.asarray(self.offsets),
+        )  # slices of memmaps take long
         shortlist = Shortlist(len(self.queries), k, self.slack)
         everyone = np.arange(len(self.queries))
         buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(matrix))), dtype=np.float32)
@@ -63,7 +66,9 @@ class Scan:
             np.matmul(self.queries, matrix[block].T, out=scores)
             scores -= offsets[block]
             words = np.arange(start, start + scores.shape[1])
-            shortlist.add(everyone, words, scores, None if self.widths is None else self.widths[block])
+            shortlist.add(
+                everyone, words, scores, None if self.widths is None else self.widths[block]
+            )
         return shortlist.pairs()
 
 
@@ -79,7 +84,9 @@ class Shortlist:
         nothing = np.empty(0, dtype=np.int64)
         self._parts = [(nothing, nothing, np.empty(0, dtype=np.float32))]
 
-    def add(self, points: Ints, words: Ints, scores: Floats32, widths: Floats32 | None = None) -> None:
+    def add(
+        self, points: Ints, words: Ints, scores: Floats32, widths: Floats32 | None = None
+    ) -> None:
         """Look at scores (r, b) of some points (r,) for words (b,), each certain but for its word's width."""
         peaks = scores.max(axis=1)
         hot = np.flatnonzero(peaks >= self._floor[points])
@@ -89,7 +96,9 @@ class Shortlist:
         if self.best.shape[1] == 1 and widths is None:
             self.best[points, 0] = np.maximum(self.best[points, 0], peaks[hot])
         else:
-            self.best[points] = largest(self.best[points], scores if widths is None else scores - widths)
+            self.best[points] = largest(
+                self.best[points], scores if widths is None else scores - widths
+            )
         self._floor[points] = floor = self.best[points].min(axis=1) - self.slack[points]
         # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
         flat = np.flatnonzero(scores >= floor[:, None])
@@ -324,7 +333,10 @@ class ExactSearch(Search):
                 return self._of(vectors, half_norms, embedding)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
-                own, coarse = points[released], coarse_words(np.asarray(points[released]), embedding, lorentz)
+                own, coarse = (
+                    points[released],
+                    coarse_words(np.asarray(points[released]), embedding, lorentz),
+                )
                 return HyperbolicNearest(
                     vectors=own, space=space[released], time=time[released], coarse=coarse
                 )
@@ -333,7 +345,9 @@ class ExactSearch(Search):
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
         return self._of(vectors, half_norms)
 
-    def _of(self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None) -> NearestWords:
+    def _of(
+        self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None
+    ) -> NearestWords:
         own, halves = vectors[: self.release_words], half_norms[: self.release_words]
         coarse = coarse_words(np.asarray(own), bundle)
         return EuclideanNearest(vectors=own, half_norms=halves, coarse=coarse)

@@ -113,7 +113,10 @@ class IvfSearch(Search):
     convex_cells: ClassVar[bool] = False  # a word is not found where its list is not looked at
     parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
         "probes": ("1 or more", lambda value: isinstance(value, int) and value >= 1),
-        "recall": ("above 0, at most 1", lambda value: not isinstance(value, str) and 0 < value <= 1),
+        "recall": (
+            "above 0, at most 1",
+            lambda value: not isinstance(value, str) and 0 < value <= 1,
+        ),
     }
 
     lists: int  # of the bundle's index
@@ -139,7 +142,9 @@ class IvfSearch(Search):
         """See :meth:`Search.over`; refuses a bundle without the lists, and to look at none of them."""
         search = super().over(embedding := Embedding.of(embedding), release_words, **parameters)
         if search.probes < 1:
-            raise ConfigError("Search ivf looks at no list", allowed="1 or more", got=str(search.probes))
+            raise ConfigError(
+                "Search ivf looks at no list", allowed="1 or more", got=str(search.probes)
+            )
         search.of_words(embedding)
         return search
 

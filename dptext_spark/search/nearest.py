@@ -76,15 +76,23 @@ class Search(ABC):
         """Read a search as options name it, ``exact`` or ``ivf:probes=12``: its class and parameters."""
         name, given = parsed(spec)
         kind = SEARCHES.get(name, Search)
-        right = [key in kind.parameters and kind.parameters[key][1](value) for key, value in given.items()]
+        right = [
+            key in kind.parameters and kind.parameters[key][1](value)
+            for key, value in given.items()
+        ]
         if name not in SEARCHES or len(given) > 1 or not all(right):
             forms = ", ".join(
                 form
                 for known, other in sorted(SEARCHES.items())
-                for form in (known, *(f"{known}:{key}= ({r})" for key, (r, _) in other.parameters.items()))
+                for form in (
+                    known,
+                    *(f"{known}:{key}= ({r})" for key, (r, _) in other.parameters.items()),
+                )
             )
             do = nearest([name, *given], [*SEARCHES, *kind.parameters])
-            raise ConfigError("The search (--search) cannot be read", allowed=forms, got=repr(spec), do=do)
+            raise ConfigError(
+                "The search (--search) cannot be read", allowed=forms, got=repr(spec), do=do
+            )
         return kind, given
 
     @classmethod

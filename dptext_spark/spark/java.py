@@ -67,7 +67,9 @@ def ensure_java() -> None:
     for place, java, home in _runtimes():
         if not (fault := _fault(java)):
             os.environ.pop("JAVA_HOME", None)
-            os.environ |= {"JAVA_HOME": home} if home else {}  # without it Spark takes what is on PATH
+            os.environ |= (
+                {"JAVA_HOME": home} if home else {}
+            )  # without it Spark takes what is on PATH
             return
         faults.append(f"{place}: {java} {fault}")
     raise ConfigError(
@@ -129,7 +131,11 @@ def check_environment(master: str) -> None:
         )
     program = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Of other masters the program is one of the hosts where tasks run.
-    if program != sys.executable and re.match(r"local\b", master) and (fault := _python_fault(program)):
+    if (
+        program != sys.executable
+        and re.match(r"local\b", master)
+        and (fault := _python_fault(program))
+    ):
         raise ConfigError(
             "PYSPARK_PYTHON names no Python that can work for this process",
             allowed="Python {}.{}, in which this package is installed".format(*sys.version_info),
@@ -243,7 +249,11 @@ def has_ended() -> bool:
     context: Any = SparkContext._active_spark_context
     try:
         return context is not None and not context.defaultParallelism
-    except (Py4JError, OSError, AttributeError):  # a context that was stopped here has no Java object
+    except (
+        Py4JError,
+        OSError,
+        AttributeError,
+    ):  # a context that was stopped here has no Java object
         return True
 
 
@@ -315,6 +325,10 @@ def start_failure() -> str:
     if not _logs:
         return ""
     lines = [line for line in _logs[0].read_text(errors="replace").splitlines() if line.strip()]
-    lines = lines or [f"{os.environ.get('SPARK_HOME', 'pyspark')}/bin/spark-submit ended without a message"]
-    faults = (x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x))
+    lines = lines or [
+        f"{os.environ.get('SPARK_HOME', 'pyspark')}/bin/spark-submit ended without a message"
+    ]
+    faults = (
+        x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x)
+    )
     return next(faults, lines[-1]).strip().rstrip(".")

@@ -54,7 +54,9 @@ Worker: TypeAlias = "Sanitizer | VectorWorker"
 """What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
 
 
-@lru_cache(maxsize=2)  # a reused worker sees a new one for every release, and must not keep them all
+@lru_cache(
+    maxsize=2
+)  # a reused worker sees a new one for every release, and must not keep them all
 def shared(worker: WorkerT) -> WorkerT:
     """Give the first of all equal workers that this process saw, with all that it has opened and bound.
 
@@ -126,7 +128,11 @@ class TableColumns:
                 (self.tokens, f"array<{_STRING}>", "array<string>"),
                 (self.vector, "array<(float|double)>", "array<float> or array<double>"),
                 # Decimals without a scale are unsigned integers, as Spark reads them.
-                ([own.name for own in ids], rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
+                (
+                    [own.name for own in ids],
+                    rf"\w*int|decimal\(\d+,0\)|{_STRING}",
+                    "an integer or string id",
+                ),
             )
             for name in names
             if not re.fullmatch(kinds, fields[name].data_type.simpleString())
@@ -159,11 +165,16 @@ class TableColumns:
             allowed="names that differ" if exact else "names that differ in more than capitals",
             do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
         )
-        pairs = (sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2))
+        pairs = (
+            sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2)
+        )
         within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
         _refuse("Columns to sanitize are named twice, or lie inside one another", within)
         clash = [
-            (s, k) for s in sanitized for k in map(fields.__getitem__, self.keep) if s.holds(k) or k.holds(s)
+            (s, k)
+            for s in sanitized
+            for k in map(fields.__getitem__, self.keep)
+            if s.holds(k) or k.holds(s)
         ]
         _refuse(
             "Columns are both sanitized and kept raw",
@@ -195,7 +206,9 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = bare(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
+        schema: StructType = bare(
+            table, [fields[name].path for name in (*self.sanitized, *self.keep)]
+        )
         return schema
 
     def released(self, table: StructType) -> StructType:
@@ -227,7 +240,11 @@ class TableColumns:
         return df.select(*selected)
 
     def sanitize(
-        self, selected: DataFrame, table: StructType, worker: Worker, observation: Observation | None = None
+        self,
+        selected: DataFrame,
+        table: StructType,
+        worker: Worker,
+        observation: Observation | None = None,
     ) -> DataFrame:
         """Sanitize, lazily, what :meth:`select` left of a table of this schema.
 
@@ -236,7 +253,9 @@ class TableColumns:
         counters = [counter(name, c) for name in self.sanitized for c in worker.counts._fields]
         # Spark trusts this schema and matches columns by position.
         row = StructField(ROW, self.released(table), nullable=False)
-        outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
+        outputs = StructType(
+            [row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))]
+        )
         result = selected.mapInArrow(partial(_sanitize_batches, worker, self.ways(table)), outputs)
         if observation is not None:
             columns = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
@@ -245,7 +264,10 @@ class TableColumns:
             if not self.vectors:
                 row_words = reduce(
                     add,
-                    (columns[counter(n, "tokens")] - columns[counter(n, "dropped")] for n in self.sanitized),
+                    (
+                        columns[counter(n, "tokens")] - columns[counter(n, "dropped")]
+                        for n in self.sanitized
+                    ),
                 )
                 measures.append(F.percentile_approx(row_words, 0.5, ACCURACY).alias(MEDIAN))
                 measures.append(F.max(row_words).alias(LONGEST))
@@ -272,10 +294,14 @@ def counter(column: str, counter: str) -> str:
     return f"__dptext_{counter}_{column}"
 
 
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
+def column_counts(
+    columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]
+) -> dict[str, KindT]:
     """Sort the observed sums by column and counter."""
     # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind._fields}) for name in columns}
+    return {
+        name: kind(**{c: found[counter(name, c)] or 0 for c in kind._fields}) for name in columns
+    }
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
@@ -307,7 +333,8 @@ def check_refused(source: Source, columns: TableColumns) -> TableColumns:
     absent = [
         other
         for other in columns.left_out
-        if any(_lies_in(name, other) for name in source.refused) and not Field.find(source.df.schema, other)
+        if any(_lies_in(name, other) for name in source.refused)
+        and not Field.find(source.df.schema, other)
     ]
     return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
 
@@ -344,5 +371,8 @@ def absent_columns(absent: Sequence[str], allowed: Sequence[str], path: str = ""
         )
     names = ", ".join(allowed) or "none: the table has no columns"
     return InputError(
-        "The input table lacks columns", allowed=names, got=", ".join(absent), do=nearest(absent, allowed)
+        "The input table lacks columns",
+        allowed=names,
+        got=", ".join(absent),
+        do=nearest(absent, allowed),
     )

@@ -74,12 +74,16 @@ def check_unicode(values: pa.Array, column: str) -> None:
 
 def as_arrow(values: PythonColumn, what: str) -> pa.Array:
     """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values."""
-    got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
+    got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix(
+        "builtins."
+    )
     # Arrow would silently take these apart: a text into letters, a table into its columns' names.
     if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
         raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=got)
     array = None
-    with suppress(pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError):
+    with suppress(
+        pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError
+    ):
         is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
         read = values if is_arrow else pa.array(values, from_pandas=True)
         flat = read.combine_chunks() if isinstance(read, pa.ChunkedArray) else read
@@ -100,9 +104,13 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
     kind = ids.type
     whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
     if not (whole or _is_text(kind)):
-        raise InputError("The row ids have the wrong type", allowed="integer, string", got=str(kind))
+        raise InputError(
+            "The row ids have the wrong type", allowed="integer, string", got=str(kind)
+        )
     if ids.null_count:
-        raise InputError("Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows")
+        raise InputError(
+            "Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows"
+        )
     return [str(value).encode() for value in ids.to_pylist()]
 
 
@@ -130,7 +138,11 @@ def check_positions(data_type: pa.DataType, column: str) -> None:
     integers: set[str] = set()
     if _is_list(data_type) and pa.types.is_struct(kind := data_type.value_type):
         # The index of a name that occurs twice is -1.
-        integers = {f.name for f in kind if pa.types.is_integer(f.type) and kind.get_field_index(f.name) >= 0}
+        integers = {
+            f.name
+            for f in kind
+            if pa.types.is_integer(f.type) and kind.get_field_index(f.name) >= 0
+        }
     if not {"start", "end"} <= integers:
         raise InputError(
             f"Column {column} cannot hold the positions of slots",
@@ -157,7 +169,9 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     spans: list[list[Span] | None] = []
     for null, length, size in zip(nulls, lengths, sizes, strict=True):
         own = [*islice(pairs, length)]
-        sound = not null and all(None not in pair and 0 <= pair[0] < pair[1] <= size for pair in own)
+        sound = not null and all(
+            None not in pair and 0 <= pair[0] < pair[1] <= size for pair in own
+        )
         merged: list[Span] = []
         for start, end in sorted(own) if sound else ():
             if merged and start <= merged[-1][1]:
@@ -197,7 +211,9 @@ class Tokens:
     marked: NDArray[np.bool_]  # (tokens,), which of them belong to spans
 
     @classmethod
-    def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None) -> Tokens:
+    def of(
+        cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None
+    ) -> Tokens:
         """Read a column of texts, which the tokenizer splits, or of token lists."""
         if column_kind(values.type, "") == "text":
             strings = values.to_pylist()
@@ -210,7 +226,9 @@ class Tokens:
             elements, offsets = values.flatten(), list_offsets(values)
             strings = elements.to_pylist()
             marked = np.zeros(len(elements), dtype=np.bool_)
-            for own, first, after in zip(spans or (), offsets[:-1], offsets[1:], strict=bool(spans)):
+            for own, first, after in zip(
+                spans or (), offsets[:-1], offsets[1:], strict=bool(spans)
+            ):
                 for start, end in [(0, after - first)] if own is None else own:
                     marked[first + start : first + end] = True
         encoded = elements.cast(pa.string()).dictionary_encode()
@@ -250,7 +268,9 @@ class Tokens:
     def row_tokens(self) -> Iterator[list[str | None]]:
         """Give each row's tokens as Python strings."""
         tokens = [*self.distinct.to_pylist(), None]
-        return ([tokens[code] for code in self.codes[a:b].tolist()] for a, b in pairwise(self.offsets))
+        return (
+            [tokens[code] for code in self.codes[a:b].tolist()] for a, b in pairwise(self.offsets)
+        )
 
     def row_content(self, row: int) -> tuple[bytes, bytes]:
         """A row's content for the noise's context: its strings' lengths (-1 for null) and bytes.
@@ -259,10 +279,20 @@ class Tokens:
         contents have equal words at equal positions.
         """
         elements = self.kind == "tokens"
-        strings = self.strings[self.offsets[row] : self.offsets[row + 1]] if elements else [self.strings[row]]
+        strings = (
+            self.strings[self.offsets[row] : self.offsets[row + 1]]
+            if elements
+            else [self.strings[row]]
+        )
         rules = b"form" * by_form("\n".join(filter(None, strings)), elements=elements)
-        if spans := b"" if elements or not self.spans else np.array(self.spans[row] or (), "<i8").tobytes():
+        if (
+            spans := b""
+            if elements or not self.spans
+            else np.array(self.spans[row] or (), "<i8").tobytes()
+        ):
             rules += b"slots" + spans
         content = [None if string is None else string.encode() for string in strings]
-        lengths = np.array([-1 if string is None else len(string) for string in content], dtype="<i8")
+        lengths = np.array(
+            [-1 if string is None else len(string) for string in content], dtype="<i8"
+        )
         return lengths.tobytes() + rules, b"".join(filter(None, content))

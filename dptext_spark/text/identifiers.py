@@ -53,15 +53,15 @@ _FULL_DAY: Final = (
     rf"(?<!\p{{Nd}}[./-])(?:{_DAY}([./-]){_MONTH}\1{_YEAR}|{_MONTH}([./-]){_DAY}\2{_YEAR}"
     rf"|{_YEAR}([./-]){_MONTH}\3{_DAY})(?![./-]\p{{Nd}})"
 )
-_TIME: Final = r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+_TIME: Final = (
+    r"(?:[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+)
 # In small or in capital letters, but no word that begins a sentence after a full stop: "end.Info".
 _DOMAIN: Final = "com|net|org|edu|gov|info|io|biz|COM|NET|ORG|EDU|GOV|INFO|IO|BIZ"
 # What stands before a number without a plus: 44 before (0)20, and the 1 of North America.
 _CODE: Final = r"\p{Nd}{1,3} ?(?=\(0\))|1 (?=\(|\p{Nd}{3}[ -]\p{Nd}{3}[ -]\p{Nd}{4})"
 _AREA: Final = r"\(\p{Nd}{1,5}\)[ -]?\p{Nd}"
-_GROUPS: Final = (
-    r"\p{Nd}{0,6}(?:(?:\.\p{Nd}{2,8}){1,5}|/?(?:[ -]?\p{Nd}{2,8}){0,5})(?i: ?(?:x|ext\.?) ?\p{Nd}{1,5})?(?!@)"
-)
+_GROUPS: Final = r"\p{Nd}{0,6}(?:(?:\.\p{Nd}{2,8}){1,5}|/?(?:[ -]?\p{Nd}{2,8}){0,5})(?i: ?(?:x|ext\.?) ?\p{Nd}{1,5})?(?!@)"
 _PATTERNS: Final = {
     "email": rf"{_W}[[{_IN}]||[._%+'-]]{{0,63}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
     "url": rf"(?i:(?:https?|ftp)://|www\.){_TAIL}"
@@ -119,7 +119,10 @@ def _is_card(text: str) -> bool:
 def _is_iban(text: str) -> bool:
     """Whether the check digits are right (ISO 7064)."""
     code = text.replace(" ", "")
-    return len(code) >= 15 and int("".join(str(int(letter, 36)) for letter in code[4:] + code[:4])) % 97 == 1
+    return (
+        len(code) >= 15
+        and int("".join(str(int(letter, 36)) for letter in code[4:] + code[:4])) % 97 == 1
+    )
 
 
 def _is_address(text: str) -> bool:
@@ -180,7 +183,11 @@ def _candidates(
         overlapped = patterns is _CERTAIN_PATTERNS and name in _OVERLAPPING
         for match in pattern.finditer(text, overlapped=overlapped):
             start, end = match.span()
-            while name == "iban" and not check(text[start:end]) and (cut := text.rfind(" ", start, end)) > 0:
+            while (
+                name == "iban"
+                and not check(text[start:end])
+                and (cut := text.rfind(" ", start, end)) > 0
+            ):
                 end = cut  # a word in capitals may follow
             if check(text[start:end]):
                 candidates.add((start - end, MARKS.index(name), start, end, name))
@@ -212,7 +219,9 @@ class Marker:
         form = lookup_form(token)
         if self.letter and self.letter in form:
             return SPAN
-        return max(find(form, self.types), key=lambda span: span[1] - span[0], default=(0, 0, None))[2]
+        return max(
+            find(form, self.types), key=lambda span: span[1] - span[0], default=(0, 0, None)
+        )[2]
 
 
 class Identifiers(NamedPolicy):
@@ -237,9 +246,13 @@ class Identifiers(NamedPolicy):
     def __post_init__(self) -> None:
         if unknown := sorted({*filter(None, self.types.split(","))} - {*TYPES}):
             got, do = ", ".join(unknown), nearest(unknown, TYPES)
-            raise ConfigError(f"Types of {self.option} are unknown", allowed=", ".join(TYPES), got=got, do=do)
+            raise ConfigError(
+                f"Types of {self.option} are unknown", allowed=", ".join(TYPES), got=got, do=do
+            )
         # One spelling, as it decides on the noise.
-        object.__setattr__(self, "types", ",".join(self.marked) if len(self.marked) < len(TYPES) else "")
+        object.__setattr__(
+            self, "types", ",".join(self.marked) if len(self.marked) < len(TYPES) else ""
+        )
 
     def key(self, key: NoiseKey | None) -> NoiseKey | None:
         """Derive what stand-ins follow from, if anything: the same for all releases under the user's key."""
@@ -293,7 +306,11 @@ class Surrogates(Identifiers):
             return super().stand_in(kind, token, key)
         form = lookup_form(token)
         # The span alone: a token has the rest of a word too, and an element of a list any text.
-        spans = [(start - end, start, end) for start, end, name in find(form, self.marked) if name == kind]
+        spans = [
+            (start - end, start, end)
+            for start, end, name in find(form, self.marked)
+            if name == kind
+        ]
         if spans:
             _, start, end = min(spans)
             form = form[start:end]

@@ -50,8 +50,12 @@ class NamedPolicy:
     @classmethod
     def forms(cls) -> list[str]:
         """Give the option's values, with what must follow a name in capitals."""
-        needed = {n: [f for f in p._given() if f.default is MISSING] for n, p in cls.policies.items()}
-        return [":".join([name, *(field.name.upper() for field in own)]) for name, own in needed.items()]
+        needed = {
+            n: [f for f in p._given() if f.default is MISSING] for n, p in cls.policies.items()
+        }
+        return [
+            ":".join([name, *(field.name.upper() for field in own)]) for name, own in needed.items()
+        ]
 
     def __str__(self) -> str:
         given = (getattr(self, field.name) for field in self._given())

@@ -59,7 +59,9 @@ _PLAIN_TOKEN: Final = regex.compile(_STEM)
 # With Hebrew's geresh and gershayim.
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\u2019\u02bc\uff07\u05f3", "'") | {"\u05f4": '"'})
 _DOTTED: Final = re.compile("i\u0307+")
-_MAYBE_BY_FORM: Final = re.compile('["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]')  # fast, and rare
+_MAYBE_BY_FORM: Final = re.compile(
+    '["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]'
+)  # fast, and rare
 _BY_FORM: Final = regex.compile(
     r"[\u00b7\u0130\u0307\u05f3\u05f4]|\w\.?\"\w|(?<=\p{Hebrew})['\u2019\u02bc\uff07]"
 )
@@ -86,7 +88,9 @@ def straight(text: str) -> str:
 def all_visible(text: str) -> bool:
     """Whether there is no invisible character in a text."""
     # The first half is true of most texts, and takes a sixth of the time.
-    return (text.isascii() and text.replace("\n", " ").isprintable()) or INVISIBLE.search(text) is None
+    return (text.isascii() and text.replace("\n", " ").isprintable()) or INVISIBLE.search(
+        text
+    ) is None
 
 
 def by_form(text: str, *, elements: bool = False) -> bool:
@@ -106,7 +110,9 @@ def cut_visible(text: str, cut: Callable[[str], list[str]]) -> list[str]:
     runs = between((match.span() for match in _LEFT_OUT.finditer(text)), len(text))
     places = [place for start, end in runs for place in range(start, end)]
     seen = "".join(text[place] for place in places)
-    return [text[places[start] : places[end - 1] + 1] for start, end in token_spans(seen, cut(seen))]
+    return [
+        text[places[start] : places[end - 1] + 1] for start, end in token_spans(seen, cut(seen))
+    ]
 
 
 def tokenize(text: str) -> list[str]:
@@ -213,7 +219,9 @@ class IcuWords(Segmentation):
         "each of their texts has is released."
     )
 
-    version: str = field(init=False, default_factory=icu_version)  # other versions may cut differently
+    version: str = field(
+        init=False, default_factory=icu_version
+    )  # other versions may cut differently
 
     @property
     def identity(self) -> str:

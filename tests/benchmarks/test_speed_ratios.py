@@ -45,8 +45,12 @@ def clusters(tmp_path_factory):
     """60,000 made words in 32 dimensions, 600 clusters of 100, with an index."""
     rng = np.random.default_rng(0)
     centres = 4.0 * rng.standard_normal((600, 32))
-    vectors = (centres[rng.integers(600, size=60_000)] + rng.standard_normal((60_000, 32))).astype(np.float32)
-    embedding = made_embedding(worlds.words(60_000), vectors, tmp_path_factory.mktemp("clusters") / "made")
+    vectors = (centres[rng.integers(600, size=60_000)] + rng.standard_normal((60_000, 32))).astype(
+        np.float32
+    )
+    embedding = made_embedding(
+        worlds.words(60_000), vectors, tmp_path_factory.mktemp("clusters") / "made"
+    )
     make_lists(embedding, 512)
     return embedding
 
@@ -61,7 +65,9 @@ def wide(tmp_path_factory):
 def drawn(embedding, mechanism, count):
     """Uniforms of tokens, as a release draws them for rows of 64."""
     per_word = mechanism.uniforms_per_token(embedding.dimension)
-    column = worlds.release(mechanism, embedding).column("text", purpose="word", uint64s_per_token=per_word)
+    column = worlds.release(mechanism, embedding).column(
+        "text", purpose="word", uint64s_per_token=per_word
+    )
     numbers = np.empty((count, per_word), dtype=np.uint64)
     for row in range(0, count, 64):
         column.fill(numbers[row : row + 64], column.row_key(str(row).encode(), (b"",)), 0)

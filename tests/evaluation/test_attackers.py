@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.evaluation import attackers
-from dptext_spark.evaluation.attackers import ContextFree, InContext, Knowledge, attack, forward_backward
+from dptext_spark.evaluation.attackers import (
+    ContextFree,
+    InContext,
+    Knowledge,
+    attack,
+    forward_backward,
+)
 from dptext_spark.evaluation.emissions import Candidates, Emissions
 from dptext_spark.evaluation.language import BigramModel, PairCounts
 from tests.helpers.hidden_worlds import chain, emitting, enumerated, pairs_of, released
@@ -36,10 +42,15 @@ def test_the_attacker_guesses_what_the_posterior_says(monkeypatch):
     knowledge = Knowledge(emissions=emitting(NOISE), words=np.array([0.8, 0.2]), attackers=own)
     for versions, size in ((1, 100), (3, 1 << 13)):
         monkeypatch.setattr(attackers, "_TOKENS", size)
-        found, seen = attack(released(words.tolist(), outputs[:versions]), knowledge), outputs[:versions]
+        found, seen = (
+            attack(released(words.tolist(), outputs[:versions]), knowledge),
+            outputs[:versions],
+        )
         alone = (knowledge.words * NOISE.T[seen].prod(axis=0)).argmax(axis=1)
         rows = seen.reshape(versions, 60, 4)
-        inside = [enumerated(CHAIN, NOISE, rows[:, r], np.full(4, -1)).argmax(axis=1) for r in range(60)]
+        inside = [
+            enumerated(CHAIN, NOISE, rows[:, r], np.full(4, -1)).argmax(axis=1) for r in range(60)
+        ]
         for name, guess in (("context-free/1", alone), ("in-context/1", np.concatenate(inside))):
             assert share(found, name) == pytest.approx((guess == words.ravel()).mean())
 
@@ -61,7 +72,9 @@ def test_an_attacker_more_is_tried(monkeypatch):
     names = [f"{name}/{top}" for name in ("context-free", "in-context", "output") for top in (1, 5)]
     assert sorted(found) == sorted([*names, "considered"])
     assert share(found, "output/1") == pytest.approx(2 / 3)
-    found = attack(released([[-1], []], np.array([[0]])), Knowledge.learn(pairs, Emissions.uniform(3, 3)))
+    found = attack(
+        released([[-1], []], np.array([[0]])), Knowledge.learn(pairs, Emissions.uniform(3, 3))
+    )
     assert found["considered"].size.sum() == 0 and np.isnan(share(found, "in-context/1"))
 
 
@@ -70,7 +83,10 @@ def test_bands_are_ranks():
     count = np.random.default_rng(1).permutation(np.arange(1, 201))
     own = {"context-free": ContextFree()}
     knowledge = Knowledge(emissions=emitting(np.eye(200)), words=count / count.sum(), attackers=own)
-    for words, expected in ((np.arange(200), [200, 100, 100]), (np.flatnonzero(count > 100), [100, 100, 0])):
+    for words, expected in (
+        (np.arange(200), [200, 100, 100]),
+        (np.flatnonzero(count > 100), [100, 100, 0]),
+    ):
         found = attack(released([words.tolist()], words[None]), knowledge)
         assert found["context-free/1"].sums[1].tolist() == [*expected, 0, 0]
 
@@ -118,7 +134,9 @@ def test_long_rows_do_not_underflow_and_no_cut_changes_anything(monkeypatch):
     monkeypatch.setattr(attackers, "_PAIRS", 8)
     rows = released([[0] * 100] * 5, np.tile(outputs[:, 2_450:2_550], 5))
     part = by_word(rows, CHAIN, emitting(NOISE))
-    np.testing.assert_allclose(found[2_500], part[450], atol=1e-10)  # what is far off hardly matters
+    np.testing.assert_allclose(
+        found[2_500], part[450], atol=1e-10
+    )  # what is far off hardly matters
 
 
 def test_an_impossible_row_is_no_end():

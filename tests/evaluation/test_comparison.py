@@ -23,7 +23,12 @@ from tests.helpers.made_texts import sentences
 from tests.helpers.tables import ROOT
 
 ROWS = 150
-SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
+SETTINGS = (
+    Laplace(epsilon=5.0),
+    Laplace(epsilon=8.0),
+    Laplace(epsilon=1e6),
+    Exponential(epsilon=3.0),
+)
 FEW = {"mechanisms": SETTINGS[:1], "runs": 200, "candidates": 60}
 
 
@@ -43,7 +48,9 @@ def risk(found, number, attacker, versions=1, guesses=1):
 
 def use(found, number):
     key = found.outcomes[number].key
-    return {row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()}
+    return {
+        row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()
+    }
 
 
 def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
@@ -59,7 +66,9 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
     floor = compared.numbers(compared.outcomes[0], Risk(versions=3), 0.95)["floor"]
-    assert floor == risk(compared, 0, "in-context", 3)["floor"]  # of one version, as no output is seen
+    assert (
+        floor == risk(compared, 0, "in-context", 3)["floor"]
+    )  # of one version, as no output is seen
     for attacker in ("context-free", "in-context"):
         row = risk(compared, 2, attacker)
         assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
@@ -88,7 +97,11 @@ def test_bands_make_up_all_words(compared):
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12))
+@given(
+    values=st.lists(
+        st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12
+    )
+)
 def test_the_front_is_what_nothing_beats(compared, values):
     """Equal settings stay together, the least risk first."""
     first, outcomes = compared.outcomes[0], []
@@ -105,14 +118,20 @@ def test_the_front_is_what_nothing_beats(compared, values):
 
 
 def test_a_word_that_the_corpus_lacks_is_never_guessed(small):
-    found = evaluate(sentences(20, 1), list(range(20)), corpus=["w150 w151 w152"], embedding=small, **FEW)
+    found = evaluate(
+        sentences(20, 1), list(range(20)), corpus=["w150 w151 w152"], embedding=small, **FEW
+    )
     assert risk(found, 0, "in-context")["recovered"] == 0.0
 
 
 def test_the_same_seed_gives_the_same_numbers(small):
     """Of token lists too, where tokens that are no words of the bundle are not counted."""
-    lists = pa.array([["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))])
-    found = [evaluate(lists, list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)]
+    lists = pa.array(
+        [["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))]
+    )
+    found = [
+        evaluate(lists, list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)
+    ]
     assert found[0].risk() == found[1].risk() != found[2].risk()
     assert found[0].utility() == found[1].utility() != found[2].utility()
     words = small.words.to_pylist()
@@ -124,14 +143,19 @@ def test_the_same_seed_gives_the_same_numbers(small):
     ("values", "options", "message"),
     [
         (["w1"], {"mechanisms": []}, "no setting"),
-        *((["w1"], {name: 0}, "A number is impossible") for name in ("versions", "runs", "candidates")),
+        *(
+            (["w1"], {name: 0}, "A number is impossible")
+            for name in ("versions", "runs", "candidates")
+        ),
         (["w1"], {"seed": -1}, "A number is impossible"),
         (["strange"], {}, "no word of these rows is perturbed"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(small, values, options, message):
     with pytest.raises(DptextError, match=message):
-        evaluate(values, [1], **{"embedding": small, "mechanisms": SETTINGS[:1], "runs": 10} | options)
+        evaluate(
+            values, [1], **{"embedding": small, "mechanisms": SETTINGS[:1], "runs": 10} | options
+        )
 
 
 FREE = Risk(attacker="context-free", versions=3, guesses=5)
@@ -168,7 +192,12 @@ def test_targets_are_read_and_written(text, risk, written):
     "text",
     [
         *("", "recovery", "recovery <= 0.2", "recovery(top2) <= 0.2", "recovery(top1) >= 0.2"),
-        *("recovery(top1) <= 1", "recovery(top1) <= 0", "recovery(top1) <= nan", "recovery(top1, 0) <= 0.2"),
+        *(
+            "recovery(top1) <= 1",
+            "recovery(top1) <= 0",
+            "recovery(top1) <= nan",
+            "recovery(top1, 0) <= 0.2",
+        ),
         *("recovery(top1, 2, in-context) <= 0.2", "recovery(top1, in-context, in-context) <= 0.2"),
         *("similarity <= 0.9", "similarity(top1) >= 0.9", "similarity >= 1.5", "other >= 0.5"),
         *("recovery(top1) <= 0.2 and similarity >= 0.9", "similarity >= many"),
@@ -187,7 +216,8 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     similar, common = (
-        [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes] for n in ("similarity", "word_overlap")
+        [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes]
+        for n in ("similarity", "word_overlap")
     )
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert shares[0] < alone < among_three
@@ -196,7 +226,10 @@ def test_the_best_setting_within_the_limit_is_taken(three):
         (f"recovery(top1, context-free) <= {(shares[1] + 1.0) / 2}", 1),
         (f"similarity >= {(similar[0] + 2 * similar[1]) / 3}", 1),
         ("similarity >= 0.999999", 2),
-        (f"word_overlap >= {(common[0] + 2 * common[1]) / 3}", 1),  # without an interval, as measured
+        (
+            f"word_overlap >= {(common[0] + 2 * common[1]) / 3}",
+            1,
+        ),  # without an interval, as measured
         (f"recovery(top1) <= {shares[0]}", None),
         (f"recovery(top1) <= {(alone + among_three) / 2}", None),
         (f"recovery(top1) <= {among_three}", 0),
@@ -298,7 +331,12 @@ def test_without_a_target_the_most_similar_of_those_that_keep_recovery_low_is_na
         ("good", 0.15, 0.2, 0.8),
         ("safe", 0.05, 0.1, 0.5),
     ):
-        shown = {"options": options, "recovered": recovered, "recovered_high": high, "similarity": similarity}
+        shown = {
+            "options": options,
+            "recovered": recovered,
+            "recovered_high": high,
+            "similarity": similarity,
+        }
         rows.append(first | shown)
     limit = "20% of words with good (upper limit 0.2; similarity 0.8). Choose it by --target on other rows."
     assert words(own | {"settings": rows}).endswith(limit)

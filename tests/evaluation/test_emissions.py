@@ -62,14 +62,20 @@ def test_drawn_emissions_are_laws_without_zeros(small, epsilon):
 def test_counts_by_hand():
     """Word 0 gave output 0 eight times, 1 and 2 once; word 1 gave all four outputs, so nothing is left."""
     # The error is of standard errors and of all that has no cell. Rejects the former alone.
-    cells = {"word": [0, 0, 0, 1, 1, 1, 1], "output": [0, 1, 2, 0, 1, 2, 3], "count": [8.0, 1, 1, 4, 3, 2, 1]}
+    cells = {
+        "word": [0, 0, 0, 1, 1, 1, 1],
+        "output": [0, 1, 2, 0, 1, 2, 3],
+        "count": [8.0, 1, 1, 4, 3, 2, 1],
+    }
     made = SimpleNamespace(name="plain", runs=10, release_words=4)
     found = Emissions.of_cells(pa.table(cells), made, vocabulary=3)
     d = (3 + 0.5) / (3 + 2 * 1 + 1)
     first = [(8 - d) / 10, (1 - d) / 10, (1 - d) / 10, 3 * d / 10]
     np.testing.assert_allclose(table(found)[:2], [first, [0.4, 0.3, 0.2, 0.1]], rtol=1e-12)
     assert (table(found)[2] == 0).all()  # not measured
-    spread = [sum(math.sqrt(p * (1 - p) / 10) for p in law) for law in (first[:3], [0.4, 0.3, 0.2, 0.1])]
+    spread = [
+        sum(math.sqrt(p * (1 - p) / 10) for p in law) for law in (first[:3], [0.4, 0.3, 0.2, 0.1])
+    ]
     np.testing.assert_allclose(found.error[:2], [spread[0] / 2 + first[3], spread[1] / 2])
     assert found.look_up(np.array([3, 3]), np.array([0, 1]))[0].tolist() == [False, True]
     places, words, probability = found.cells(np.array([3, 0]))
@@ -122,6 +128,8 @@ def test_known_tokens_have_one_candidate_and_impossible_words_none():
     found = Candidates.of(rows, emitting(np.full((3, 3), 1 / 3)), np.array([0.2, 0.5, 0.3]), most=3)
     assert found.words.tolist() == [[1, 2, 0], [3, NO_WORD, NO_WORD], [1, 2, 0]]
     assert found.log_emission[1].tolist() == [0.0, -np.inf, -np.inf]
-    found = Candidates.of(released([[0, 1]], np.array([[0, 1]])), emitting(np.eye(2)), np.ones(2), most=2)
+    found = Candidates.of(
+        released([[0, 1]], np.array([[0, 1]])), emitting(np.eye(2)), np.ones(2), most=2
+    )
     assert found.words.tolist() == [[0, NO_WORD], [1, NO_WORD]]
     assert found.log_emission.tolist() == [[0.0, -np.inf], [0.0, -np.inf]]

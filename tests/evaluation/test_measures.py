@@ -57,7 +57,9 @@ def test_measures_by_hand(plane, monkeypatch):
     shares = {name: sums.ratio[0] for name, sums in kept(rows, plane).items()}
     assert shares == pytest.approx({"kept": 1 / 3, "similarity": np.mean(cosines)})
     same = kept(released([[0, 1], [2, -1, 3], []], np.array([[0, 1, 2, -1, 3]])), plane)
-    assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(dict.fromkeys(same, 1.0))
+    assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(
+        dict.fromkeys(same, 1.0)
+    )
     assert (same["kept"].size[0], same["similarity"].rows[0]) == (4, 2)
     assert overlaps(rows, plane) == pytest.approx([5 / 6, 2 / 6])
 
@@ -100,7 +102,9 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
     """Rejects means of means, and sums that hang on their order."""
     found = totals(simulation, slice(None), Laplace(epsilon=8.0))
     for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
-        *parts, last = (totals(simulation, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts))
+        *parts, last = (
+            totals(simulation, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts)
+        )
         assert cells(reduce(added, parts, last)) == cells(found)
     table = to_table(found)
     mixed = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
@@ -114,6 +118,8 @@ def test_the_floor_needs_no_release(simulation):
     """In one version: the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, slice(None), None)
     assert versions_of(floor) == [1] and floor["kept"].ratio[0] < 0.05
-    pairs, words = (MEASURES[name].value(floor, 0.95)[0] for name in ("pair_overlap", "word_overlap"))
+    pairs, words = (
+        MEASURES[name].value(floor, 0.95)[0] for name in ("pair_overlap", "word_overlap")
+    )
     assert pairs < words < 0.5
     assert 0.0 < floor["recovered/1/context-free/1"].ratio[0] < 0.2

@@ -40,10 +40,14 @@ def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     """Rows of words, all perturbed but those of -1, and their outputs (k, t)."""
     words = np.array([word for row in inputs for word in row], dtype=np.int64)
     offsets = np.cumsum([0, *map(len, inputs)])
-    return SimulatedRows(offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0)
+    return SimulatedRows(
+        offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0
+    )
 
 
-def enumerated(model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: np.ndarray) -> np.ndarray:
+def enumerated(
+    model: BigramModel, law: np.ndarray, outputs: np.ndarray, known: np.ndarray
+) -> np.ndarray:
     """P[word | all outputs] of one row (t, v + 1) by going through all texts.
 
     ``outputs`` is (k, t); ``known`` int (t,), the words that attackers are told, v for one outside the

@@ -91,7 +91,11 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
     wide = vectors.astype(np.float64)
     first, second = wide[rng.integers(0, len(wide), (2, count))]
     scales = (1e-6, 0.1, 1.0, 1e6, 1e30)
-    kinds = [first, (first + second) / 2, *(first + s * rng.standard_normal(first.shape) for s in scales)]
+    kinds = [
+        first,
+        (first + second) / 2,
+        *(first + s * rng.standard_normal(first.shape) for s in scales),
+    ]
     return np.stack(kinds)[np.arange(count) % len(kinds), np.arange(count)]
 
 
@@ -100,7 +104,9 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
 
 def ball_search(points: np.ndarray) -> HyperbolicNearest:
     space, time = lorentz(points)
-    return HyperbolicNearest(vectors=points, space=space.astype(np.float32), time=time.astype(np.float32))
+    return HyperbolicNearest(
+        vectors=points, space=space.astype(np.float32), time=time.astype(np.float32)
+    )
 
 
 def inside(directions: np.ndarray, gaps: np.ndarray) -> np.ndarray:
@@ -124,7 +130,9 @@ def at(directions: np.ndarray, radii: np.ndarray) -> np.ndarray:
     """Points (t, n + 1) as the search wants them, at hyperbolic radii, which may be small or large."""
     directions = np.where((directions == 0).all(axis=1)[:, None], 1.0, directions)
     lengths = np.sqrt(np.square(directions).sum(axis=1))
-    heights = np.where(radii < 1, np.log1p(2 * np.sinh(np.minimum(radii, 1) / 2) ** 2), radii - np.log(2))
+    heights = np.where(
+        radii < 1, np.log1p(2 * np.sinh(np.minimum(radii, 1) / 2) ** 2), radii - np.log(2)
+    )
     heights += np.where(radii < 1, 0.0, np.log1p(np.exp(-2 * np.maximum(radii, 1))))
     return np.column_stack([heights, directions / lengths[:, None] * np.tanh(radii)[:, None]])
 
@@ -180,7 +188,9 @@ def ball_faults(search: Answers, words: np.ndarray, points: np.ndarray) -> int:
         rows = np.flatnonzero(rough <= np.sort(rough)[len(answer) - 1] * (1 + 1e-7) + 1e-300)
         best = sorted(exact_distance(point, words[row]) for row in rows)[: len(answer)]
         found = [exact_distance(point, words[row]) for row in answer]
-        wrong = any(f - b > Decimal("1e-14") * max(Decimal(1), b) for b, f in zip(best, found, strict=True))
+        wrong = any(
+            f - b > Decimal("1e-14") * max(Decimal(1), b) for b, f in zip(best, found, strict=True)
+        )
         count += wrong or passes_over_a_twin(words, answer)
     return count
 

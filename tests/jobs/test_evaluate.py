@@ -97,7 +97,9 @@ def test_the_partitioning_and_the_batches_do_not_matter(spark, small, found, tmp
     tasks = []
 
     def counted(rows):
-        tasks.extend(row["count"] for row in rows.frame.groupBy(F.spark_partition_id()).count().collect())
+        tasks.extend(
+            row["count"] for row in rows.frame.groupBy(F.spark_partition_id()).count().collect()
+        )
         return count_pairs(rows)
 
     monkeypatch.setattr(evaluate, "count_pairs", counted)
@@ -128,7 +130,9 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
     assert min(shares) < chosen["recovered"] < max(shares)  # of both thirds together
     assert target["checked_on"]["met"]
     assert target["command"].endswith(f" --epsilon-from-private-rows {target['options']}")
-    assert "--text text --id id" in target["command"] and "--release-words 100 " in target["command"]
+    assert (
+        "--text text --id id" in target["command"] and "--release-words 100 " in target["command"]
+    )
     assert {row["release_words"] for row in found["settings"]} == {100}
 
 
@@ -138,13 +142,19 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
     corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))
     few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "runs": 20, "target": None}
     found = run(table_of(tmp_path / "in", 2), small, tmp_path / "out", **few, public_corpus=corpus)
-    names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
+    names = spark.range(ROWS).select(
+        "id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n")
+    )
     evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
     own = [i for i, third in enumerate(thirds_of(spark)) if third and i in evaluated]
     sample = found["sample"]
     assert (sample["rows"], sample["of"], sample["known"]) == (40, ROWS, 40 - len(own))
     assert found["corpus"]["from"] == corpus and found["target"] is None
-    settings = {"mechanisms": [Laplace(epsilon=5.0)], "runs": 20, "search": ExactSearch.over(small, 100)}
+    settings = {
+        "mechanisms": [Laplace(epsilon=5.0)],
+        "runs": 20,
+        "search": ExactSearch.over(small, 100),
+    }
     texts = [TEXTS[i] for i in own]
     here = evaluate_here(texts, own, embedding=small, corpus=sentences(15, 2), **settings)
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):
@@ -164,7 +174,10 @@ def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, t
         for text, third in zip(TEXTS, thirds_of(spark), strict=True)
     ]
     table = write_table(tmp_path / "backwards.parquet", {"id": list(range(ROWS)), "text": texts})
-    target, other = found["target"], run(table, small, tmp_path / "out", mechanism=["laplace"])["target"]
+    target, other = (
+        found["target"],
+        run(table, small, tmp_path / "out", mechanism=["laplace"])["target"],
+    )
     assert other["chosen_on"]["measured"] == target["chosen_on"]["measured"]
     assert other["checked_on"]["measured"] != target["checked_on"]["measured"]
 
@@ -172,14 +185,21 @@ def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, t
 def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monkeypatch):
     """Rejects another column's classes, and another setting's models; one label is null."""
     columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
-    table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
+    table = write_table(
+        tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)}
+    )
 
     def learnt(rows, column, names, mechanism, *, original=False):
         of_class = F.count(F.col(f"row.{column}")).alias("given")
-        given = {row["third"]: row["given"] for row in rows.frame.groupBy("third").agg(of_class).collect()}
+        given = {
+            row["third"]: row["given"]
+            for row in rows.frame.groupBy("third").agg(of_class).collect()
+        }
         right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
         return {
-            third: {name: ClusterSums.of_rows(right + n, given[third]) for n, name in enumerate(names)}
+            third: {
+                name: ClusterSums.of_rows(right + n, given[third]) for n, name in enumerate(names)
+            }
             for third in ATTACKED
         }
 
@@ -209,7 +229,9 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
 
 def test_no_word_of_a_text_leaves_the_job(undisturbed):
     """Rejects a page or facts with a word of a text."""
-    page = re.sub(r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text())
+    page = re.sub(
+        r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text()
+    )
     for text in (page, (undisturbed / "evaluation.json").read_text()):
         assert not re.search(r"\bw\d+\b|strange", text)
     assert "dptext privatize --input" in page and "Checked on" in page and page.count("<img ") == 1
@@ -221,13 +243,23 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
     [
         ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
         ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
-        ({"id": ["T1"], "text": TEXTS[:1]}, {"where": "id % 6 = 0"}, "No row of the input meets the filter"),
-        ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
+        (
+            {"id": ["T1"], "text": TEXTS[:1]},
+            {"where": "id % 6 = 0"},
+            "No row of the input meets the filter",
+        ),
+        (
+            {"id": [*range(9)], "text": TEXTS[:9]},
+            {"public_corpus": "strange"},
+            "no word of the embedding",
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, message):
     if "public_corpus" in given:
-        given = {"public_corpus": str(write_table(tmp_path / "strange", {"text": ["nothing known"]}))}
+        given = {
+            "public_corpus": str(write_table(tmp_path / "strange", {"text": ["nothing known"]}))
+        }
     with pytest.raises(DptextError, match=message):
         run(write_table(tmp_path / "in", rows), small, tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
@@ -235,7 +267,9 @@ def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, messa
 
 def test_findings_are_their_owners_alone(undisturbed):
     """Rejects facts about private rows that all users of the machine may read: JSON, page and figures."""
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [undisturbed, *undisturbed.rglob("*")]}
+    modes = {
+        path: stat.S_IMODE(path.stat().st_mode) for path in [undisturbed, *undisturbed.rglob("*")]
+    }
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     assert {"evaluation.json", "report.html", "similarity.png"} <= {path.name for path in modes}
@@ -244,7 +278,16 @@ def test_findings_are_their_owners_alone(undisturbed):
 @pytest.mark.versions
 def test_the_command_prints_the_answer(small, table, tmp_path):
     """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
-    arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]
+    arguments = [
+        "--input",
+        table,
+        "--text",
+        "text",
+        "--embedding",
+        small.path,
+        "--output",
+        tmp_path / "out",
+    ]
     arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12", "--runs", "20"]
     arguments += ["--target", "recovery(top1)<=0.001"]
     result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
@@ -252,4 +295,6 @@ def test_the_command_prints_the_answer(small, table, tmp_path):
     assert "Facts about private rows" in result.output
     assert "12 of 90 rows" in result.output
     assert "no setting here meets it with 95% confidence" in result.output
-    assert result.output.splitlines()[-1] == f"Page, which is private: {tmp_path / 'out'}/report.html"
+    assert (
+        result.output.splitlines()[-1] == f"Page, which is private: {tmp_path / 'out'}/report.html"
+    )

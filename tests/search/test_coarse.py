@@ -45,7 +45,9 @@ def differing(vectors, points, bits=8):
 def lost(vectors, points):
     """Nearest, or two nearest words that are not among the candidates."""
     nearest, words = two(float_search(vectors))(points), coarse_search(vectors).coarse
-    pairs = [set(zip(*map(np.ndarray.tolist, words.candidates(points, k)), strict=True)) for k in (1, 2)]
+    pairs = [
+        set(zip(*map(np.ndarray.tolist, words.candidates(points, k)), strict=True)) for k in (1, 2)
+    ]
     return sum((row, word) not in pairs[place] for (row, place), word in np.ndenumerate(nearest))
 
 
@@ -53,12 +55,16 @@ KINDS = {
     "plain": lambda n, rng: rng.standard_normal((1100, n)),
     # Lengths from the least to the greatest that a bundle may have.
     "spread": lambda n, rng: (
-        rng.standard_normal((600, n)) * np.geomspace(1e-9, 1e12, 600)[rng.permutation(600), None] / np.sqrt(n)
+        rng.standard_normal((600, n))
+        * np.geomspace(1e-9, 1e12, 600)[rng.permutation(600), None]
+        / np.sqrt(n)
     ),
     "dominated": lambda n, rng: rng.standard_normal((600, n)) + 1e4 * np.eye(n)[0],
     "equal": lambda n, rng: np.repeat(rng.standard_normal((3, n)), 200, axis=0),
     # Denormal coordinates, and zeros.
-    "tiny": lambda n, rng: rng.standard_normal((600, n)) * 1e-41 * (np.arange(600) % 7 > 0)[:, None],
+    "tiny": lambda n, rng: (
+        rng.standard_normal((600, n)) * 1e-41 * (np.arange(600) % 7 > 0)[:, None]
+    ),
     "few": lambda n, rng: rng.integers(-3, 4, (9, n)) * 10.0 ** rng.integers(-6, 7, (9, 1)),
     "ties": lambda n, _: near_ties(600, n),
 }
@@ -70,7 +76,10 @@ def test_hard_vectors_have_the_words_that_they_have_without(kind, n):
     """Rejects mutants of the bound, lost remainders of tiles and groups, and ties that the last word wins."""
     rng = np.random.default_rng(n)
     vectors = KINDS[kind](n, rng).astype(np.float32)[:: 1 + 2 * (n > 50)]
-    hard, others = hard_points(vectors, 56 if n <= 50 else 14), rng.standard_normal((40 if n <= 50 else 4, n))
+    hard, others = (
+        hard_points(vectors, 56 if n <= 50 else 14),
+        rng.standard_normal((40 if n <= 50 else 4, n)),
+    )
     points = np.concatenate([hard, np.zeros((1, n)), 9 * others])
     points = points[np.abs(points).max(axis=1) <= float_search(vectors).reach]
     assert differing(vectors, points) == 0
@@ -97,8 +106,12 @@ def test_words_of_the_ball_have_their_own_form(kind, n):
     for form in (lorentz, euclidean):
         coarse = CoarseWords.of(words, 8, form)
         own = dataclasses.replace(search, coarse=coarse)
-        assert kind is ball_words or coarse.candidates(search._located(points)[:, 1:], 2) is not None
-        same = (own(points) == search(points)) & (two(own)(points) == two(search)(points)).all(axis=1)
+        assert (
+            kind is ball_words or coarse.candidates(search._located(points)[:, 1:], 2) is not None
+        )
+        same = (own(points) == search(points)) & (two(own)(points) == two(search)(points)).all(
+            axis=1
+        )
         wrong.append(int((~same).sum()))
     assert wrong[0] == 0 and (kind is ball_words or wrong[1] > 0)
 
@@ -141,7 +154,9 @@ def opposed_points(n=200):
 def integers(n=3):
     """Words and points with exact codes: what strays are half the squared lengths alone."""
     rng = np.random.default_rng(2)
-    words, points = (rng.integers(-127, 128, (count, n)).astype(np.float32) for count in (3000, 500))
+    words, points = (
+        rng.integers(-127, 128, (count, n)).astype(np.float32) for count in (3000, 500)
+    )
     words[::50, 0] = points[:, 0] = 127.0
     return turned(words).astype(np.float32), turned(points)
 
@@ -189,7 +204,11 @@ def saturating(bits):
         top = 1 << (bits - 1)
 
         def product(words, count):
-            pairs = (words[:, :, None] * wide[None]).reshape(len(words), -1, 2, wide.shape[1]).sum(axis=2)
+            pairs = (
+                (words[:, :, None] * wide[None])
+                .reshape(len(words), -1, 2, wide.shape[1])
+                .sum(axis=2)
+            )
             scores[:count] = np.clip(pairs, -top, top - 1).sum(axis=1)
 
         return product
@@ -265,7 +284,9 @@ def test_codes_are_made_once_and_lie_with_the_bundle(fresh, tmp_path):
         return of(*given, **more)
 
     def codes(own):
-        return np.array(ExactSearch.over(own).of_words(own).coarse.codes)  # no map of what is damaged
+        return np.array(
+            ExactSearch.over(own).of_words(own).coarse.codes
+        )  # no map of what is damaged
 
     fresh.setattr(CoarseWords, "of", counted)
     others = [Embedding.open(bundle.path) for _ in range(4)]
@@ -277,7 +298,9 @@ def test_codes_are_made_once_and_lie_with_the_bundle(fresh, tmp_path):
     (file,) = (bundle.path / PARTS).glob("codes-*.codes.npy")
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + b"x")
-    assert np.array_equal(codes(Embedding.open(bundle.path)), found[0]) and file.read_bytes() == whole
+    assert (
+        np.array_equal(codes(Embedding.open(bundle.path)), found[0]) and file.read_bytes() == whole
+    )
     assert len(ExactSearch.over(bundle, 300).of_words(bundle).coarse.words) == 300
 
 
@@ -294,7 +317,9 @@ def test_a_bundle_that_cannot_be_written_to_has_codes_in_memory(fresh, tmp_path)
         assert ExactSearch.over(bundle).of_words(bundle).coarse is not None
     assert [path.name for path in (bundle.path / PARTS).iterdir()] == ["codes.lock"]
     shutil.rmtree(bundle.path / PARTS)
-    (bundle.path / PARTS).write_text("a file where the folder would be")  # also root cannot write there
+    (bundle.path / PARTS).write_text(
+        "a file where the folder would be"
+    )  # also root cannot write there
     own = ExactSearch.over(bundle).of_words(bundle).coarse
     assert np.array_equal(own.codes, CoarseWords.of(vectors, 8).codes)
     fresh.setattr(coarse, "_PRIVATE", 100)

@@ -61,7 +61,10 @@ _DOMAIN: Final = "com|net|org|edu|gov|info|io|biz|COM|NET|ORG|EDU|GOV|INFO|IO|BI
 # What stands before a number without a plus: 44 before (0)20, and the 1 of North America.
 _CODE: Final = r"\p{Nd}{1,3} ?(?=\(0\))|1 (?=\(|\p{Nd}{3}[ -]\p{Nd}{3}[ -]\p{Nd}{4})"
 _AREA: Final = r"\(\p{Nd}{1,5}\)[ -]?\p{Nd}"
-_GROUPS: Final = r"\p{Nd}{0,6}(?:(?:\.\p{Nd}{2,8}){1,5}|/?(?:[ -]?\p{Nd}{2,8}){0,5})(?i: ?(?:x|ext\.?) ?\p{Nd}{1,5})?(?!@)"
+_GROUPS: Final = (
+    r"\p{Nd}{0,6}(?:(?:\.\p{Nd}{2,8}){1,5}|/?(?:[ -]?\p{Nd}{2,8}){0,5})"
+    r"(?i: ?(?:x|ext\.?) ?\p{Nd}{1,5})?(?!@)"
+)
 _PATTERNS: Final = {
     "email": rf"{_W}[[{_IN}]||[._%+'-]]{{0,63}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
     "url": rf"(?i:(?:https?|ftp)://|www\.){_TAIL}"

@@ -68,7 +68,8 @@ def measured(folder: Path, vocabulary: int, dimension: int, words: int) -> dict[
     for part in range(8):  # as many files as tasks
         own = pa.table({"id": list(range(part, len(texts), 8)), "text": texts[part::8]})
         pq.write_table(own, folder / "table" / f"part-{part}.parquet")
-    options = f"--input {folder}/table --output {folder}/out --embedding {bundle} --text text --id id --trust-id"
+    options = f"--input {folder}/table --output {folder}/out --embedding {bundle}"
+    options += " --text text --id id --trust-id"
     with Cluster(folder / "cluster", workers=1, cores=2, memory="2g") as cluster:
         job = cluster.start(
             *(

@@ -37,7 +37,8 @@ PRIVATIZE = (
 )
 VECTORS = "vectors --input {in} --output new --epsilon 5 --dimension 2 --vector v "
 CALIBRATE = "calibrate --embedding {ring} --mechanism laplace --epsilon 5 --output new "
-EVALUATE = "evaluate --input {in} --text text --embedding {ring} --mechanism laplace --epsilon 5 --output new "
+EVALUATE = "evaluate --input {in} --text text --embedding {ring} "
+EVALUATE += "--mechanism laplace --epsilon 5 --output new "
 POINCARE = "poincare --output new --pairs "
 
 

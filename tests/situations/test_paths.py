@@ -107,7 +107,8 @@ def test_names_that_java_cannot_read_are_refused(opened, tmp_path, spark, reques
             opened(tmp_path / place, "parquet")
     request.getfixturevalue("ascii_names")
     for place, name in places.items():
-        message = rf"Java cannot read the name {tmp_path}/{name}.parquet\. Got: a locale of ANSI.*LC_ALL=C\.UTF-8"
+        message = rf"Java cannot read the name {tmp_path}/{name}.parquet\. Got: a locale of ANSI"
+        message += r".*LC_ALL=C\.UTF-8"
         with pytest.raises(ConfigError, match=message):
             opened(tmp_path / place, "parquet")
     for place in ("in/city=Bern", "f*/x*", "flat/x.parquet"):

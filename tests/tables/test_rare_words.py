@@ -39,7 +39,8 @@ def test_rows_are_counted_once_for_all_their_columns(ring_release, tmp_path):
     }
     report = run_table(**release)
     assert counted(report) == {"2": 2, "6": 4}
-    line = "Rows with an unchanged word that no other row has: 2 (40.0%); that fewer than 6 rows have: 4 (80.0%)"
+    line = "Rows with an unchanged word that no other row has: 2 (40.0%); "
+    line += "that fewer than 6 rows have: 4 (80.0%)"
     assert line in report.describe().splitlines()
     public = json.loads((tmp_path / "out.release.json").read_text())
     assert "singled_out" not in public and "singled_out" in json.loads(report.to_json())

@@ -72,7 +72,7 @@ class NoisySample:
 
     def looked_at(self, search: IvfSearch) -> float:
         """Give the mean share of the released words that a point is compared with, centroids included."""
-        chosen, sizes = search.of_words(self.embedding).looked_at(self.points)
+        chosen, sizes = search.of_words(self.embedding).searched_lists(self.points)
         compared = (chosen * sizes).sum(axis=1) + search.lists
         return float(compared.mean() / search.release_words)
 

@@ -25,7 +25,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, made, make_lists
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.search.coarse import products_of
+from dptext_spark.search.code_files import products_of
 from dptext_spark.search.exact import POINT_BLOCK, EuclideanNearest, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words

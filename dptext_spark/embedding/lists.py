@@ -59,12 +59,12 @@ def no_index(embedding: Embedding, index: str) -> ConfigError:
     command = f"dptext embedding SOURCE --output BUNDLE --index {index} --overwrite"
     return ConfigError(
         f"The embedding bundle has no index {index}",
-        allowed=", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far",
+        allowed=", ".join(f"ivf:{count}" for count in list_counts(embedding)) or "none so far",
         do=f"Run {command} with the bundle's other options, or take --search exact",
     )
 
 
-def made(embedding: Embedding) -> list[int]:
+def list_counts(embedding: Embedding) -> list[int]:
     """Return the numbers of lists of a bundle's indexes, ascending."""
     names = [path.stem for path in (embedding.path / PARTS).glob("ivf-*.json")]
     whole_parts = [name for name in names if embedding.part(name) is not None]

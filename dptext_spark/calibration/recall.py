@@ -124,7 +124,9 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
 def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
     """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the own words."""
     exact = ExactSearch.over(embedding, release_words)
-    for lists in list_counts(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
+    for lists in list_counts(embedding)[
+        :1
+    ]:  # a mechanism that searches images of the words refuses lists
         mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
     bound = mechanism.bind(embedding, exact)
     if not isinstance(bound, NoisyNearest):

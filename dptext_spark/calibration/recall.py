@@ -16,7 +16,7 @@ import numpy as np
 
 from dptext_spark.calibration.statistics import lower_limit
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, made, no_index
+from dptext_spark.embedding.lists import InvertedLists, list_counts, no_index
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
@@ -72,7 +72,7 @@ class NoisySample:
 
     def looked_at(self, search: IvfSearch) -> float:
         """Give the mean share of the released words that a point is compared with, centroids included."""
-        chosen, sizes = search.of_words(self.embedding).looked_at(self.points)
+        chosen, sizes = search.of_words(self.embedding).searched_lists(self.points)
         compared = (chosen * sizes).sum(axis=1) + search.lists
         return float(compared.mean() / search.release_words)
 
@@ -124,7 +124,9 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
 def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
     """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the own words."""
     exact = ExactSearch.over(embedding, release_words)
-    for lists in made(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
+    for lists in list_counts(embedding)[
+        :1
+    ]:  # a mechanism that searches images of the words refuses lists
         mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
     bound = mechanism.bind(embedding, exact)
     if not isinstance(bound, NoisyNearest):
@@ -167,7 +169,7 @@ def chosen_search(
         return kind.over(embedding, release_words, **given)
     words = ExactSearch.over(embedding, release_words).release_words
     euclidean(embedding)
-    counts = made(embedding)
+    counts = list_counts(embedding)
     if not counts:
         raise no_index(embedding, "ivf")
     if "probes" in given:

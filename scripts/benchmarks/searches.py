@@ -23,9 +23,9 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of, sample_of, zipf_words
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, made, make_lists
+from dptext_spark.embedding.lists import InvertedLists, list_counts, make_lists
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.search.coarse import products_of
+from dptext_spark.search.code_files import products_of
 from dptext_spark.search.exact import POINT_BLOCK, EuclideanNearest, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
@@ -85,7 +85,7 @@ def jittered(given: Given) -> Embedding:
 def indexes_of(embedding: Embedding) -> tuple[Any, Any, Any]:
     """Make indexes of faiss over a bundle's words: flat, with the bundle's own lists, and HNSW."""
     vectors = np.ascontiguousarray(embedding.vectors[: embedding.releasable], dtype=np.float32)
-    dimension, (lists,) = vectors.shape[1], made(embedding)
+    dimension, (lists,) = vectors.shape[1], list_counts(embedding)
     flat, centroids = faiss.IndexFlatL2(dimension), faiss.IndexFlatL2(dimension)
     flat.add(vectors)
     centroids.add(np.ascontiguousarray(InvertedLists.open(embedding, lists).centroids))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import made, make_lists
+from dptext_spark.embedding.lists import list_counts, make_lists
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
@@ -81,7 +81,7 @@ class Given:
             self.bundles.mkdir(parents=True, exist_ok=True)
             build_embedding(self.data / SOURCES[name] / "vectors.npy", folder)
         embedding = Embedding.open(folder, verify=False)
-        if lists and not made(embedding):
+        if lists and not list_counts(embedding):
             make_lists(embedding)
         return embedding
 

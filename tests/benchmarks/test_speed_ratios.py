@@ -14,7 +14,7 @@ from dptext_spark.calibration.recall import zipf_words
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.noise import to_uniform
-from dptext_spark.search import coarse
+from dptext_spark.search import code_files
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.shared import sanitizer, seconds
@@ -29,7 +29,7 @@ TURNS = 5
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch):
     # Without 8-bit codes, which some processors lack: with them the exact search is faster.
-    monkeypatch.setattr(coarse, "_pays", lambda words, dimension: False)
+    monkeypatch.setattr(code_files, "_pays", lambda words, dimension: False)
     with threadpool_limits(1):
         yield
 

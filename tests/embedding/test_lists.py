@@ -10,7 +10,7 @@ import pytest
 
 from dptext_spark.embedding import lists as module
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, index_lists, made, make_lists
+from dptext_spark.embedding.lists import InvertedLists, index_lists, list_counts, make_lists
 from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers import worlds
 from tests.helpers.bundles import content_of
@@ -71,11 +71,11 @@ def test_faiss_comes_with_kernels_for_this_processor(bundle, tmp_path, monkeypat
 
 def test_lists_that_were_damaged_are_none(bundle):
     make_lists(bundle, 8)
-    assert made(Embedding.open(bundle.path)) == [8]
+    assert list_counts(Embedding.open(bundle.path)) == [8]
     file = bundle.path / "parts" / "ivf-8.vectors.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"\7")
     again = Embedding.open(bundle.path)
-    assert made(again) == []
+    assert list_counts(again) == []
     with pytest.raises(ConfigError, match=r"has no index ivf:8.*none so far.*--index ivf:8"):
         InvertedLists.open(again, 8)
 

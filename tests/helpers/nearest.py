@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dptext_spark.geometry.ball import lorentz
+from dptext_spark.search.codes import CodedWords
 from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
 from dptext_spark.search.nearest import NearestWords
 
@@ -50,6 +52,18 @@ def half_norms(vectors: np.ndarray) -> np.ndarray:
 
 def search_of(vectors: np.ndarray) -> EuclideanNearest:
     return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors))
+
+
+def coarse_search(vectors: np.ndarray, bits: int = 8) -> EuclideanNearest:
+    return replace(search_of(vectors), coarse=CodedWords.of(vectors, bits))
+
+
+def differing(vectors: np.ndarray, points: np.ndarray, bits: int = 8) -> int:
+    """Count the points of which the nearest or the two nearest words are not those without codes."""
+    coded, uncoded = coarse_search(vectors, bits), search_of(vectors)
+    wrong_first = coded(points) != uncoded(points)
+    wrong_two = (two(coded)(points) != two(uncoded)(points)).any(axis=1)
+    return int((wrong_first | wrong_two).sum())
 
 
 def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:
@@ -124,6 +138,14 @@ def ball_words(count: int, n: int, *, seed: int = 0) -> np.ndarray:
     beside = np.concatenate([first, np.nextafter(first, 0.0), first * (1 - 1e-6)])
     words[len(first) : 4 * len(first)] = beside
     return words[rng.permutation(count)]
+
+
+def around_the_origin(count: int, n: int) -> np.ndarray:
+    """Words of nearly one radius, as trained ones are, and a root."""
+    rng = np.random.default_rng(n)
+    words = inside(rng.standard_normal((count, n)), rng.uniform(0.3, 0.5, count))
+    words[0] = 0.0
+    return words
 
 
 def at(directions: np.ndarray, radii: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report import facts
 from dptext_spark.report.facts import Report, describe, describe_counts, release_facts, token_counts
 from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.search import coarse
+from dptext_spark.search import code_files, kernel
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.text.identifiers import MARKS
 from tests.helpers.worlds import among
@@ -58,10 +58,10 @@ def report_of(line, policy=None, **changes):
 @pytest.mark.parametrize(("bits", "said"), [(8, "codes of 8 bits"), (0, "single precision")])
 def test_the_private_report_says_what_the_search_multiplies_with(line, bits, said, monkeypatch):
     """Rejects the line in the public report, and that of a search or mechanism without such products."""
-    monkeypatch.setattr(coarse, "trusted_bits", lambda width: bits)
-    monkeypatch.setattr(coarse, "_NARROW", 0)
+    monkeypatch.setattr(kernel, "trusted_bits", lambda width: bits)
+    monkeypatch.setattr(code_files, "_NARROW", 0)
     for few in (4, 3):  # coordinates; the four words have one each
-        monkeypatch.setattr(coarse, "_FEW", few)
+        monkeypatch.setattr(code_files, "_FEW", few)
         report = report_of(line)
         assert (f"on this machine: by {said}" in str(report.facts["private_scope"])) == (few == 3)
         assert "on this machine" not in report.to_publish(

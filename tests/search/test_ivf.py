@@ -84,7 +84,7 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
         first != second
     ] / 2
     points = middle + 1e-9 * rng.standard_normal(middle.shape)
-    chosen, _ = search_of(bundle, 1).looked_at(points)
+    chosen, _ = search_of(bundle, 1).searched_lists(points)
     expected = nearest_lists(lists, points, 1)
     np.testing.assert_array_equal(np.argwhere(chosen)[:, 1:], expected)
     single = (points.astype(np.float32) @ lists.centroids.T - lists.centroid_half_norms).argmax(

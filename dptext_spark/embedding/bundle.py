@@ -198,7 +198,7 @@ class Embedding:
         return embedding
 
     def shared(self) -> Self:
-        """Give this bundle, as :class:`~dptext_spark.lookup.Bundle` asks for it."""
+        """Give this bundle, as :class:`~dptext_spark.word_reader.Bundle` asks for it."""
         return self
 
     def __repr__(self) -> str:

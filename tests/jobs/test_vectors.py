@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import main
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 

@@ -325,7 +325,7 @@ class Surrogates(Identifiers):
         return f"[{kind.upper()}-{tag[:16]}]"
 
 
-class Identifiable(Identifiers):
+class IdentifiersOff(Identifiers):
     """They are words like all others."""
 
     name = "off"

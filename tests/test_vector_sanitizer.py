@@ -26,7 +26,9 @@ def mechanism(length=300, **parameters):
 def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
-    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint=fingerprint)
+    noise = ReleaseNoise.of(
+        worlds.KEY, salt="", law=used.noise_parameters(), fingerprint=fingerprint
+    )
     reader = embedding and WordReader(
         bundle=embedding, policy=replace(WORDS_ALONE, tokenizer=tokenizer)
     )

@@ -83,7 +83,9 @@ def run(options: VectorsOptions) -> Report:
             sanitizers = []
             for name, each in found.items():
                 of = fingerprints.get(name, "")
-                noise = ReleaseNoise.of(key, salt=options.name, law=each.law(), fingerprint=of)
+                noise = ReleaseNoise.of(
+                    key, salt=options.name, law=each.noise_parameters(), fingerprint=of
+                )
                 words = reader if name in options.text else None
                 sanitizers.append(
                     (name, VectorSanitizer(mechanism=each, noise=noise, reader=words))

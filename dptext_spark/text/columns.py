@@ -281,7 +281,7 @@ class Tokens:
         return np.repeat(np.arange(len(self.null_rows)), np.diff(self.offsets))
 
     def flag(self, test: Callable[[str], bool]) -> NDArray[np.bool_]:
-        """Return bool (tokens,): a test applied once per distinct token; False for null elements."""
+        """Return bool (tokens,): a test, run once per distinct token; False for null elements."""
         flags = np.array([*map(test, self.distinct.to_pylist()), False], dtype=np.bool_)
         return flags[self.codes]  # code -1, a null element, picks the last entry
 

@@ -10,7 +10,7 @@ from dptext_spark.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class NamedPolicy:
-    """A policy: small, picklable, comparable. If it takes a field, the option has it after the name.
+    """A policy: small, picklable, comparable. An option has a policy's fields after its name.
 
     Attributes:
         kind: What the policies of one ``option`` are, in words.
@@ -49,7 +49,7 @@ class NamedPolicy:
 
     @classmethod
     def _arguments(cls, value: str) -> list[str] | None:
-        """Return what follows the name in an option's value; None where it does not fit the fields."""
+        """Return what follows the name in an option's value; None where the fields do not fit."""
         most = len(cls._init_fields())
         least = len(cls._required())
         _, *arguments = value.split(":", max(most, 1))
@@ -80,5 +80,5 @@ class NamedPolicy:
         return [field for field in cls._init_fields() if field.default is MISSING]
 
     def describe(self, **names: str) -> str:
-        """Return what the guarantee covers under this policy; ``names`` fill its sentence's braces."""
+        """Return what the guarantee covers under this policy; ``names`` fill the other braces."""
         return self.scope.format(**vars(self), **names)

@@ -9,12 +9,12 @@ from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee, TypicalDistances
-from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import Bundle, WordReader
 
 
 @dataclass(frozen=True, kw_only=True)

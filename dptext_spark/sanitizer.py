@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
-from dptext_spark.lookup import TokenLookup
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
@@ -31,6 +30,7 @@ from dptext_spark.text.columns import (
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.tokens import straight, token_spans
+from dptext_spark.word_reader import TokenLookup
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK, CountT
 from dptext_spark.text.columns import id_bytes
+from dptext_spark.word_reader import WordReader
 
 
 class VectorCounts(NamedTuple, Generic[CountT]):

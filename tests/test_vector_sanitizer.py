@@ -10,12 +10,12 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark import vector_sanitizer as vectors
 from dptext_spark.errors import BundleError, InputError
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers import worlds
 
 
@@ -26,7 +26,9 @@ def mechanism(length=300, **parameters):
 def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
-    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint=fingerprint)
+    noise = ReleaseNoise.of(
+        worlds.KEY, salt="", law=used.noise_parameters(), fingerprint=fingerprint
+    )
     reader = embedding and WordReader(
         bundle=embedding, policy=replace(WORDS_ALONE, tokenizer=tokenizer)
     )

@@ -16,10 +16,10 @@ from dptext_spark.channel.channel import Channel
 from dptext_spark.channel.counts import RUNS, blocks_of, channel_of_cells, likeliest
 from dptext_spark.channel.posteriors import JUDGED_BLOCKS, LIMIT, Guesser, PosteriorSums, Rounds
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.versions import to_arrow
+from dptext_spark.word_reader import Bundle
 
 _SUMS_SCHEMA: Final = "output bigint, word bigint, total double"
 _COUNTS_SCHEMA: Final = "word bigint, output bigint, count double"

@@ -204,7 +204,7 @@ class Embedding:
         return embedding
 
     def shared(self) -> Self:
-        """Return this bundle, for :class:`~dptext_spark.lookup.Bundle`."""
+        """Return this bundle, for :class:`~dptext_spark.word_reader.Bundle`."""
         return self
 
     def __repr__(self) -> str:

@@ -30,8 +30,8 @@ from dptext_spark.evaluation.measures import (
 )
 from dptext_spark.evaluation.rarity import RARITY_BANDS
 from dptext_spark.geometry import Floats
-from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.word_reader import FEW
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
 

@@ -11,9 +11,9 @@ from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
 from dptext_spark.evaluation.comparison import KEEPING, Comparison, plain
 from dptext_spark.evaluation.measures import LABELS, MEASURES, Risk, SingledOut
 from dptext_spark.evaluation.target import Target
-from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
+from dptext_spark.word_reader import FEW
 
 FILE: Final = "evaluation.json"
 LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")

@@ -20,12 +20,12 @@ from dptext_spark.evaluation.linkage import linkage, rows_of_lengths
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, added, measured
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PythonColumn, as_arrow
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import rows_with_words
 
 
 def evaluate(

@@ -28,8 +28,8 @@ from dptext_spark.evaluation.rarity import (
 )
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Exponential
+from dptext_spark.word_reader import FEW
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""

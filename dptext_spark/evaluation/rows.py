@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import WORDS_ALONE, AllWords, TextPolicy
+from dptext_spark.word_reader import Bundle, WordReader
 
 _COLUMN = "rehearsed"
 

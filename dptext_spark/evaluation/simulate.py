@@ -29,12 +29,12 @@ from dptext_spark.evaluation.linkage import (
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.text.columns import slices
+from dptext_spark.word_reader import rows_with_words
 
 KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
 """Thirds of the sample: models and attackers know the first, a setting is chosen on the second and checked on

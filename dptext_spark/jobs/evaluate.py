@@ -36,7 +36,6 @@ from dptext_spark.evaluation.simulate import (
     simulate,
 )
 from dptext_spark.evaluation.target import Target
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.facts import Report, embedding_json
@@ -56,6 +55,7 @@ from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import WordReader
 
 OWN_TEXTS: Final = (
     "the known rows; how often words and pairs occur they know of the attacked rows, too"

@@ -12,7 +12,6 @@ from dptext_spark.bars import progress
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
-from dptext_spark.lookup import WordReader
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
@@ -27,6 +26,7 @@ from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import Segmentation
 from dptext_spark.vector_sanitizer import VectorCounts, VectorSanitizer, VectorWorker
+from dptext_spark.word_reader import WordReader
 
 # A word of a text, and a number of a vector's noise, in operations of a matrix product.
 _AVERAGING: Final = 2e5
@@ -83,7 +83,9 @@ def run(options: VectorsOptions) -> Report:
             sanitizers = []
             for name, each in found.items():
                 of = fingerprints.get(name, "")
-                noise = ReleaseNoise.of(key, salt=options.name, law=each.law(), fingerprint=of)
+                noise = ReleaseNoise.of(
+                    key, salt=options.name, law=each.noise_parameters(), fingerprint=of
+                )
                 words = reader if name in options.text else None
                 sanitizers.append(
                     (name, VectorSanitizer(mechanism=each, noise=noise, reader=words))

@@ -27,7 +27,7 @@ from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.metric import EuclideanMetric, Metric
 from dptext_spark.geometry.products import ExactProduct, gamma, longest_of
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import NUMBER, Law, Mechanism
+from dptext_spark.mechanisms.mechanism import NUMBER, Mechanism, NoiseParameters
 from dptext_spark.noise import SEED_UNIFORMS, further_uniforms
 from dptext_spark.search.exact import WORD_BLOCK
 from dptext_spark.search.nearest import Search
@@ -87,7 +87,7 @@ class Exponential(Mechanism):
         description="distance from which on all words are equally likely; default: none",
     )
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         truncate = "none" if self.truncate is None else self.truncate
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 

@@ -17,7 +17,7 @@ from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import lorentz, translated, translation_error
 from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import Law
+from dptext_spark.mechanisms.mechanism import NoiseParameters
 from dptext_spark.mechanisms.noisy import NoiseDensity, NoiseMechanism, NoisyNearest
 from dptext_spark.search.nearest import Search
 
@@ -88,7 +88,7 @@ class BallNoise(NoiseMechanism):
             source=self.source,
         )
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         return {"law": self.name, "epsilon": self.epsilon}
 
     def noise_bits(self, embedding: Embedding) -> int:

@@ -41,7 +41,7 @@ def assumptions(noise_bits: int) -> tuple[str, ...]:
     )
 
 
-Law: TypeAlias = Mapping[str, str | float | int]
+NoiseParameters: TypeAlias = Mapping[str, str | float | int]
 
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 
@@ -149,10 +149,11 @@ class Mechanism(Parameters, ABC):
         )
 
     @abstractmethod
-    def law(self, dimension: int) -> Law:
-        """Name the noise law in n dimensions and every parameter of it, as the noise's context wants them.
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
+        """Return the noise law's name and all its parameters in n dimensions, for the noise's context.
 
-        Equal laws must turn equal uniforms into equal noise. What only looks at the noisy point is no part.
+        Equal parameters must turn equal uniforms into equal noise. Parameters that act on the noisy
+        point afterwards do not belong here.
         """
 
     def release_noise(
@@ -165,12 +166,12 @@ class Mechanism(Parameters, ABC):
         epsilons: RowEpsilons | None = None,
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
-        law = {
-            **self.law(embedding.dimension),
-            **({} if epsilons is None else {"row budget": epsilons.identity}),
-            **({"release words": search.release_words} if self.release_words_shape_law else {}),
-        }
-        return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
+        parameters = dict(self.noise_parameters(embedding.dimension))
+        if epsilons is not None:
+            parameters["row budget"] = epsilons.identity
+        if self.release_words_shape_law:
+            parameters["release words"] = search.release_words
+        return ReleaseNoise.of(key, salt=salt, law=parameters, fingerprint=embedding.fingerprint)
 
     @abstractmethod
     def uniforms_per_token(self, dimension: int) -> int:

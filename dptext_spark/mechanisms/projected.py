@@ -24,7 +24,7 @@ from dptext_spark.geometry.projection import (
 )
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim, rounded_up
-from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
+from dptext_spark.mechanisms.mechanism import NUMBER, NoiseParameters, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
@@ -94,7 +94,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
     def uniforms_per_token(self, dimension: int) -> int:
         return super().uniforms_per_token(self.rows(dimension))
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         chosen = self.model_dump(exclude={"select", "t"})
         return {**chosen, "law": "projection", "dimension": self.dimension or 0}
 

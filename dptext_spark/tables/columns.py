@@ -24,11 +24,11 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from dptext_spark.errors import InputError, nearest
-from dptext_spark.lookup import FEW
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
+from dptext_spark.word_reader import FEW
 
 if TYPE_CHECKING:  # workers import this module, and need no options
     from dptext_spark.tables.source import Source

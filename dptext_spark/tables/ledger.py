@@ -193,7 +193,7 @@ class LedgerRun:
             kept=columns.keep,
             policy=recorded_policy(release.policy)
             | {"release words": str(release.search.release_words)},
-            law=dict(release.mechanism.law(release.embedding.dimension)),
+            law=dict(release.mechanism.noise_parameters(release.embedding.dimension)),
             unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
             epsilon=guarantee.epsilon,
             delta=0.0,

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress, tell
-from dptext_spark.lookup import FEW, WordReader, rows_with_words
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
@@ -32,6 +31,7 @@ from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES, find
 from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
+from dptext_spark.word_reader import FEW, WordReader, rows_with_words
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000

@@ -106,7 +106,7 @@ class SingleSpaces(Layout):
 
 
 @dataclass(frozen=True)
-class AsItStood(Layout):
+class KeepLayout(Layout):
     """The words where the tokens stood: listed signs around them stay, and the pattern of capitals."""
 
     name = "keep"

@@ -19,11 +19,11 @@ from dptext_spark.calibration.estimators import BLOCK_WORDS
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import GeometryName
-from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.columns import Tokens
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import joining, look_up
 
 T = TypeVar("T")
 Words: TypeAlias = NDArray[np.int64]

@@ -14,11 +14,11 @@ from dptext_spark.accounting.exposure import (
     recorded_policy,
     widest,
 )
-from dptext_spark.lookup import WordReader
 from dptext_spark.text.columns import KEEP
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import Mask, OovPolicy, Protection, TextPolicy
 from dptext_spark.text.tokens import WordRuns
+from dptext_spark.word_reader import WordReader
 
 TEXTS = [
     "call Bob 0170 1234567 the w01 w02",

@@ -22,10 +22,10 @@ from dptext_spark.evaluation.measures import (
     versions_of,
 )
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
-from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import rows_with_words
 from tests.helpers.hidden_worlds import known_of, released
 from tests.helpers.made_texts import sentences
 

@@ -8,7 +8,7 @@ from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.measures import MEASURES, sighted
 from dptext_spark.evaluation.rarity import RARITY_BANDS, rarity_band, sightings, singled_out
 from dptext_spark.evaluation.rows import SimulatedRows
-from dptext_spark.lookup import FEW, rows_with_words
+from dptext_spark.word_reader import FEW, rows_with_words
 
 # Six rows of words 0 to 5; the first four are attacked. -1 is outside the vocabulary.
 TEXTS = [[0, 0, 1], [1, 2, 3], [2, -1], [], [4, 1], [3]]

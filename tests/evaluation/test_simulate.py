@@ -13,13 +13,13 @@ from dptext_spark.evaluation.measures import RANDOM_WORDS, sighted
 from dptext_spark.evaluation.rarity import sightings, singled_out
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import ATTACKED, SampledRows, count_pairs, simulate, third_of
-from dptext_spark.lookup import FEW, rows_with_words
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import FEW, rows_with_words
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import spark_settings
 

@@ -39,7 +39,6 @@ from dptext_spark import (
 from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, ReleaseNoise
@@ -48,6 +47,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers import worlds
 
 RELEASED: Final = Path(__file__).parents[1] / "released.json"

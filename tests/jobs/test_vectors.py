@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import main
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
@@ -92,7 +92,9 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
     for column, length, embedding in (("narrow", 12, None), ("wide", 12, None), ("text", 2, ring)):
         used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
-        noise = ReleaseNoise.of(KEY, salt=LABEL, law=used.law(), fingerprint=fingerprint)
+        noise = ReleaseNoise.of(
+            KEY, salt=LABEL, law=used.noise_parameters(), fingerprint=fingerprint
+        )
         reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
         private = VectorSanitizer(mechanism=used, noise=noise, reader=reader)
         values = source[column].combine_chunks()

@@ -97,21 +97,23 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(spec
     )
     with pytest.raises(ValidationError):
         configured.epsilon = 3.0
-    law, width = configured.law(50), configured.uniforms_per_token(50)
-    assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.law(50)
+    law, width = configured.noise_parameters(50), configured.uniforms_per_token(50)
+    assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.noise_parameters(50)
     assert law["epsilon"] == 2.5 and all(type(value) in (str, int, float) for value in law.values())
     given = configured.model_dump(by_alias=True, exclude_unset=True)
     is_choice = given.pop("select", None) and given.pop("t")
     for name in given:
-        assert type(configured)(**{**given, name: CHANGED.get(name, 0.71)}).law(50) != law
+        assert (
+            type(configured)(**{**given, name: CHANGED.get(name, 0.71)}).noise_parameters(50) != law
+        )
     if is_choice:
         for other in ({}, {"select": "vickrey", "t": 0.9}):
             chosen = type(configured)(**given, **other)
-            assert (chosen.law(50), chosen.uniforms_per_token(50)) == (law, width)
+            assert (chosen.noise_parameters(50), chosen.uniforms_per_token(50)) == (law, width)
     twins = [
         m
         for other in PARAMETERS
-        if T not in other and (m := mechanism(other, epsilon=2.5)).law(50) == law
+        if T not in other and (m := mechanism(other, epsilon=2.5)).noise_parameters(50) == law
     ]
     inputs = np.arange(200) % len(world.words)
     outputs = [

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark import Laplace, build_embedding
-from dptext_spark.lookup import joining, look_up
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
 from dptext_spark.text.joined import matchable, unique_forms
 from dptext_spark.text.tokens import PLAIN
+from dptext_spark.word_reader import joining, look_up
 from tests.helpers import worlds
 
 APART = "zebra"

@@ -8,7 +8,6 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
-from dptext_spark.lookup import WordReader
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -18,6 +17,7 @@ from dptext_spark.tables.look import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import run_table, write_table
 
 CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"

@@ -10,7 +10,7 @@ import pytest
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.text.columns import DROP, KEEP, Tokens, id_bytes, slices
-from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
+from dptext_spark.text.layout import KeepLayout, SingleSpaces, assemble
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
@@ -55,7 +55,7 @@ def rebuilt(tokens, released):
     """The column, whose words alone come out; token columns have no layout."""
     marks = [None] * len(tokens.distinct)
     done, kept = (
-        assemble(tokens, released, VOCABULARY, way(), marks) for way in (SingleSpaces, AsItStood)
+        assemble(tokens, released, VOCABULARY, way(), marks) for way in (SingleSpaces, KeepLayout)
     )
     done.validate(full=True)
     assert done.type == tokens.data_type

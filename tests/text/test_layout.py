@@ -26,7 +26,7 @@ from dptext_spark.text.layout import (
     SHA256,
     SIGNS,
     UNICODE,
-    AsItStood,
+    KeepLayout,
     Layout,
     assemble,
     passing_signs,
@@ -120,7 +120,7 @@ def test_of_all_characters_signs_alone_pass():
     parts = ["a ".join(text[i : i + 4096]) for i in range(0, len(text), 4096)]
     tokens = Tokens.of(pa.array(parts))
     x = np.full(len(tokens), WORDS.index("x"))
-    done = assemble(tokens, x, VOCABULARY, AsItStood(), [None] * len(tokens.distinct))
+    done = assemble(tokens, x, VOCABULARY, KeepLayout(), [None] * len(tokens.distinct))
     passed = {*passing_signs()(text)} - {*" \n"}
     assert {*"".join(done.to_pylist())} - {*"xX \n"} == passed
     assert NO_SIGN.findall(unicodedata.normalize("NFKC", "".join(sorted(passed)))) == []

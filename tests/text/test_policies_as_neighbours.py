@@ -13,14 +13,14 @@ import regex
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dptext_spark import lookup
-from dptext_spark.lookup import WordReader, joining, look_up
+from dptext_spark import word_reader
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
 from dptext_spark.text.columns import KEEP, MARK, Tokens, read_spans
 from dptext_spark.text.identifiers import Marker, find
 from dptext_spark.text.layout import Layout, assemble
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import lookup_form, lookup_forms, straight, token_spans
+from dptext_spark.word_reader import WordReader, joining, look_up
 from tests.helpers import worlds
 
 STOP_WORD = "don't"  # written otherwise it is none
@@ -287,7 +287,7 @@ WRONG = [
     ("slots:s", [policies], "read_spans", by_the_hidden_words),
     # An invisible character ends a token.
     ("all", [tokens, joined, identifiers], "all_visible", lambda text: True),
-    ("all", [lookup], "vocabulary_forms", as_it_stands),
+    ("all", [word_reader], "vocabulary_forms", as_it_stands),
     ("content", [policies.ContentWords], "protected", hidden_in_stop_words),
 ]
 

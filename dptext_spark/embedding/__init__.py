@@ -1,1 +1,1 @@
-"""Embedding bundles: a public vocabulary and its vectors, built from a source, opened on every machine."""
+"""Embedding bundles: public vocabularies and their vectors, built once, opened on every machine."""

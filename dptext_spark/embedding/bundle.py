@@ -115,7 +115,11 @@ class Part:
 
     def arrays(self, bundle: Path) -> dict[str, Any]:
         """Map the part's files, which are arrays, by their names."""
-        return {file[:-4]: np.asarray(map_array(self.path(bundle, file))) for file in self.hashes}
+        arrays = {}
+        for file in self.hashes:
+            name = file.removesuffix(".npy")
+            arrays[name] = np.asarray(map_array(self.path(bundle, file)))
+        return arrays
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -280,7 +284,8 @@ class Embedding:
         """Take over the parts that another process has of this bundle."""
         for part in parts:
             self._parts[part.name] = part
-            self._stamps.update({name: _stamp(self.path / name) for name in part.files})
+            for name in part.files:
+                self._stamps[name] = _stamp(self.path / name)
         return self
 
 
@@ -307,19 +312,21 @@ def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray
     flags = pc.if_else(pa.array(np.arange(len(words)) < manifest.releasable), b"\1", b"\0")
     laid_out = pc.binary_join_element_wise(prefixes, words.cast(pa.binary()), flags, b"")
     size = pc.sum(pc.binary_length(laid_out)).as_py()
+    words_sha256 = hashlib.sha256(laid_out.buffers()[2][:size]).hexdigest()
+    vectors_sha256 = manifest.files[VECTORS]
     has_other_forms = pc.any(pc.not_equal(words, forms)).as_py()
-    return json_sha256(
-        {
-            "format_version": 3 if has_other_forms else 2,
-            "geometry": manifest.geometry,
-            "normalization": manifest.normalization,
-            "words": manifest.words,
-            "releasable": manifest.releasable,
-            "dimension": manifest.dimension,
-            "words_sha256": hashlib.sha256(laid_out.buffers()[2][:size]).hexdigest(),
-            "vectors_sha256": manifest.files[VECTORS],
-        }
-    )
+    layout = 3 if has_other_forms else 2
+    entries = {
+        "format_version": layout,
+        "geometry": manifest.geometry,
+        "normalization": manifest.normalization,
+        "words": manifest.words,
+        "releasable": manifest.releasable,
+        "dimension": manifest.dimension,
+        "words_sha256": words_sha256,
+        "vectors_sha256": vectors_sha256,
+    }
+    return json_sha256(entries)
 
 
 def file_names(geometry: str) -> tuple[str, ...]:

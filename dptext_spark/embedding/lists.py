@@ -66,9 +66,12 @@ def no_index(embedding: Embedding, index: str) -> ConfigError:
 
 def list_counts(embedding: Embedding) -> list[int]:
     """Return the numbers of lists of a bundle's indexes, ascending."""
-    names = [path.stem for path in (embedding.path / PARTS).glob("ivf-*.json")]
-    whole_parts = [name for name in names if embedding.part(name) is not None]
-    return sorted(int(name.removeprefix("ivf-")) for name in whole_parts)
+    counts = []
+    for path in (embedding.path / PARTS).glob("ivf-*.json"):
+        name = path.stem
+        if embedding.part(name) is not None:
+            counts.append(int(name.removeprefix("ivf-")))
+    return sorted(counts)
 
 
 def index_lists(index: str) -> int | None:
@@ -112,12 +115,14 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     centroids, nearest = _clustered(vectors, lists)
     half_squares = np.square(centroids, dtype=np.float64).sum(axis=1) / 2
     order = np.argsort(nearest, kind="stable")
+    starts = np.searchsorted(nearest[order], np.arange(lists + 1))
+    half_norms = space.half_norms[:words]
     arrays = {
         "centroids": centroids,
         "centroid_half_norms": half_squares.astype(np.float32),
-        "starts": np.searchsorted(nearest[order], np.arange(lists + 1)),
+        "starts": starts,
         "rows": order.astype(np.int32),
-        "half_norms": space.half_norms[:words][order],
+        "half_norms": half_norms[order],
     }
     with tempfile.TemporaryDirectory(dir=embedding.path.parent, prefix=".index-") as folder:
         for name, array in arrays.items():

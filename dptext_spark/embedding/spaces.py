@@ -158,7 +158,8 @@ class PoincareBall(Space):
 
 
 SPACES: Final[dict[str, type[Space]]] = {
-    space.geometry: space for space in (EuclideanSpace, PoincareBall)
+    EuclideanSpace.geometry: EuclideanSpace,
+    PoincareBall.geometry: PoincareBall,
 }
 
 

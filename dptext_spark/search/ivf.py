@@ -127,6 +127,14 @@ class IvfNearest(EuclideanWords):
         return completed_rows, completed_words
 
 
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+def _is_share(value: Any) -> bool:
+    return not isinstance(value, str) and 0 < value <= 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class IvfSearch(Search):
     """Searches the words of the lists nearest to a point."""
@@ -134,11 +142,8 @@ class IvfSearch(Search):
     name: ClassVar[str] = "ivf"
     convex_cells: ClassVar[bool] = False  # a word is not found where its list is not searched
     parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
-        "probes": ("1 or more", lambda value: isinstance(value, int) and value >= 1),
-        "recall": (
-            "above 0, at most 1",
-            lambda value: not isinstance(value, str) and 0 < value <= 1,
-        ),
+        "probes": ("1 or more", _is_count),
+        "recall": ("above 0, at most 1", _is_share),
     }
 
     lists: int  # of the bundle's index

@@ -25,7 +25,16 @@ def run(options: AccountOptions) -> Report:
         "probability.",
     ]
     losses: list[Facts] = []
-    rows = [("mechanism", "from", "distance", "words", "pure", *(f"{delta:g}" for delta in options.deltas))]
+    rows = [
+        (
+            "mechanism",
+            "from",
+            "distance",
+            "words",
+            "pure",
+            *(f"{delta:g}" for delta in options.deltas),
+        )
+    ]
     for each in options.mechanism:
         guarantee = each.guarantee(embedding)
         notes.append(f"{each}: distance is the {guarantee.metric}.")
@@ -33,7 +42,9 @@ def run(options: AccountOptions) -> Report:
             distances = [("another", distance) for distance in options.distance]
         else:
             names = ("its nearest", "its 10th nearest", "its 100th nearest", "the farthest")
-            distances = [*zip(names, (far.nearest, far.tenth, far.hundredth, far.largest), strict=True)]
+            distances = [
+                *zip(names, (far.nearest, far.tenth, far.hundredth, far.largest), strict=True)
+            ]
         for (name, distance), words in product(distances, options.words):
             beyond = {f"{d:g}": guarantee.loss_beyond(d, distance, words) for d in options.deltas}
             away = {"mechanism": str(each), "from": name, "distance": distance, "words": words}
@@ -55,5 +66,7 @@ def _verdict(losses: list[Facts]) -> str:
     words = "1 word" if about["words"] == 1 else f"{about['words']} words"
     inputs = f"{words} at distance {rounded_up(about['distance'], _DIGITS)}, except with probability {delta}"
     if not strong:
-        return f"Verdict: no setting keeps the odds below a factor of 10^6 ({inputs}). Lower epsilon."
+        return (
+            f"Verdict: no setting keeps the odds below a factor of 10^6 ({inputs}). Lower epsilon."
+        )
     return f"Verdict: the odds change by less than a factor of 10^6 ({inputs}) with {', '.join(strong)}."

@@ -35,7 +35,9 @@ from dptext_spark.version import __version__
 REQUIRED: Final = "Required"
 _UNWRITABLE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _SETTINGS: Final = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
-_APART: Final = "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""  # from Spark's lines, under spark-submit
+_APART: Final = (
+    "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""
+)  # from Spark's lines, under spark-submit
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
 _COLUMN: Final = 32  # of the help, for an option and its values
@@ -75,7 +77,11 @@ def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Paramet
 def help_of(field: FieldInfo) -> str:
     """Say what an option is, its default, and the numbers that it takes."""
     said = str(field.description)
-    if field.annotation is not bool and not field.is_required() and field.default not in (None, (), ""):
+    if (
+        field.annotation is not bool
+        and not field.is_required()
+        and field.default not in (None, (), "")
+    ):
         default = field.default if isinstance(field.default, tuple) else (field.default,)
         said += f"; default: {' '.join(map(str, default))}"
     range_ = range_of(field) if is_number(field) else ""
@@ -137,7 +143,9 @@ def run_options(model: type[Options]) -> Iterator[click.Option]:
 class _Formatter(click.HelpFormatter):
     """Breaks no line at a hyphen: ``keep-unprotected`` is one word."""
 
-    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = _COLUMN, col_spacing: int = 2) -> None:
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = _COLUMN, col_spacing: int = 2
+    ) -> None:
         whole = [(first, second.replace("-", _HYPHEN)) for first, second in rows]
         super().write_dl(whole, col_max, col_spacing)
 
@@ -164,7 +172,11 @@ class _Command(click.Command):
         *_, given = self.make_parser(ctx).parse_args(args=[*args])
         for option in self.get_params(ctx):
             times = given.count(option)
-            if isinstance(option, click.Option) and times > 1 and not (option.multiple or option.is_eager):
+            if (
+                isinstance(option, click.Option)
+                and times > 1
+                and not (option.multiple or option.is_eager)
+            ):
                 what = f"Option {option.opts[0]} must be given once; got it {times} times."
                 raise click.UsageError(what, ctx)
 
@@ -177,7 +189,11 @@ class _Command(click.Command):
                 return super().invoke(ctx)
         except interrupts.Interrupted as signal:
             left = ctx.meta.get(_UNFINISHED, "")
-            end = "The run had come to its end, and what it wrote is whole." if signal.finished else left
+            end = (
+                "The run had come to its end, and what it wrote is whole."
+                if signal.finished
+                else left
+            )
             tell(f"dptext {ctx.info_name}: {signal}. {end}".rstrip())
             ctx.exit(signal.exit_code)
         except Exception as error:
@@ -307,7 +323,9 @@ def _end_unprinted(fault: OSError, options: Options, *, as_json: bool) -> None:
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
     """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password."""
-    pairs = {name: value for name, sign, value in (text.partition("=") for text in settings) if sign}
+    pairs = {
+        name: value for name, sign, value in (text.partition("=") for text in settings) if sign
+    }
     if len(pairs) < len(settings) or not all(name.startswith("spark.") for name in pairs):
         raise ConfigError(
             "Option --spark-conf has a wrong value",
@@ -336,7 +354,9 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read", got=str(error.strerror)) from None
+        raise ConfigError(
+            f"The configuration file {path} cannot be read", got=str(error.strerror)
+        ) from None
     except UnicodeDecodeError as error:
         raise not_utf8(f"The configuration file {path}", error) from None
     except tomllib.TOMLDecodeError as error:
@@ -369,7 +389,9 @@ def main() -> None:
 
 
 @main.command("demo", cls=_Command, params=[help_all()])
-@click.option("--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder")
+@click.option(
+    "--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder"
+)
 def demo_command(output: str) -> None:
     """Try all of it on data of the package."""
     from dptext_spark import demo

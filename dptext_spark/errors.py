@@ -31,13 +31,23 @@ class DptextError(Exception):
     """
 
     def __init__(
-        self, what: str, *, allowed: str = "", got: str = "", do: str = "", faults: Sequence[str] = ()
+        self,
+        what: str,
+        *,
+        allowed: str = "",
+        got: str = "",
+        do: str = "",
+        faults: Sequence[str] = (),
     ) -> None:
         super().__init__(what)  # what unpickling gives back; the rest comes with the attributes
         self.what, self.allowed, self.got, self.do, self.faults = what, allowed, got, do, faults
 
     def __str__(self) -> str:
-        listed = "\n  ".join([f"{self.what}:", *self.faults]) if self.faults else printable(f"{self.what}.")
+        listed = (
+            "\n  ".join([f"{self.what}:", *self.faults])
+            if self.faults
+            else printable(f"{self.what}.")
+        )
         parts = [f"Allowed: {self.allowed}."] if self.allowed else []
         parts += [f"Got: {self.got}."] if self.got else []
         parts += [f"{self.do}."] if self.do else []
@@ -68,7 +78,9 @@ def printable(line: str) -> str:
 def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
     """Refuse bytes that are not UTF-8, as what decodes or encodes them does; the message has none of them."""
     got = f"another byte at place {error.start + 1}"
-    return ConfigError(f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it")
+    return ConfigError(
+        f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it"
+    )
 
 
 def nearest(given: Iterable[str], known: Iterable[str]) -> str:
@@ -102,7 +114,9 @@ def parsed(spec: str) -> tuple[str, dict[str, float | str]]:
     given = {parameter: number(text) for parameter, _, text in pairs}
     if len(given) < len(pairs) or not all(parameter and text for parameter, _, text in pairs):
         what = f"Parameters of {name} cannot be read"
-        raise ConfigError(what, allowed="NAME:PARAMETER=VALUE,PARAMETER=VALUE, each once", got=repr(spec))
+        raise ConfigError(
+            what, allowed="NAME:PARAMETER=VALUE,PARAMETER=VALUE, each once", got=repr(spec)
+        )
     return name, given
 
 
@@ -128,13 +142,16 @@ def range_of(field: FieldInfo) -> str:
     names = [leaf for leaf in kinds if isinstance(leaf, str)]
     if names and int not in kinds and float not in kinds:
         return " or ".join(names)
-    marks = [mark for each in (field, *kinds) if isinstance(each, FieldInfo) for mark in each.metadata]
+    marks = [
+        mark for each in (field, *kinds) if isinstance(each, FieldInfo) for mark in each.metadata
+    ]
     signs = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
     found = {
         sign: f"{bound:g}"
         for mark in marks
         for sign in signs
-        if (bound := getattr(mark, sign, None)) is not None and abs(bound) < 2.0**53  # as integers have it
+        if (bound := getattr(mark, sign, None)) is not None
+        and abs(bound) < 2.0**53  # as integers have it
     }
     if found.keys() == {"ge", "le"}:
         return f"{found['ge']} to {found['le']}"
@@ -156,7 +173,9 @@ def faults(
     ``called`` names a value, ``unknown`` ends the sentence on a name that is none of ``known``; a ``hidden``
     value is not quoted.
     """
-    found = groupby(error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"])))
+    found = groupby(
+        error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"]))
+    )
     said = []
     for (name, got), (first, *others) in found:
         if first["type"] == "value_error":  # in this form already
@@ -170,7 +189,9 @@ def faults(
             allowed = ", or ".join(dict.fromkeys(map(_allowed, [first, *others])))
             choices = re.findall(r"[\w-]+", allowed) if first["type"] == "literal_error" else []
             do, got = nearest([str(first["input"])], choices), got or "a value that is not shown"
-            said.append(str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do)))
+            said.append(
+                str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do))
+            )
     return said
 
 
@@ -178,7 +199,11 @@ def _quoted(value: object) -> str:
     """Quote plain values and lists of them; other values may hold anything."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_quoted, value))}]"
-    return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__
+    return (
+        repr(value)
+        if value is None or isinstance(value, str | int | float)
+        else type(value).__name__
+    )
 
 
 def _allowed(error: ErrorDetails) -> str:

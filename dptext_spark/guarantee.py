@@ -47,7 +47,9 @@ class TypicalDistances:
         # Through any word there is a way between any two.
         largest = min(metric.largest(), 2.0 * float(farthest.min()))
         nearest, tenth, hundredth = (float(d) for d in np.median(distances, axis=0))
-        return cls(nearest=nearest, tenth=tenth, hundredth=hundredth, largest=largest, sample=len(sample))
+        return cls(
+            nearest=nearest, tenth=tenth, hundredth=hundredth, largest=largest, sample=len(sample)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,9 @@ class Claim:
 
     epsilon: float  # proven nats per unit of the mechanism's distance
     truncation: float | None = None  # distances count up to here; None counts them whole
-    euclidean_epsilon: float | None = None  # holds in the embedding's Euclidean distance, where it is proven
+    euclidean_epsilon: float | None = (
+        None  # holds in the embedding's Euclidean distance, where it is proven
+    )
     law: LossLaw = field(repr=False)  # of the loss, by which nearly all outputs lose far less
     delta_num: float | None
     noise_bits: int  # that roundings leave to the noise in any direction, at least
@@ -136,7 +140,11 @@ class Guarantee(Claim):
     def summary(self) -> str:
         """Say in three lines what is protected, the bound for nearly all outputs, and the worst case."""
         losses, delta = self.losses(), f"{DELTAS[0]:g}"
-        two = "two inputs at distance 1" if self.distances is None else "a word and its nearest neighbour"
+        two = (
+            "two inputs at distance 1"
+            if self.distances is None
+            else "a word and its nearest neighbour"
+        )
         return (
             f"{self._headline}.\n"
             f"Nearly all outputs: odds between {two} shift by at most {factor(losses[0][delta])} "
@@ -147,7 +155,9 @@ class Guarantee(Claim):
     def describe(self) -> str:
         """Say the guarantee in plain words."""
         losses, far = self.losses(), self.distances
-        capped = "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
+        capped = (
+            "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
+        )
         named = " or ".join(f"{delta:g}" for delta in DELTAS)
         one = f"a typical word (medians over {far.sample})" if far else "an input"
         lines = [
@@ -157,7 +167,11 @@ class Guarantee(Claim):
         ]
         for loss in losses:
             beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
-            away = rounded_up(loss["distance"]) if loss["from"] == FARTHEST else f"{loss['distance']:.3g}"
+            away = (
+                rounded_up(loss["distance"])
+                if loss["from"] == FARTHEST
+                else f"{loss['distance']:.3g}"
+            )
             name = loss["from"] if loss["words"] > 1 else f"{loss['from']}, {away} away"
             lines.append(f"  {name}: {beyond}; worst case {factor(loss['pure'])}")
         lines += filter(None, [self._weakness(losses)])

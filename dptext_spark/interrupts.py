@@ -68,7 +68,9 @@ def handled() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {n: old for n in SIGNALS if (old := signal.getsignal(n)) not in (signal.SIG_IGN, _handle)}
+    before = {
+        n: old for n in SIGNALS if (old := signal.getsignal(n)) not in (signal.SIG_IGN, _handle)
+    }
     hook, sys.unraisablehook = sys.unraisablehook, _raise_again
     waits, _Run.waits = _Run.waits, False
     if before:
@@ -115,7 +117,9 @@ def held() -> Iterator[None]:
         yield
     finally:
         _Run.waits = waits
-        if signal.getsignal(signal.SIGTERM) is _handle:  # else it is for a notebook's user to choose
+        if (
+            signal.getsignal(signal.SIGTERM) is _handle
+        ):  # else it is for a notebook's user to choose
             signal.signal(signal.SIGINT, before)
         _stop()
 

@@ -80,10 +80,17 @@ class NoiseKey:
                     allowed="the path of a file that holds the key",
                     do=f"Take another key, for others may have seen this one. {_MAKE_KEY}",
                 ) from None
-            what, got = f"The key file {path} cannot be read", error.strerror or type(error).__name__
+            what, got = (
+                f"The key file {path} cannot be read",
+                error.strerror or type(error).__name__,
+            )
             raise ConfigError(what, got=got, do=_MAKE_KEY) from None
         try:
-            secret = content if len(content) == KEY_BYTES else bytes.fromhex(content.decode("ascii").strip())
+            secret = (
+                content
+                if len(content) == KEY_BYTES
+                else bytes.fromhex(content.decode("ascii").strip())
+            )
         except ValueError:  # UnicodeDecodeError is one as well
             secret = b""
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -186,7 +193,12 @@ class ReleaseNoise:
         ``salt`` is its name, ``law`` has the name and every parameter of the noise law. If epsilon were left
         out, a linear combination of releases at two epsilons would give the input back exactly.
         """
-        context = {"version": FORMAT_VERSION, "salt": salt, "law": dict(law), "fingerprint": fingerprint}
+        context = {
+            "version": FORMAT_VERSION,
+            "salt": salt,
+            "law": dict(law),
+            "fingerprint": fingerprint,
+        }
         # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.
         encoded = json.dumps(context, sort_keys=True, ensure_ascii=True, allow_nan=False).encode()
         return cls(key=key.derive(b"release", encoded))
@@ -218,6 +230,8 @@ def further_uniforms(seeds: NDArray[np.float64], first: int, count: int) -> NDAr
     """
     out = np.empty((len(seeds), count), dtype=np.uint64)
     for row, seed in zip(out, np.ascontiguousarray(seeds), strict=True):
-        key = hashlib.blake2b(seed.tobytes(), digest_size=KEY_BYTES, person=b"dptext-further").digest()
+        key = hashlib.blake2b(
+            seed.tobytes(), digest_size=KEY_BYTES, person=b"dptext-further"
+        ).digest()
         _expand(row, key, first)
     return to_uniform(out)

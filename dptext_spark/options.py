@@ -104,13 +104,17 @@ def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
     """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``; by default each word moves as far as ``within``."""
     try:
         loss, given = parsed(spec)
-        return RowBudget(loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()})
+        return RowBudget(
+            loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()}
+        )
     except (ConfigError, TypeError, ValueError):
         forms = (
             f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more, "
             "the others 1e-12 to 1e+18"
         )
-        raise ConfigError("Option --row-budget has a wrong value", allowed=forms, got=repr(spec)) from None
+        raise ConfigError(
+            "Option --row-budget has a wrong value", allowed=forms, got=repr(spec)
+        ) from None
 
 
 def check_row_budget(spec: str) -> str:
@@ -139,8 +143,12 @@ def check_pairs(pairs: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]
 
 
 # Expands ~ in paths from TOML files, as a shell does.
-LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(lambda p: Path(os.path.expanduser(p)))]
-TablePath: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"]
+LocalPath: TypeAlias = Annotated[
+    Path, Strict(False), AfterValidator(lambda p: Path(os.path.expanduser(p)))
+]
+TablePath: TypeAlias = Annotated[
+    str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"
+]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
 # Reports have the names alone.
@@ -155,14 +163,18 @@ Confidence: TypeAlias = Annotated[float, Field(gt=0.5, lt=1.0)]
 Above0: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
-MechanismSpec: TypeAlias = Annotated[str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"]
+MechanismSpec: TypeAlias = Annotated[
+    str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
+]
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
 Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of), Segmentation.forms]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 # A number by itself is one without parameters; TOML has numbers.
 WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) else v)
 TOKENIZER: Final = partial(
-    WORDS, "how texts are split: words, or icu (Chinese, Japanese, Thai, Lao, Khmer, Burmese too)", "words"
+    WORDS,
+    "how texts are split: words, or icu (Chinese, Japanese, Thai, Lao, Khmer, Burmese too)",
+    "words",
 )
 EMBEDDING: Final = "bundle that dptext embedding made"
 TABLE_FORMATS: Final = "parquet, orc, csv, json, delta, iceberg or table"
@@ -223,7 +235,9 @@ class Options(BaseModel):
         """
         fields, given = cls.fields(), cls.named(values)
         for name in given.keys() & {name for name, field in fields.items() if several(field)}:
-            given[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+            given[name] = (
+                tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+            )
         problems = []
         try:
             options = cls.model_validate(given)
@@ -239,7 +253,9 @@ class Options(BaseModel):
             options = cls.model_construct(**given)
         problems += map(str, options.conflicts())
         if problems:
-            raise ConfigError(f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)])
+            raise ConfigError(
+                f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)]
+            )
         return options
 
     @classmethod
@@ -269,7 +285,11 @@ class Options(BaseModel):
     @classmethod
     def fields(cls) -> dict[str, FieldInfo]:
         """Give the fields by option name, a class's own before those of its bases."""
-        own = {name: cls.model_fields.get(name) for kind in cls.__mro__ for name in get_annotations(kind)}
+        own = {
+            name: cls.model_fields.get(name)
+            for kind in cls.__mro__
+            for name in get_annotations(kind)
+        }
         return {str(field.alias): field for field in own.values() if field is not None}
 
     def conflicts(self) -> Iterator[ConfigError]:
@@ -332,9 +352,9 @@ class MechanismOptions(SearchOptions):
 class GridOptions(SearchOptions):
     """Every mechanism at every epsilon."""
 
-    specs: Annotated[tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))] = NOISE(
-        f"mechanism, repeatable: {MECHANISM}", alias="mechanism"
-    )
+    specs: Annotated[
+        tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))
+    ] = NOISE(f"mechanism, repeatable: {MECHANISM}", alias="mechanism")
     epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE(
         "privacy parameters, e.g. 5 10 20; smaller: more noise"
     )
@@ -342,7 +362,9 @@ class GridOptions(SearchOptions):
     @property
     def mechanism(self) -> tuple[Mechanism, ...]:
         """Each mechanism, in the order given, and of each the epsilons, ascending."""
-        return tuple(mechanism(spec, epsilon=epsilon) for spec in self.specs for epsilon in self.epsilon)
+        return tuple(
+            mechanism(spec, epsilon=epsilon) for spec in self.specs for epsilon in self.epsilon
+        )
 
 
 class PolicyOptions(Options):
@@ -364,7 +386,9 @@ class PolicyOptions(Options):
     numbers: Literal["mask", "words"] = WORDS(
         "numbers of more than two figures: mask, or words of the vocabulary", "mask"
     )
-    mask_spans: Column | None = WORDS("column of spans to mask, e.g. names that a detector found", None)
+    mask_spans: Column | None = WORDS(
+        "column of spans to mask, e.g. names that a detector found", None
+    )
 
     @property
     def policy(self) -> TextPolicy:
@@ -377,11 +401,14 @@ class InputOptions(Options):
 
     input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
     format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
-    read_option: Pairs = TABLE("option of Spark's reader, e.g. header=true; repeatable", (), repr=False)
-    id: Column | None = TABLE("unique column that names rows; default: file and position", None)
-    where: Annotated[str, Field(min_length=1), PlainSerializer(lambda _: "given, not kept"), "SQL"] | None = (
-        TABLE("condition on rows to take; Spark's logs show it, reports do not", None, repr=False)
+    read_option: Pairs = TABLE(
+        "option of Spark's reader, e.g. header=true; repeatable", (), repr=False
     )
+    id: Column | None = TABLE("unique column that names rows; default: file and position", None)
+    where: (
+        Annotated[str, Field(min_length=1), PlainSerializer(lambda _: "given, not kept"), "SQL"]
+        | None
+    ) = TABLE("condition on rows to take; Spark's logs show it, reports do not", None, repr=False)
     trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
 
     @property
@@ -413,9 +440,12 @@ class TableOptions(InputOptions):
         "name of this release, e.g. 'queries 2026-03-01'; needs --key-file", ""
     )
     reports: TablePath | None = OUTPUT(
-        "folder for both reports; default: next to the output, if that is no folder NAME=VALUE", None
+        "folder for both reports; default: next to the output, if that is no folder NAME=VALUE",
+        None,
     )
-    epsilon_from_private_rows: bool = OUTPUT("report that epsilon was chosen by looking at these rows", False)
+    epsilon_from_private_rows: bool = OUTPUT(
+        "report that epsilon was chosen by looking at these rows", False
+    )
     mode: Literal["error", "overwrite", "append"] = OUTPUT(
         "if the output exists: error, overwrite it, or append rows", "error"
     )
@@ -519,7 +549,9 @@ class EmbeddingOptions(Options):
     )
     output: LocalPath = BUNDLE("folder of the bundle to make")
     format: Annotated[str, "NAME"] = BUNDLE(f"format of SOURCE: {', '.join(formats())}", "auto")
-    vocabulary: LocalPath | None = BUNDLE("words of an .npy source; default: vocab.txt next to it", None)
+    vocabulary: LocalPath | None = BUNDLE(
+        "words of an .npy source; default: vocab.txt next to it", None
+    )
     word_prefix: str | None = BUNDLE(
         "use only words with this prefix and strip it, e.g. /c/en/ for Numberbatch", None
     )
@@ -531,9 +563,9 @@ class EmbeddingOptions(Options):
     )
     never_output: LocalPath | None = BUNDLE(NEVER_OUTPUT, None)
     geometry: GeometryName = BUNDLE("geometry of the vectors: euclidean or poincare", "euclidean")
-    index: Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss()), "INDEX"] | None = BUNDLE(
-        "index for --search ivf of other commands: ivf or ivf:LISTS; needs faiss", None
-    )
+    index: (
+        Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss()), "INDEX"] | None
+    ) = BUNDLE("index for --search ivf of other commands: ivf or ivf:LISTS; needs faiss", None)
     overwrite: bool = BUNDLE("replace a bundle that exists", False)
 
     @property
@@ -616,11 +648,17 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     text: Column | None = TABLE("string column to evaluate; this or --tokens", None)
     tokens: Column | None = TABLE("array<string> column to evaluate", None)
     label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
-    author: Column | None = MEASURE("column of authors: how well attackers learn them (a risk)", None)
+    author: Column | None = MEASURE(
+        "column of authors: how well attackers learn them (a risk)", None
+    )
     sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
-    public_corpus: TablePath | None = MEASURE("texts that attackers learn from; default: sampled rows", None)
+    public_corpus: TablePath | None = MEASURE(
+        "texts that attackers learn from; default: sampled rows", None
+    )
     versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
-    candidates: int = MEASURE("words that attackers consider at each place", CANDIDATES, ge=max(TOP))
+    candidates: int = MEASURE(
+        "words that attackers consider at each place", CANDIDATES, ge=max(TOP)
+    )
     channel_limit: Share = MEASURE(
         "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
@@ -649,7 +687,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             yield ConfigError("Fields inside arrays cannot be evaluated", got=column, do=do)
         classes = [str(name) for name in (self.label, self.author) if name]
         if repeated := _listed(name for name in classes if [column, *classes].count(name) > 1):
-            yield ConfigError("A column is either the evaluated one, --label or --author", got=repeated)
+            yield ConfigError(
+                "A column is either the evaluated one, --label or --author", got=repeated
+            )
         if inside := [name for name in classes if "." in name or "[]" in name]:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
         try:
@@ -659,7 +699,10 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if (needed := MEASURES[target.measure].needs) and getattr(self, needed) is None:
             yield ConfigError(f"The --target {target} needs --{needed}", do="Name the column")
         if target.risk.versions not in (1, self.versions):
-            what, got = "The --target counts versions that are not measured", str(target.risk.versions)
+            what, got = (
+                "The --target counts versions that are not measured",
+                str(target.risk.versions),
+            )
             yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
 
     def release_command(self, mechanism: Mechanism, search: Search) -> str:
@@ -670,11 +713,17 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         """
         names = ("embedding", "text", "tokens", "id", "format", *PolicyOptions.__annotations__)
         fields = type(self).model_fields
-        given = {str(fields[n].alias): v for n in names if (v := getattr(self, n)) != fields[n].default}
+        given = {
+            str(fields[n].alias): v for n in names if (v := getattr(self, n)) != fields[n].default
+        }
         given = {"input": self.input, "output": "sanitized", **given, **search.options}
         if self.release_words:
             given["release-words"] = search.release_words
-        words = ["dptext", "privatize", *(part for n, v in given.items() for part in (f"--{n}", str(v)))]
+        words = [
+            "dptext",
+            "privatize",
+            *(part for n, v in given.items() for part in (f"--{n}", str(v))),
+        ]
         words += ["--trust-id"] if self.trust_id else []
         words += ["--where", FILLED_IN] if self.where else []
         words += ["--epsilon-from-private-rows"]
@@ -727,7 +776,9 @@ class AuditOptions(MechanismOptions):
     world: tuple[WorldName, ...] = MEASURE(
         f"world to test, repeatable: {', '.join(WORLDS)}; default: all", ()
     )
-    runs: int | None = MEASURE("outputs of each word; default: 40000, in world bundle 4000", None, ge=100)
+    runs: int | None = MEASURE(
+        "outputs of each word; default: 40000, in world bundle 4000", None, ge=100
+    )
     confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
     noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
 
@@ -737,7 +788,9 @@ class AuditOptions(MechanismOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
-            yield ConfigError("Option --embedding is missing", do="Or name small worlds only, with --world")
+            yield ConfigError(
+                "Option --embedding is missing", do="Or name small worlds only, with --world"
+            )
 
     def finish(self, report: Any) -> str:
         """Fail where there is a violation."""
@@ -757,7 +810,16 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     first = "text id keep oov key-file name dry-run"
     on_connect = True
     published = TableOptions.published | {
-        *("layout", "mechanism", "numbers", "oov", "protect", "release-words", "row-budget", "tokens"),
+        *(
+            "layout",
+            "mechanism",
+            "numbers",
+            "oov",
+            "protect",
+            "release-words",
+            "row-budget",
+            "tokens",
+        ),
     }
 
     embedding: LocalPath = WORDS(EMBEDDING)
@@ -768,18 +830,24 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
-    count_unique: bool = ROWS_OF("count rows that show a word that few rows have; one more pass", False)
+    count_unique: bool = ROWS_OF(
+        "count rows that show a word that few rows have; one more pass", False
+    )
     incremental: TablePath | None = ROWS_OF(
         "checkpoint folder: add files that are new since the last run", None
     )
     changed_files: Literal["refuse", "warn"] = ROWS_OF(
         "where files of earlier runs have changed or are gone: refuse, or warn and go on", "refuse"
     )
-    ledger: TablePath | None = LEDGER("ledger folder: record this release and check the total", None)
+    ledger: TablePath | None = LEDGER(
+        "ledger folder: record this release and check the total", None
+    )
     budget: Above0 | None = LEDGER(
         "largest total epsilon of a row; refuse a release over it; needs --ledger", None
     )
-    new_text: Columns = LEDGER("column that is not an earlier one renamed; repeatable; needs --ledger", ())
+    new_text: Columns = LEDGER(
+        "column that is not an earlier one renamed; repeatable; needs --ledger", ()
+    )
 
     @property
     def unfinished(self) -> str:
@@ -788,7 +856,10 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        more = (("Checkpoint", "--incremental", self.incremental), ("Ledger", "--ledger", self.ledger))
+        more = (
+            ("Checkpoint", "--incremental", self.incremental),
+            ("Ledger", "--ledger", self.ledger),
+        )
         return (*super().places, *((what, moved, path) for what, moved, path in more if path))
 
     def conflicts(self) -> Iterator[ConfigError]:
@@ -867,7 +938,9 @@ class VectorsOptions(ProjectedVectors, TableOptions):
     @property
     def mechanism(self) -> ProjectedVectors:
         """How vectors are projected and noised, without the rest of the options."""
-        return ProjectedVectors(**{name: getattr(self, name) for name in ProjectedVectors.model_fields})
+        return ProjectedVectors(
+            **{name: getattr(self, name) for name in ProjectedVectors.model_fields}
+        )
 
     @property
     def projection_path(self) -> str:
@@ -901,8 +974,12 @@ class PoincareOptions(Options):
     first = "vocabulary min-links transitive-closure dimension epochs max-radius seed never-output"
 
     pairs: TablePath = PAIRS("is-a pairs: Parquet or TSV with columns hyponym, hypernym[, count]")
-    output: LocalPath = OUTPUT("folder of the bundle; OUTPUT.report.json, .vec and .png lie next to it")
-    vocabulary: LocalPath | None = PAIRS("words whose pairs are kept: a bundle, or a file, one a line", None)
+    output: LocalPath = OUTPUT(
+        "folder of the bundle; OUTPUT.report.json, .vec and .png lie next to it"
+    )
+    vocabulary: LocalPath | None = PAIRS(
+        "words whose pairs are kept: a bundle, or a file, one a line", None
+    )
     min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
     min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
     transitive_closure: bool = PAIRS("add the pairs that follow from others", False)

@@ -30,7 +30,9 @@ def run(options: TryOptions) -> Report:
     sentence = options.sentence
     if sentence in (None, "-"):
         try:
-            sentence = click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
+            sentence = (
+                click.prompt("Sentence", err=True) if sys.stdin.isatty() else sys.stdin.read()
+            )
             sentence.encode()
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
             raise not_utf8("The sentence on standard input", error) from None
@@ -57,11 +59,21 @@ def run(options: TryOptions) -> Report:
         "marks": marks,
         "draws": draws,
     }
-    counts = {f"outside the vocabulary ({policy.oov})": unknown, "not protected": first["unprotected"]}
+    counts = {
+        f"outside the vocabulary ({policy.oov})": unknown,
+        "not protected": first["unprotected"],
+    }
     counts |= {f"marked [{kind.upper()}]": n for kind, n in marks.items()}
-    said = [f"{words} word{'s' * (words != 1)}", *(f"{n} {what}" for what, n in counts.items() if n)]
+    said = [
+        f"{words} word{'s' * (words != 1)}",
+        *(f"{n} {what}" for what, n in counts.items() if n),
+    ]
     rows = [("mechanism", "epsilon", "replaced", "becomes")]
     for place, draw in enumerate(draws):
-        setting = (draw["mechanism"], f"{draw['epsilon']:g}") if place % options.draws == 0 else ("", "")
+        setting = (
+            (draw["mechanism"], f"{draw['epsilon']:g}") if place % options.draws == 0 else ("", "")
+        )
         rows.append((*setting, f"{draw['replaced']:.0%}", draw["text"]))
-    return Report(facts=facts, text="\n".join([", ".join(said) + ".", "", *table(rows, numbers=False)]))
+    return Report(
+        facts=facts, text="\n".join([", ".join(said) + ".", "", *table(rows, numbers=False)])
+    )

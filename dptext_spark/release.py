@@ -9,12 +9,12 @@ from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee, TypicalDistances
-from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import Bundle, WordReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,9 @@ class Release:
     mechanism: Mechanism
     search: Search
     policy: TextPolicy = field(default_factory=TextPolicy)
-    row_epsilons: RowEpsilons | None = None  # by a row's number of words; None where all have the mechanism's
+    row_epsilons: RowEpsilons | None = (
+        None  # by a row's number of words; None where all have the mechanism's
+    )
     name: str = ""  # keeps the noise of tables apart that share a key
 
     @classmethod
@@ -54,7 +56,9 @@ class Release:
             mechanism=mechanism,
             search=search or ExactSearch.over(embedding),
             policy=policy or TextPolicy(),
-            row_epsilons=None if row_budget is None else mechanism.row_epsilons(row_budget, embedding),
+            row_epsilons=None
+            if row_budget is None
+            else mechanism.row_epsilons(row_budget, embedding),
             name=name,
         )
 
@@ -94,7 +98,11 @@ def in_euclidean_distance(guarantee: Guarantee, embedding: Embedding) -> Guarant
     There the unit is the same for every lambda.
     """
     metric, epsilon, law = embedding.space.metric(), guarantee.euclidean_epsilon, guarantee.law
-    if epsilon is None or guarantee.metric == metric.description or not isinstance(law, SphericalLaplace):
+    if (
+        epsilon is None
+        or guarantee.metric == metric.description
+        or not isinstance(law, SphericalLaplace)
+    ):
         return guarantee
     # Noise that is spherical in the mechanism's norm: a loss grows with the norm of the difference, which
     # is epsilon / guarantee.epsilon of its Euclidean length at most.

@@ -14,14 +14,23 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
-from dptext_spark.lookup import TokenLookup
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
-from dptext_spark.text.columns import DROP, KEEP, MARK, MASK, PythonColumn, Tokens, as_arrow, id_bytes
+from dptext_spark.text.columns import (
+    DROP,
+    KEEP,
+    MARK,
+    MASK,
+    PythonColumn,
+    Tokens,
+    as_arrow,
+    id_bytes,
+)
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.tokens import straight, token_spans
+from dptext_spark.word_reader import TokenLookup
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
 # 5 MB of noise.
@@ -81,7 +90,9 @@ class Sanitizer:
     counts: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
-    surrogates: NoiseKey | None = field(default=None, repr=False)  # derived too, the same for all releases
+    surrogates: NoiseKey | None = field(
+        default=None, repr=False
+    )  # derived too, the same for all releases
 
     @classmethod
     def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
@@ -153,7 +164,9 @@ class Sanitizer:
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[Context]:
         """Yield for each value the key of its noise in :meth:`sanitize`, and what goes out raw."""
-        for lookup, names, _ in self._runs(as_arrow(values, f"Column {column}"), ids, column, **of_rows):
+        for lookup, names, _ in self._runs(
+            as_arrow(values, f"Column {column}"), ids, column, **of_rows
+        ):
             tokens = lookup.tokens
             noise = self._noise(tokens, column)
             unprotected = _placed(tokens, lookup.passing)
@@ -161,7 +174,9 @@ class Sanitizer:
             unknown = _placed(tokens, lookup.unknown & keeps_unknown)
             for row, (row_id, *place) in enumerate(names):
                 key = noise.row_key(row_id, (*place, *tokens.row_content(row)))
-                yield Context(key=key, unprotected=unprotected.get(row, []), unknown=unknown.get(row, []))
+                yield Context(
+                    key=key, unprotected=unprotected.get(row, []), unknown=unknown.get(row, [])
+                )
 
     def _runs(
         self,
@@ -204,7 +219,12 @@ class Sanitizer:
 
     def _sanitize(self, run: _Run, column: str) -> Sanitized:
         lookup, names, epsilons = run
-        policy, tokens, known, unknown = self.release.policy, lookup.tokens, lookup.known, lookup.unknown
+        policy, tokens, known, unknown = (
+            self.release.policy,
+            lookup.tokens,
+            lookup.known,
+            lookup.unknown,
+        )
         released = np.full(len(tokens), MASK, dtype=np.int64)
         if unknown.any():
             chosen = np.flatnonzero(unknown)
@@ -270,7 +290,10 @@ def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[in
 
 
 def _draws(
-    noise: ColumnNoise, tokens: Tokens, names: Sequence[tuple[bytes, ...]], chosen: NDArray[np.int64]
+    noise: ColumnNoise,
+    tokens: Tokens,
+    names: Sequence[tuple[bytes, ...]],
+    chosen: NDArray[np.int64],
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Cut chosen tokens, ascending, into chunks with their uniforms, float64 (t, uint64s_per_token).
 

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK, CountT
 from dptext_spark.text.columns import id_bytes
+from dptext_spark.word_reader import WordReader
 
 
 class VectorCounts(NamedTuple, Generic[CountT]):
@@ -64,7 +64,9 @@ class VectorSanitizer:
         released = kind if self.reader is None else pa.list_(pa.float32())
         lists = [part.values.cast(released) for part in parts]
         counts = np.concatenate([_counts(0), *(part.counts for part in parts)], axis=1)
-        return ReleasedVectors(pa.concat_arrays([pa.array([], released), *lists]), VectorCounts(*counts))
+        return ReleasedVectors(
+            pa.concat_arrays([pa.array([], released), *lists]), VectorCounts(*counts)
+        )
 
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str) -> ReleasedVectors:
         present = values.is_valid().to_numpy(zero_copy_only=False)
@@ -75,7 +77,9 @@ class VectorSanitizer:
             contents: list[tuple[bytes, ...]] = [(row.astype("<f8").tobytes(),) for row in vectors]
         else:
             purpose = ", ".join(filter(None, [purpose, self.reader.policy.tokenizer.identity]))
-            vectors, contents, known, unknown = _average_texts(values.drop_null(), self.reader, column)
+            vectors, contents, known, unknown = _average_texts(
+                values.drop_null(), self.reader, column
+            )
             counts.known[present], counts.unknown[present] = known, unknown
             counts.wordless[present] = known == 0
         longest = self.mechanism.longest
@@ -89,7 +93,9 @@ class VectorSanitizer:
                 got=f"{longer} longer vectors in one batch of rows",
                 do="Scale the vectors down by a public factor, or lower --epsilon",
             )
-        noise = self.noise.column(column, purpose=purpose, uint64s_per_token=self.mechanism.dimension + 1)
+        noise = self.noise.column(
+            column, purpose=purpose, uint64s_per_token=self.mechanism.dimension + 1
+        )
         uint64s = np.empty((len(vectors), noise.uint64s_per_token), dtype=np.uint64)
         for row, (row_id, content) in enumerate(zip(compress(ids, present), contents, strict=True)):
             noise.fill(uint64s[row : row + 1], noise.row_key(row_id, content), 0)
@@ -110,7 +116,9 @@ class VectorWorker:
 
     sanitizers: tuple[tuple[str, VectorSanitizer], ...]
 
-    def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any) -> ReleasedVectors:
+    def sanitize(
+        self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any
+    ) -> ReleasedVectors:
         """Release rows of one column; one without a sanitizer had no vector when the job began."""
         if sanitizer := dict(self.sanitizers).get(column):
             return sanitizer.sanitize(values, ids, column=column)
@@ -151,7 +159,10 @@ def _average_texts(
 ) -> tuple[NDArray[np.float64], list[tuple[bytes, ...]], NDArray[np.int64], NDArray[np.int64]]:
     """Average the vectors of each text's known tokens; give the texts' contents, and count their tokens."""
     embedding = reader.bundle.shared()
-    vectors, known = np.zeros((len(values), embedding.dimension)), np.zeros(len(values), dtype=np.int64)
+    vectors, known = (
+        np.zeros((len(values), embedding.dimension)),
+        np.zeros(len(values), dtype=np.int64),
+    )
     unknown = known.copy()
     contents: list[tuple[bytes, ...]] = []
     for run in reader.runs(values, column=column):
@@ -161,7 +172,9 @@ def _average_texts(
         for row, chosen in enumerate(np.split(run.word_ids[is_known], borders), run.rows.start):
             # Plain sums in the text's order, cut from its start: nothing hangs on the rows around it.
             for start in range(0, len(chosen), CHUNK):
-                vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(axis=0, dtype=np.float64)
+                vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(
+                    axis=0, dtype=np.float64
+                )
         contents += map(run.tokens.row_content, range(len(run.tokens.null_rows)))
     vectors /= np.maximum(known, 1)[:, None]
     embedding.check_unchanged()

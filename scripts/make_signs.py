@@ -48,7 +48,9 @@ def passes(sign: str) -> bool:
     category, compatible = unicodedata2.category(sign), unicodedata2.normalize("NFKC", sign)
     if not all(unicodedata2.category(c)[0] in "PS" for c in (sign, *compatible.replace(" ", ""))):
         return False
-    if any(first <= ord(sign) <= last for first, last in DISGUISED) or regex.match(r"\p{Alphabetic}", sign):
+    if any(first <= ord(sign) <= last for first, last in DISGUISED) or regex.match(
+        r"\p{Alphabetic}", sign
+    ):
         return False
     if category == "Sk":  # the others are accents, tones and dots of letters
         return compatible in ("^", "`") or ord(sign) in SKIN_TONES
@@ -68,7 +70,9 @@ def main() -> None:
     sequences = sorted(
         sequence
         for sequence, facts in emoji.EMOJI_DATA.items()
-        if facts["status"] == whole and facts["E"] <= float(UNICODE) and not INSIDE.isdisjoint(sequence)
+        if facts["status"] == whole
+        and facts["E"] <= float(UNICODE)
+        and not INSIDE.isdisjoint(sequence)
         # Without keycaps, flags and tags, and letters and digits as pictures.
         if {*map(ord, {*sequence} - INSIDE)} <= {*signs}
     )

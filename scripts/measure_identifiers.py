@@ -39,7 +39,9 @@ def make(path: Path) -> None:
     rows = [
         {
             "text": row.full_text,
-            "spans": [(span.entity_type, span.start_position, span.end_position) for span in row.spans],
+            "spans": [
+                (span.entity_type, span.start_position, span.end_position) for span in row.spans
+            ],
         }
         for row in faker.generate_new_fake_sentences(num_samples=SENTENCES)
     ]
@@ -70,11 +72,19 @@ def measure(path: Path) -> None:
         for a, b, kind in marked:
             marks[kind] += 1
             right[kind] += any(k == kind and first < b and a < end for k, first, end in labelled)
-    print(f"{sum(len(row['text'].split()) for row in rows) / seconds:,.0f} words a second of one core\n")
+    print(
+        f"{sum(len(row['text'].split()) for row in rows) / seconds:,.0f} words a second of one core\n"
+    )
     print("| type | spans | own type | any mark | precision |\n|---|---|---|---|---|")
     for kind in sorted(spans):
-        shares = (own[kind] / spans[kind], covered[kind] / spans[kind], right[kind] / max(marks[kind], 1))
-        print(f"| {kind} | {spans[kind]} | " + " | ".join(f"{share:.1%}" for share in shares) + " |")
+        shares = (
+            own[kind] / spans[kind],
+            covered[kind] / spans[kind],
+            right[kind] / max(marks[kind], 1),
+        )
+        print(
+            f"| {kind} | {spans[kind]} | " + " | ".join(f"{share:.1%}" for share in shares) + " |"
+        )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ SESSIONS = {
     "tests/jobs/": "jobs",
     "tests/channel/test_on_spark.py": "jobs",
     "tests/evaluation/test_classify.py": "jobs",
+    "tests/evaluation/test_learned_on_spark.py": "jobs",
     "tests/spark/": "jobs",
     "tests/situations/": "tables",
     "tests/test_documents.py": "jobs",
@@ -42,7 +43,9 @@ class BySession(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid):
-        return next((group for place, group in SESSIONS.items() if nodeid.startswith(place)), nodeid)
+        return next(
+            (group for place, group in SESSIONS.items() if nodeid.startswith(place)), nodeid
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

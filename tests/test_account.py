@@ -23,16 +23,31 @@ def test_a_bundle(demo_bundle):
     assert result.exit_code == 0, result.output
     table, rest = result.output.split("\n\n", 1)
     header, *rows = table.splitlines()
-    assert re.split(" {2,}", header) == ["mechanism", "from", "distance", "words", "pure", "1e-06", "0.01"]
+    assert re.split(" {2,}", header) == [
+        "mechanism",
+        "from",
+        "distance",
+        "words",
+        "pure",
+        "1e-06",
+        "0.01",
+    ]
     losses = json.loads(account(demo_bundle, given + " --json").stdout)["losses"]
-    guarantees = {str(m): m.guarantee(demo_bundle) for m in (Laplace(epsilon=4.0), Laplace(epsilon=5.0))}
+    guarantees = {
+        str(m): m.guarantee(demo_bundle) for m in (Laplace(epsilon=4.0), Laplace(epsilon=5.0))
+    }
     expected, far = [], guarantees[losses[0]["mechanism"]].distances
     for name, guarantee in guarantees.items():
         for distance in (far.nearest, far.tenth, far.hundredth, far.largest):
             for words in (1, 7):
                 beyond = [guarantee.loss_beyond(delta, distance, words) for delta in (1e-6, 0.01)]
-                expected.append((name, distance, words, [words * guarantee.loss(distance), *beyond]))
-    found = [(x["mechanism"], x["distance"], x["words"], [x["pure"], *x["beyond"].values()]) for x in losses]
+                expected.append(
+                    (name, distance, words, [words * guarantee.loss(distance), *beyond])
+                )
+    found = [
+        (x["mechanism"], x["distance"], x["words"], [x["pure"], *x["beyond"].values()])
+        for x in losses
+    ]
     assert [row[:3] for row in found] == [row[:3] for row in expected]
     for row, (*_, numbers), (*_, bounds) in zip(rows, found, expected, strict=True):
         assert numbers == pytest.approx(bounds)
@@ -55,10 +70,14 @@ def test_the_verdict(demo_bundle, epsilons, distance, verdict):
     result = account(demo_bundle, f"--epsilon {epsilons} --distance {distance} --words 1")
     assert result.exit_code == 0, result.output
     last = result.output.splitlines()[-1]
-    assert verdict in last and f"1 word at distance {distance}, except with probability 1e-06" in last
+    assert (
+        verdict in last and f"1 word at distance {distance}, except with probability 1e-06" in last
+    )
 
 
 def test_what_is_refused(demo_bundle):
     for arguments in ("--deltas 0", "--words 0", "--distance 0"):
         result = account(demo_bundle, f"--epsilon 5 {arguments}")
-        assert result.exit_code == 2 and f"{arguments.split()[0]} has a wrong value" in result.output
+        assert (
+            result.exit_code == 2 and f"{arguments.split()[0]} has a wrong value" in result.output
+        )

@@ -96,11 +96,18 @@ def test_slots_of_elements(line):
 
 
 @pytest.mark.parametrize("oov", ["mask", "drop", "random", "keep-unprotected"])
-@pytest.mark.parametrize(("protect", "layout"), [("all", "words"), ("content", "words"), ("content", "keep")])
+@pytest.mark.parametrize(
+    ("protect", "layout"), [("all", "words"), ("content", "words"), ("content", "keep")]
+)
 def test_which_words_a_row_has_does_not_matter(line, oov, protect, layout):
     """Rows of one shape have one epsilon, whichever of their words are known, or stop words."""
-    release = worlds.sanitizer(line, WEAK, row_budget=BUDGET, oov=oov, protect=protect, layout=layout)
-    recorder, texts = Recorder(release), ["w0 w1 w2 w3", "w0 zzz w2 yyy", "w0 the of w3", "W4, zzz! the - w1"]
+    release = worlds.sanitizer(
+        line, WEAK, row_budget=BUDGET, oov=oov, protect=protect, layout=layout
+    )
+    recorder, texts = (
+        Recorder(release),
+        ["w0 w1 w2 w3", "w0 zzz w2 yyy", "w0 the of w3", "W4, zzz! the - w1"],
+    )
     if oov == "drop":  # what is left out is in no shape
         texts = ["w0 w1", "w0 zzz w2 yyy xxx", "zzz w0 w3", "W4, zzz!, - w1"]
     release.sanitize(texts, list(range(len(texts))), column="text")
@@ -115,7 +122,9 @@ def test_no_noise_is_used_at_two_epsilons(small):
     for words in (2, 3, 40, 3):
         release.sanitize(["w5 w6"], [1], column="text", words=np.array([words]))
     first = recorder.uniforms[::2]
-    assert all(np.abs(one - other).max() > 0.5 for one, other in itertools.combinations(first[:3], 2))
+    assert all(
+        np.abs(one - other).max() > 0.5 for one, other in itertools.combinations(first[:3], 2)
+    )
     assert len({*recorder.epsilons}) == 3 and np.array_equal(first[1], first[3])
 
 

@@ -51,18 +51,28 @@ GIVEN = "--input in --output out --embedding b --mechanism laplace --epsilon 5 -
 
 def dptext(*arguments, without="--"):
     """``dptext privatize`` with right options, and those of the test after them."""
-    options = [part for pair in re.findall(r"(\S+) (\S+)", GIVEN) if pair[0] != without for part in pair]
+    options = [
+        part for pair in re.findall(r"(\S+) (\S+)", GIVEN) if pair[0] != without for part in pair
+    ]
     return CliRunner().invoke(main, ["privatize", *options, *map(str, arguments)])
 
 
 @pytest.mark.parametrize(
     ("arguments", "content", "message"),
     [
-        ("--epsilon 0", b"", r"dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0\."),
+        (
+            "--epsilon 0",
+            b"",
+            r"dptext privatize: Options of privatize are wrong:\n.*--epsilon .*Got: 0\.",
+        ),
         ("--release-words 5.5", b"", "--release-words .*Allowed: a valid integer. Got: 5.5"),
         ("--config /nonexistent.toml", b"", "configuration file /nonexistent.toml cannot be read"),
         ("--reprots r", b"", "No such option.*--reports"),
-        ("", b"relase-words = 3", "--relase-words is not an option.* Perhaps you meant release-words"),
+        (
+            "",
+            b"relase-words = 3",
+            "--relase-words is not an option.* Perhaps you meant release-words",
+        ),
         ("", b'config = "other.toml"', "--config is not an option of this command"),
         ("", b'[privatize]\nname = "x"', "--privatize is not an option of this command"),
         ("", b'keep = [["a"], ["b"]]', r"--keep has a wrong value.*string.*Got: \['a'\]"),
@@ -88,7 +98,16 @@ def test_the_command_line_wins_over_the_file(ran, tmp_path):
     )
     file = dptext("--config", config, "--key-file", "key", without="--epsilon")
     line = dptext(
-        "--config", config, "--key-file", "key", "--name", "line", "--keep", "c", "--release-words", 4
+        "--config",
+        config,
+        "--key-file",
+        "key",
+        "--name",
+        "line",
+        "--keep",
+        "c",
+        "--release-words",
+        4,
     )
     assert (file.exit_code, line.exit_code) == (0, 0)
     found = [(o.epsilon, o.name, o.keep, o.dry_run, o.release_words) for o, _ in ran]
@@ -143,7 +162,9 @@ def test_one_option_has_one_name_in_a_file(ran, tmp_path):
     config.write_text('release_words = 3\n"release-words" = 4\n')
     result = dptext("--config", config)
     assert (result.exit_code, ran) == (2, [])
-    assert "--release-words must be given once. Got: release_words and release-words." in result.output
+    assert (
+        "--release-words must be given once. Got: release_words and release-words." in result.output
+    )
     config.write_text("release_words = 3\n")
     assert dptext("--config", config, "--release-words", 4).exit_code == 0
     assert ran[0][0].release_words == 4
@@ -244,14 +265,18 @@ def test_several_numbers_follow_an_option(ran, tmp_path):
     line, file, *again = (options for options, _ in ran)
     assert again == [line, file] and line.release_words == 9
     assert line.mechanism == tuple(Exponential(epsilon=e, truncate=4.0) for e in (5.0, 7.0))
-    assert file.mechanism == tuple(of(epsilon=e) for of in (Laplace, Exponential) for e in (5.0, 7.0))
+    assert file.mechanism == tuple(
+        of(epsilon=e) for of in (Laplace, Exponential) for e in (5.0, 7.0)
+    )
     strange = CliRunner().invoke(main, f"{given} --epsilon 5 none".split())
     assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
 def test_the_embedding_command(tmp_path):
     """Says which lines of its lists match; rejects a message with words of them."""
-    source, denied, config = (tmp_path / name for name in ("source.txt", "denied.txt", "options.toml"))
+    source, denied, config = (
+        tmp_path / name for name in ("source.txt", "denied.txt", "options.toml")
+    )
     source.write_text("alpha 0 1\nbeta 1 0\ngamma 1 1\n")
     denied.write_text("Gamma\n\ndelta,\n")
     config.write_text(f'source = "{source}"\nrelease-words = 2\n')
@@ -287,7 +312,10 @@ def test_each_command_has_its_job_its_module_and_its_file_of_options():
     assert {job.stem for job in JOBS} == set(COMMANDS) - {"try", "account"}
     for name, model in COMMANDS.items():
         run = import_module(model.runner.format(command=name)).run
-        assert callable(get_type_hints(run)["return"].to_json) and (ROOT / "conf" / f"{name}.toml").exists()
+        assert (
+            callable(get_type_hints(run)["return"].to_json)
+            and (ROOT / "conf" / f"{name}.toml").exists()
+        )
 
 
 LOADED = """
@@ -322,7 +350,9 @@ def test_what_is_slow_to_load_is_loaded_where_it_is_used(line):
     said = subprocess.check_output(run, cwd=ROOT, env=environment, text=True).splitlines()
     options, sanitizer, *_, needed, formats = said
     slow = {"bm25s", "pandas", "matplotlib", "jinja2"}
-    assert not {*slow, "pyspark", "scipy.special", "scipy.stats", "scipy.optimize"} & {*options.split()}
+    assert not {*slow, "pyspark", "scipy.special", "scipy.stats", "scipy.optimize"} & {
+        *options.split()
+    }
     assert needed == "needs pyspark" and any(each.startswith("1 word.") for each in said)
     assert "dptext_spark.sanitizer" in sanitizer and not slow & {*sanitizer.split()}
     assert {*formats.split()} >= {"csv", "delta", "iceberg", "json", "orc", "parquet", "table"}
@@ -335,7 +365,11 @@ def test_what_is_printed_goes_where_it_is_wanted():
     plain, as_json, failed = dptext(), dptext("--json"), dptext("--json", "--epsilon", "0")
     stages = "Loading libraries ...\na bar ...\n"
     assert (plain.exit_code, plain.stdout, plain.stderr) == (0, "The report\n" + places, stages)
-    assert (as_json.exit_code, as_json.stdout, as_json.stderr) == (0, '{"rows": 3}\n', stages + places)
+    assert (as_json.exit_code, as_json.stdout, as_json.stderr) == (
+        0,
+        '{"rows": 3}\n',
+        stages + places,
+    )
     assert (failed.exit_code, failed.stdout) == (2, "") and "--epsilon" in failed.stderr
 
 
@@ -359,7 +393,10 @@ def test_what_spark_is_told(ran):
     """Rejects a message that quotes a password."""
     settings = ("--spark-conf", "spark.driver.memory=2g", "--spark-conf", "spark.hadoop.a=b=c")
     assert (dptext(*settings).exit_code, dptext().exit_code) == (0, 0)
-    assert [given for _, given in ran] == [{"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"}, {}]
+    assert [given for _, given in ran] == [
+        {"spark.driver.memory": "2g", "spark.hadoop.a": "b=c"},
+        {},
+    ]
     for value in ("spark.hadoop.password", "hunter2=secret", "spark.a=hunter2"):
         result = dptext("--spark-conf", value, "--spark-conf", "spark.a=1")
         assert result.exit_code == 2 and "--spark-conf has a wrong value" in result.output
@@ -369,7 +406,9 @@ def test_what_spark_is_told(ran):
 @pytest.mark.usefixtures("signals_as_before")
 def test_a_run_that_is_interrupted_says_what_it_leaves(monkeypatch):
     """Rejects click's own "Aborted!" with exit code 1, and a promise that cannot be kept."""
-    monkeypatch.setattr("dptext_spark.jobs.privatize.run", lambda _: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(
+        "dptext_spark.jobs.privatize.run", lambda _: signal.raise_signal(signal.SIGTERM)
+    )
     result = dptext("--incremental", "checkpoint", "--key-file", "key", "--name", "s")
     left = "The output has the batches before; the same command goes on."
     said = f"Loading libraries ...\ndptext privatize: Interrupted by SIGTERM. {left}\n"

@@ -34,9 +34,13 @@ def imported(file):
                 modules = [alias.name for alias in node.names]
             case ast.ImportFrom(module=str(module)):
                 modules = [module]
-            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module))]):
+            case ast.Call(
+                func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module))]
+            ):
                 modules = [module]
-            case ast.Assign(targets=[ast.Name(id="library")], value=ast.Constant(value=str(module))):
+            case ast.Assign(
+                targets=[ast.Name(id="library")], value=ast.Constant(value=str(module))
+            ):
                 modules = [module]  # imported where it is used
             case _:
                 continue
@@ -46,7 +50,9 @@ def imported(file):
 
 EXTRAS = {name: declared(lines) for name, lines in PROJECT["optional-dependencies"].items()}
 ALWAYS = declared(PROJECT["dependencies"])
-IMPORTS = {str(file.relative_to(PACKAGE)): set(imported(file)) for file in sorted(PACKAGE.rglob("*.py"))}
+IMPORTS = {
+    str(file.relative_to(PACKAGE)): set(imported(file)) for file in sorted(PACKAGE.rglob("*.py"))
+}
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():

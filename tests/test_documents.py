@@ -40,9 +40,15 @@ DOCUMENTS = {
 }
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PATH = re.compile(r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w")
+PATH = re.compile(
+    r"(?<![\w/.$-])(?:conf|docs|dptext_spark|jobs|requirements|scripts|tests)/[\w./-]*\w"
+)
 RUN = {"sh": "{}", "python": "python - <<'END OF BLOCK'\n{}END OF BLOCK\n"}
-NOTEBOOKS = ("docs/guide/python.md", "docs/recipes/sql.md", *(n for n in DOCUMENTS if "/notebooks/" in n))
+NOTEBOOKS = (
+    "docs/guide/python.md",
+    "docs/recipes/sql.md",
+    *(n for n in DOCUMENTS if "/notebooks/" in n),
+)
 
 document = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -70,7 +76,11 @@ def test_the_documents_have_stories():
     """Rejects blocks that are no longer recognized, output of no command, and no search for Java."""
     assert STORIES.keys() >= {"README.md", "docs/guide/first-release.md", *WITHOUT_JAVA, *NOTEBOOKS}
     for name, text in DOCUMENTS.items():
-        assert all(kind in RUN for (kind, _), (after, _) in pairwise(BLOCK.findall(text)) if after == "text")
+        assert all(
+            kind in RUN
+            for (kind, _), (after, _) in pairwise(BLOCK.findall(text))
+            if after == "text"
+        )
         before, begun, _ = "".join(code for _, code, _ in STORIES.get(name, ())).partition(
             "SparkSession.builder"
         )
@@ -115,7 +125,9 @@ def run(name, folder, scratch, stand_ins):
     steps = enumerate(STORIES[name])
     code = "".join(f"exec >{scratch}/{i}\n{RUN[kind].format(code)}" for i, (kind, code, _) in steps)
     command = ["bash", "-euo", "pipefail", "-c", code]
-    done = subprocess.run(command, cwd=folder, env=variables, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=variables, stderr=subprocess.PIPE, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     for i, (_, code, shown) in enumerate(STORIES[name]):
         printed = (scratch / str(i)).read_text(encoding="utf-8")
@@ -131,7 +143,9 @@ def answer(asked, spark):
         here.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
         command, arguments = (python, arguments[1:]) if arguments[0] == "-c" else (main, arguments)
         try:
-            result = CliRunner().invoke(command, arguments, prog_name="dptext", catch_exceptions=False)
+            result = CliRunner().invoke(
+                command, arguments, prog_name="dptext", catch_exceptions=False
+            )
         finally:
             change_folder(spark, before)
     asked.send((result.stdout, result.stderr, result.exit_code))
@@ -142,7 +156,9 @@ def change_folder(spark, folder):
     os.chdir(folder)
     java = spark._jvm
     java.System.setProperty("user.dir", str(folder))
-    files = java.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    files = java.org.apache.hadoop.fs.FileSystem.getLocal(
+        spark.sparkContext._jsc.hadoopConfiguration()
+    )
     files.setWorkingDirectory(java.org.apache.hadoop.fs.Path(str(folder)))
 
 
@@ -206,7 +222,9 @@ def test_links_and_paths_lead_somewhere(name):
 
 def test_every_page_is_in_the_navigation_of_the_site():
     """Rejects a page that nobody finds, and one that is gone."""
-    configuration = (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    configuration = (
+        (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    )
     named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", configuration, re.MULTILINE)
     pages = {name.removeprefix("docs/") for name in DOCUMENTS if name != "README.md"}
     assert sorted(named) == sorted({"index.md", *pages})
@@ -227,7 +245,11 @@ def test_python_compiles_and_gives_arguments_that_exist(name):
     known = {"privatize": {*inspect.signature(privatize).parameters}, "privatize_table": options}
     for kind, block in BLOCK.findall(DOCUMENTS[name]):
         for node in ast.walk(ast.parse(block)) if kind in ("python", "py") else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in known
+            ):
                 given = {each.arg for each in node.keywords if each.arg}
                 assert given - known[node.func.id] == set(), block
 
@@ -239,12 +261,21 @@ OF_PLATFORMS = {
     *("--additional-python-modules", "--command", "--default-arguments", "--extra-files"),  # Glue
     *("--glue-version", "--number-of-workers", "--role", "--worker-type"),
     *("--application-id", "--execution-role-arn", "--job-driver"),  # EMR
-    *("--cluster", "--image-version", "--initialization-actions", "--properties", "--region", "--secret"),
+    *(
+        "--cluster",
+        "--image-version",
+        "--initialization-actions",
+        "--properties",
+        "--region",
+        "--secret",
+    ),
 }
 """Options that are not ours; the last ones are of gcloud."""
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTS if re.match("docs/recipes/[a-z]", name)])
+@pytest.mark.parametrize(
+    "name", [name for name in DOCUMENTS if re.match("docs/recipes/[a-z]", name)]
+)
 def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name):
     """Rejects a renamed option in blocks that are only read, and a page that says nothing of trials."""
     blocks = "\n".join(block for kind, block in BLOCK.findall(DOCUMENTS[name]) if kind != "sh")
@@ -255,7 +286,9 @@ def test_a_recipe_gives_options_that_exist_and_says_what_was_run(name):
 
 def test_the_shortest_dag_writes_its_reports_outside_of_the_table(tmp_path, monkeypatch):
     """Rejects arguments that the job refuses: a partition without --reports, a name without a key."""
-    (block,) = [block for kind, block in BLOCK.findall(DOCUMENTS["docs/recipes/airflow.md"]) if kind == "py"]
+    (block,) = [
+        block for kind, block in BLOCK.findall(DOCUMENTS["docs/recipes/airflow.md"]) if kind == "py"
+    ]
     operators = []
     code = "\n".join(line for line in block.splitlines() if not line.startswith("from "))
     exec(code, {"SparkSubmitOperator": lambda **given: operators.append(given)})
@@ -309,9 +342,15 @@ def test_what_is_offered_has_a_statement_with_a_proof():
 
 def test_every_parameter_of_a_mechanism_is_explained():
     """Rejects a parameter that is new, renamed or gone."""
-    table = DOCUMENTS["docs/guide/choosing.md"].partition("| parameter | of |")[2].partition("\n\n")[0]
+    table = (
+        DOCUMENTS["docs/guide/choosing.md"].partition("| parameter | of |")[2].partition("\n\n")[0]
+    )
     first = "".join(line.split("|")[1] for line in table.splitlines()[2:])
-    names = {field.alias or name for kind in MECHANISMS.values() for name, field in kind.model_fields.items()}
+    names = {
+        field.alias or name
+        for kind in MECHANISMS.values()
+        for name, field in kind.model_fields.items()
+    }
     assert {*re.findall(r"[a-z][a-z-]*", first)} - {"vickrey"} == names - {"epsilon"}
 
 
@@ -320,11 +359,15 @@ def test_the_plan_of_the_house_is_whole():
     start, end = "| in `dptext_spark/` |", "`import dptext_spark` works"
     table = DOCUMENTS["docs/development.md"].partition(start)[2].partition(end)[0]
     named = [
-        name for row in table.splitlines() for name in re.findall(r"`([\w/.]+)`", row[: row.find("|", 1)])
+        name
+        for row in table.splitlines()
+        for name in re.findall(r"`([\w/.]+)`", row[: row.find("|", 1)])
     ]
     package = ROOT / "dptext_spark"
     there = {path.name for path in package.glob("*.py")} | {
         f"{path.parent.name}/" for path in package.glob("*/*.py")
     }
-    assert {name for name in named if name.count("/") + name.endswith(".py") == 1} == there - {"__init__.py"}
+    assert {name for name in named if name.count("/") + name.endswith(".py") == 1} == there - {
+        "__init__.py"
+    }
     assert all((package / name).exists() for name in named)

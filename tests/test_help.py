@@ -65,7 +65,11 @@ def test_the_first_help_is_short(name):
 
 def test_commands_are_listed_whole_and_in_the_order_of_use():
     """Rejects a description that is cut off, and the alphabet."""
-    shown = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output.partition("Commands:\n")[2]
+    shown = (
+        CliRunner()
+        .invoke(main, ["--help"], env={"COLUMNS": "80"})
+        .output.partition("Commands:\n")[2]
+    )
     names, said = zip(*(line.split(maxsplit=1) for line in shown.splitlines()), strict=True)
     assert {*names} == {*main.commands} and names[:2] == ("demo", "embedding")
     assert names.index("calibrate") < names.index("privatize") < names.index("poincare")
@@ -80,7 +84,11 @@ def test_commands_are_listed_whole_and_in_the_order_of_use():
             "Training",
             "--dimension INTEGER .*; default: 10 [2 to 1000]",
         ),
-        ("poincare", "Training", "--learning-rate NUMBER hyperbolic .*; default: 0.3 [above 0, at most 10]"),
+        (
+            "poincare",
+            "Training",
+            "--learning-rate NUMBER hyperbolic .*; default: 0.3 [above 0, at most 10]",
+        ),
         ("poincare", "Training", "--seed INTEGER .*; default: 0 [0 or more]"),
         ("evaluate", "Measuring", "--confidence NUMBER .*; default: 0.95 [between 0.5 and 1]"),
         ("evaluate", "Table", "--where SQL condition .*"),
@@ -115,7 +123,9 @@ def values_of(command, option):
     """The values that an option takes, where they are a closed set."""
     if (command, option) == ("embedding", "format"):
         return {*formats()}
-    literals = {leaf for leaf in leaves(COMMANDS[command].fields()[option].annotation) if type(leaf) is str}
+    literals = {
+        leaf for leaf in leaves(COMMANDS[command].fields()[option].annotation) if type(leaf) is str
+    }
     marked = {leaf for leaf in literals if leaf.isupper()}  # what a user writes
     return OFFERED.get(option, literals - marked)
 
@@ -130,7 +140,9 @@ def test_the_help_says_what_an_option_means_and_all_that_it_takes(name):
     """Rejects a positional argument without a word, and values that are cut off, hidden, or of old."""
     # And a description that needs the option's name before it to be a sentence.
     found = {
-        name_of(line): text_of(line) for lines in sections(main.commands[name]).values() for line in lines
+        name_of(line): text_of(line)
+        for lines in sections(main.commands[name]).values()
+        for line in lines
     }
     for option, field in COMMANDS[name].fields().items():
         said = found[option]
@@ -145,7 +157,10 @@ def test_the_help_says_what_an_option_means_and_all_that_it_takes(name):
 def test_values_are_in_one_piece():
     """Rejects keep- and unprotected in two lines, in a narrow terminal."""
     for width in range(60, 110):
-        assert "keep-unprotected" in CliRunner().invoke(main, ["try", "--help"], terminal_width=width).output
+        assert (
+            "keep-unprotected"
+            in CliRunner().invoke(main, ["try", "--help"], terminal_width=width).output
+        )
 
 
 def test_the_demo_has_all_of_its_help():
@@ -179,9 +194,13 @@ def test_the_file_of_options_has_each_under_its_help(name):
     assert first.startswith(f"# dptext {name} ")
     described = {}
     for description, *lines in map(str.splitlines, blocks):
-        keys = {found[1] for line in lines if (found := re.match(r"(?:# )?([a-z][a-z-]*) = ", line))}
+        keys = {
+            found[1] for line in lines if (found := re.match(r"(?:# )?([a-z][a-z-]*) = ", line))
+        }
         described |= dict.fromkeys(keys, description)
-    assert described == {option: f"# {help_of(field)}" for option, field in COMMANDS[name].fields().items()}
+    assert described == {
+        option: f"# {help_of(field)}" for option, field in COMMANDS[name].fields().items()
+    }
 
 
 @pytest.mark.parametrize("line", ["dptext privatize --input glo", "dptext embedding glo"])

@@ -27,7 +27,9 @@ UNUSED = {
 
 
 def loaded(name):
-    return importlib.import_module(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    return importlib.import_module(
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    )
 
 
 def is_inherited(kind, name):

@@ -56,7 +56,11 @@ def test_a_signal_to_work_that(work, expected, finished):
     ends_first(lambda number: steps.append(f"an earlier run: {number}"))
     found = interrupted(lambda: work(steps))
     signal.raise_signal(signal.SIGINT)  # while the message is printed
-    assert (str(found), found.exit_code, found.finished) == ("Interrupted by SIGTERM", 143, finished)
+    assert (str(found), found.exit_code, found.finished) == (
+        "Interrupted by SIGTERM",
+        143,
+        finished,
+    )
     assert steps == expected
 
 
@@ -70,7 +74,11 @@ def test_a_signal_ends_the_work(number):
         raise ValueError("of the work")
     assert (signal.getsignal(number), sys.unraisablehook) == before
     found = interrupted(lambda: (signal.raise_signal(number), pytest.fail("the work went on")))
-    assert (str(found), found.exit_code, ended) == (f"Interrupted by {number.name}", 128 + number, [])
+    assert (str(found), found.exit_code, ended) == (
+        f"Interrupted by {number.name}",
+        128 + number,
+        [],
+    )
 
 
 def test_what_is_ignored_stays_ignored():

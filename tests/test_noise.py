@@ -43,7 +43,9 @@ def uint64s_of(tokens=500, width=3, **changes):
     """The noise (tokens, width) of a context, through the real derivation."""
     at = CONTEXT | changes
     law = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
-    release = ReleaseNoise.of(NoiseKey(at["secret"]), salt=at["salt"], law=law, fingerprint=at["fingerprint"])
+    release = ReleaseNoise.of(
+        NoiseKey(at["secret"]), salt=at["salt"], law=law, fingerprint=at["fingerprint"]
+    )
     column = release.column(at["column"], purpose=at["purpose"], uint64s_per_token=width)
     out = np.zeros((tokens, width), dtype=np.uint64)
     column.fill(out, column.row_key(at["row_id"], at["content"]), at["position"])
@@ -86,12 +88,18 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-@given(width=st.integers(1, 7) | st.just(301), position=st.integers(0, 9) | st.integers(0, 2**40), at=CHANGES)
+@given(
+    width=st.integers(1, 7) | st.just(301),
+    position=st.integers(0, 9) | st.integers(0, 2**40),
+    at=CHANGES,
+)
 @example(width=3, position=5, at={})
 def test_the_derivation_is_the_documented_one(width, position, at):
     """Rejects a forgotten field, above all epsilon (the linear-combination attack), and a lost border."""
     # And another cipher, mode, byte order, offset or version.
-    tokens = 22_000 if (width, position) == (3, 5) else 40  # a keystream that starts again after a buffer
+    tokens = (
+        22_000 if (width, position) == (3, 5) else 40
+    )  # a keystream that starts again after a buffer
     expected = reference_uint64s(tokens, width, position=position, **at)
     np.testing.assert_array_equal(uint64s_of(tokens, width, position=position, **at), expected)
 
@@ -106,7 +114,9 @@ def test_further_uniforms_are_one_stream_of_each_token():
     whole = further_uniforms(seeds, 0, 70)
     for row, found in zip(seeds, whole, strict=True):
         key = hashlib.blake2b(row.tobytes(), digest_size=32, person=b"dptext-further").digest()
-        stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(70 * 8))
+        stream = (
+            Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(70 * 8))
+        )
         np.testing.assert_array_equal(to_uniform(np.frombuffer(stream, dtype="<u8")), found)
     parts = [further_uniforms(seeds, first, count) for first, count in ((0, 1), (1, 6), (7, 63))]
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
@@ -127,9 +137,16 @@ HEX = SECRET.hex().encode()
 TEXT = b"correct horse battery staple-yes"
 OPEN, WRONG, READABLE = "open to other users.*mode {:04o}", "holds no key", "holds text, which can"
 FILES = [
-    *((content, mode, "") for content in (SECRET, HEX, HEX.upper() + b"\n") for mode in (0o600, 0o400)),
+    *(
+        (content, mode, "")
+        for content in (SECRET, HEX, HEX.upper() + b"\n")
+        for mode in (0o600, 0o400)
+    ),
     *((SECRET, mode, OPEN.format(mode)) for mode in (0o640, 0o604, 0o620, 0o601, 0o644, 0o777)),
-    *((content, 0o600, WRONG) for content in (b"", SECRET[:31], SECRET + b"\n", HEX[:62], HEX + b"00")),
+    *(
+        (content, 0o600, WRONG)
+        for content in (b"", SECRET[:31], SECRET + b"\n", HEX[:62], HEX + b"00")
+    ),
     *((HEX[:cut] + end, 0o600, WRONG) for cut, end in ((63, b""), (63, b"g"), (62, b"\xc3\xa9"))),
     *((text, 0o600, READABLE) for text in (TEXT, TEXT[:31] + b"\n", TEXT.hex().encode() + b"\n")),
     (HEX[:32], 0o600, READABLE),  # half of what openssl wrote
@@ -142,7 +159,9 @@ def shown(error):
     return "".join(traceback.format_exception(error)) + repr(error) + str(error.args)
 
 
-@pytest.mark.parametrize(("content", "mode", "fault"), FILES, ids=lambda _: "")  # names are in paths
+@pytest.mark.parametrize(
+    ("content", "mode", "fault"), FILES, ids=lambda _: ""
+)  # names are in paths
 def test_key_files(tmp_path, content, mode, fault):
     """Rejects any 32 bytes taken for a key: people choose texts among far fewer than 2^256."""
     # And files that others may read, and messages that quote one.
@@ -167,7 +186,10 @@ def test_key_files_that_cannot_be_read(tmp_path, given):
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         NoiseKey.read(path)
     said = shown(caught.value).replace(__file__, "")
-    assert ("looks like a key itself" in said, f"key file {path} cannot" in said) == (not named, named)
+    assert ("looks like a key itself" in said, f"key file {path} cannot" in said) == (
+        not named,
+        named,
+    )
     assert named or given[:16] not in said
 
 
@@ -182,7 +204,10 @@ def test_secrets_are_random_of_one_length_and_show_nowhere():
     column = ColumnNoise(key=release.key, uint64s_per_token=2)
     with pytest.raises((TypeError, AttributeError, pickle.PicklingError)) as caught:
         pickle.dumps((release, lambda: column))
-    texts = [f"{held!r} {held!s} {held}" for held in (release.key, release, column, [column], {1: release})]
+    texts = [
+        f"{held!r} {held!s} {held}"
+        for held in (release.key, release, column, [column], {1: release})
+    ]
     for text in (*texts, shown(caught.value)):
         assert "s3cr3t" not in text and b"s3cr3t".hex() not in text
     assert pickle.loads(pickle.dumps(column)) == column

@@ -11,7 +11,13 @@ import pytest
 from dptext_spark import RowBudget
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, Mahalanobis
-from dptext_spark.options import COMMANDS, EvaluateOptions, PrivatizeOptions, VectorsOptions, read_row_budget
+from dptext_spark.options import (
+    COMMANDS,
+    EvaluateOptions,
+    PrivatizeOptions,
+    VectorsOptions,
+    read_row_budget,
+)
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
@@ -43,7 +49,10 @@ WRONG = {
         ({"except": ("b", "a"), "keep": "c"}, r"--except is for --keep '\*'\. Got: a, b\.$"),
         # Kinds of value
         *(({"epsilon": x}, f"--epsilon has a wrong.*Got: {x}") for x in (0.0, math.nan, math.inf)),
-        *(({"epsilon": x}, f"--epsilon has a wrong value.* number.* Got: {x!r}") for x in ("5", True)),
+        *(
+            ({"epsilon": x}, f"--epsilon has a wrong value.* number.* Got: {x!r}")
+            for x in ("5", True)
+        ),
         ({"dry-run": 1}, "--dry-run has.*a valid boolean"),
         ({"keep": ["a", 5]}, "--keep has.*a valid string. Got: 5"),
         ({"embedding": 5}, "--embedding has.*a path. Got: 5"),
@@ -60,8 +69,14 @@ WRONG = {
         ({"bogus": 1}, r"--bogus is not an option of this command\.$"),
         ({"kep": "a"}, "--kep is not an option.*Perhaps you meant keep"),
         # Mechanisms and searches with their parameters
-        ({"mechanism": "Laplac"}, r"mechanism is unknown.* Got: 'Laplac'\. Perhaps you meant laplace"),
-        ({"mechanism": "mahalanobis"}, rf"Parameter lambda of mechanism mahalanobis is missing\. {LAMBDA}"),
+        (
+            {"mechanism": "Laplac"},
+            r"mechanism is unknown.* Got: 'Laplac'\. Perhaps you meant laplace",
+        ),
+        (
+            {"mechanism": "mahalanobis"},
+            rf"Parameter lambda of mechanism mahalanobis is missing\. {LAMBDA}",
+        ),
         ({"mechanism": "mahalanobis:lamda=1"}, rf"lamda .*Perhaps you meant lambda\. {LAMBDA}"),
         ({"mechanism": "mahalanobis:lambda=1.01"}, rf"lambda .*1 or less\. Got: 1\.01\. {LAMBDA}"),
         *(({"mechanism": f"mahalanobis:{x}"}, UNREADABLE) for x in ("lambda", "lambda=1,lambda=0")),
@@ -69,9 +84,15 @@ WRONG = {
             {"mechanism": "laplace:epsilon=5"},
             "Epsilon does not follow a mechanism.s name.*laplace:epsilon=5.*Parameters of laplace: select",
         ),
-        ({"mechanism": "laplace:select=vickrey"}, "select=vickrey and t go together: give both or neither"),
+        (
+            {"mechanism": "laplace:select=vickrey"},
+            "select=vickrey and t go together: give both or neither",
+        ),
         ({"mechanism": "laplace:select=best"}, "select .*nearest or vickrey. Got: 'best'"),
-        *(({"search": each}, f"{SEARCHES}'{each}'") for each in ("ivv", "exact:probes=1", "ivf:probes=1.5")),
+        *(
+            ({"search": each}, f"{SEARCHES}'{each}'")
+            for each in ("ivv", "exact:probes=1", "ivf:probes=1.5")
+        ),
         ({"search": "ivf:probes=3,recall=0.9"}, "--search"),
         ({"search": "ivf:recal=0.9"}, "Perhaps you meant recall"),
         ({"mode": "replace"}, r"--mode has.*error, overwrite or append\. Got: 'replace'\.$"),
@@ -97,8 +118,14 @@ WRONG = {
         ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
         ({"count-unique": True, **GROWS}, "--count-unique and --incremental do not go together"),
         ({"incremental": "c"}, "--incremental needs --key-file"),
-        ({"incremental": "c", "key-file": "k"}, r"needs the name of this release \(--name\).*Got: none"),
-        *(({**GROWS, "mode": m}, f"--incremental and --mode {m} do") for m in ("append", "overwrite")),
+        (
+            {"incremental": "c", "key-file": "k"},
+            r"needs the name of this release \(--name\).*Got: none",
+        ),
+        *(
+            ({**GROWS, "mode": m}, f"--incremental and --mode {m} do")
+            for m in ("append", "overwrite")
+        ),
         (GROWS | {"id": "id"}, "cannot check that --id.*--trust-id"),
     ],
     "evaluate": [
@@ -106,7 +133,10 @@ WRONG = {
         ({"tokens": "words"}, "One column is evaluated"),
         ({"text": "turns[].text"}, "inside arrays cannot be evaluated.*explode"),
         ({"target": "n_w <= 0.5"}, "--target has a wrong value"),
-        ({"target": "recovery(top1, 3) <= 0.5", "versions": 2}, "not measured. Allowed: 1 or --versions 2"),
+        (
+            {"target": "recovery(top1, 3) <= 0.5", "versions": 2},
+            "not measured. Allowed: 1 or --versions 2",
+        ),
         ({"target": "accuracy >= 0.5"}, "needs --label"),
         ({"target": "attribution <= 0.5", "label": "class"}, "needs --author"),
         ({"label": "text"}, "either the evaluated one, --label or --author. Got: text"),
@@ -157,11 +187,33 @@ def test_what_is_wrong_is_said(command):
         ("privatize", {"text": [5, 5], "name": 5}, ["--text has", "--name has"]),
         (
             "privatize",
-            {"epsilon": -1.0, "lambda": 0.5, "oov": "lose", "input": "", "output": None, "text": None},
-            ["--epsilon has", "--lambda is not", "--oov", "--input has", "--output is", "No column"],
+            {
+                "epsilon": -1.0,
+                "lambda": 0.5,
+                "oov": "lose",
+                "input": "",
+                "output": None,
+                "text": None,
+            },
+            [
+                "--epsilon has",
+                "--lambda is not",
+                "--oov",
+                "--input has",
+                "--output is",
+                "No column",
+            ],
         ),
-        ("calibrate", {"epsilon": ["x"], "mechanism": "laplace:l=2"}, ["--epsilon has", "Parameter l "]),
-        ("calibrate", {"words": 1, "runs": 0, "target": "x"}, ["--words has", "--runs has", "--target has"]),
+        (
+            "calibrate",
+            {"epsilon": ["x"], "mechanism": "laplace:l=2"},
+            ["--epsilon has", "Parameter l "],
+        ),
+        (
+            "calibrate",
+            {"words": 1, "runs": 0, "target": "x"},
+            ["--words has", "--runs has", "--target has"],
+        ),
     ],
 )
 def test_all_faults_are_said_at_once(command, change, faults):
@@ -171,14 +223,19 @@ def test_all_faults_are_said_at_once(command, change, faults):
     first, *said = str(caught.value).splitlines()
     assert first == f"Options of {command} are wrong:" and len(said) == len(faults), said
     for fault in {*faults}:
-        assert len([line for line in said if re.search(fault, line)]) == faults.count(fault), (fault, said)
+        assert len([line for line in said if re.search(fault, line)]) == faults.count(fault), (
+            fault,
+            said,
+        )
 
 
 @pytest.mark.parametrize("name", ["key-file", "where"])
 def test_what_may_be_private_is_not_quoted(name):
     """Rejects an error that quotes a key which TOML reads as a number, or a condition in a list."""
     for given in (5550100, ["5550100"], b"\xff5550100\x00"):
-        with pytest.raises(ConfigError, match=f"--{name} has a wrong value.*that is not shown") as caught:
+        with pytest.raises(
+            ConfigError, match=f"--{name} has a wrong value.*that is not shown"
+        ) as caught:
             PrivatizeOptions.of({**GOOD, name: given})
         assert "5550100" not in str(caught.value)
     kept = PrivatizeOptions.of({**GOOD, "key-file": "k", "name": "s", name: "5550100"})
@@ -189,11 +246,22 @@ def test_good_options():
     """One value will do for a list, nothing is not given, and parameters reach what they are of."""
 
     def made(**changes):
-        return PrivatizeOptions.of(GOOD | {n.replace("_", "-"): value for n, value in changes.items()})
+        return PrivatizeOptions.of(
+            GOOD | {n.replace("_", "-"): value for n, value in changes.items()}
+        )
 
     options = made(text="t", tokens=[], keep=["a", "b"], name=None)
-    assert (options.text, options.tokens, options.keep, options.id) == (("t",), (), ("a", "b"), None)
-    assert (options.mechanism, options.embedding, options.oov) == (Laplace(epsilon=5), Path("bundle"), "mask")
+    assert (options.text, options.tokens, options.keep, options.id) == (
+        ("t",),
+        (),
+        ("a", "b"),
+        None,
+    )
+    assert (options.mechanism, options.embedding, options.oov) == (
+        Laplace(epsilon=5),
+        Path("bundle"),
+        "mask",
+    )
     assert [path for _, path in options.files] == ["out.release.json", "out.private/report.json"]
     filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
     places = ["r/projection.json", "r/release.json", "r/private/report.json"]
@@ -203,7 +271,11 @@ def test_good_options():
     weighted = made(mechanism="mahalanobis:t=0.50,select=vickrey,lambda=.25")
     assert weighted.mechanism == Mahalanobis(epsilon=5.0, lambda_=0.25, select="vickrey", t=0.5)
     assert weighted.to_json()["mechanism"] == "mahalanobis:select=vickrey,t=0.5,lambda=0.25"
-    for spec, within, delta in ((5, 2, 0), ("5:within=3", 3, 0), ("5:delta=1e-6,within=3", 3, 1e-6)):
+    for spec, within, delta in (
+        (5, 2, 0),
+        ("5:within=3", 3, 0),
+        ("5:delta=1e-6,within=3", 3, 1e-6),
+    ):
         budget = made(row_budget=spec).row_budget
         assert read_row_budget(budget, 2.0) == RowBudget(loss=5, within=within, delta=delta)
     written = [made(row_budget=each).row_budget for each in (5, "5.0", "5:within=3.0,delta=.5")]
@@ -223,7 +295,9 @@ def test_two_names_of_one_option_are_not_both_taken(first, second):
     """Rejects a file of options whose second key_file wins over its key-file; also with equal values."""
     given = {**GOOD, "key-file": "laplace", "name": "s"}
     value = given.pop(first)
-    with pytest.raises(ConfigError, match=f"--{first} must be given once. Got: {first} and {second}"):
+    with pytest.raises(
+        ConfigError, match=f"--{first} must be given once. Got: {first} and {second}"
+    ):
         PrivatizeOptions.of({**given, first: value, second: value})
     by_one, by_other = ({**given, first: value, second: None}, {**given, second: value})
     assert PrivatizeOptions.of(by_one) == PrivatizeOptions.of(by_other)
@@ -252,12 +326,16 @@ def test_an_evaluation_writes_the_command_of_the_release():
     in_lists = IvfSearch(release_words=300, lists=16, probes=4)
     said = options.release_command(options.mechanism[0], in_lists)
     assert "--oov drop --search ivf:probes=4 --release-words 300 --trust-id" in said
-    found = EvaluateOptions.of(EVALUATE).release_command(options.mechanism[0], ExactSearch(release_words=900))
+    found = EvaluateOptions.of(EVALUATE).release_command(
+        options.mechanism[0], ExactSearch(release_words=900)
+    )
     assert "where" not in found and "words" not in found
 
 
 def test_what_a_report_keeps_of_the_options():
-    kept = PrivatizeOptions.of({**GOOD, "key-file": "/secret", "name": "s", "layout": "keep"}).to_json()
+    kept = PrivatizeOptions.of(
+        {**GOOD, "key-file": "/secret", "name": "s", "layout": "keep"}
+    ).to_json()
     assert (kept["mechanism"], kept["epsilon"], kept["key"]) == ("laplace", 5.0, "file")
     assert kept["where"] is None and "key-file" not in kept
     filtered = PrivatizeOptions.of({**GOOD, "where": "name = 'Zebulon'"}).to_json()

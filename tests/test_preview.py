@@ -38,7 +38,9 @@ def test_a_table_of_draws(attempt):
     count, blank, header, *rows = result.output.splitlines()
     assert (count, blank) == ("5 words.", "")
     assert header.split() == ["mechanism", "epsilon", "replaced", "becomes"]
-    settings = [f"{name} {epsilon}" for name in ("laplace", "exponential") for epsilon in ("1", "1e+06")]
+    settings = [
+        f"{name} {epsilon}" for name in ("laplace", "exponential") for epsilon in ("1", "1e+06")
+    ]
     assert [" ".join(row.split()[:2]) for row in rows[::3]] == settings
     again = attempt(SENTENCE, *LAPLACE, 1).output.splitlines()[3:]
     assert len({row.split("%")[1] for row in [*rows[:3], *again]}) == 6
@@ -50,7 +52,13 @@ def test_the_draws_are_those_of_privatize(demo_bundle, monkeypatch):
     """Rejects a preview with a policy, search or noise of its own."""
     monkeypatch.setattr(NoiseKey, "generate", lambda: KEY)
     sentence, policy = "the weather in Zzyzx", {"oov": "random", "protect": "content"}
-    given = {"sentence": sentence, "embedding": demo_bundle.path, "epsilon": 6, "draws": 4, **policy}
+    given = {
+        "sentence": sentence,
+        "embedding": demo_bundle.path,
+        "epsilon": 6,
+        "draws": 4,
+        **policy,
+    }
     found = preview.run(TryOptions.of({**given, "mechanism": "mahalanobis:lambda=0.5"}))
     sanitizer = worlds.sanitizer(demo_bundle, Mahalanobis(epsilon=6.0, lambda_=0.5), **policy)
     expected = sanitizer.sanitize([sentence] * 4, [1, 2, 3, 4], column=preview.COLUMN)
@@ -75,6 +83,9 @@ def test_standard_input_the_report_as_json_and_what_is_counted(attempt):
     value = json.loads(result.stdout)
     assert (value["words"], value["out_of_vocabulary"]) == (6, {"policy": "mask", "tokens": 1})
     assert [draw["epsilon"] for draw in value["draws"]] == [5.0] * 3 + [1e6] * 3
-    assert (value["draws"][-1]["text"], value["draws"][-1]["replaced"]) == (f"{SENTENCE} [MASK]", 0.0)
+    assert (value["draws"][-1]["text"], value["draws"][-1]["replaced"]) == (
+        f"{SENTENCE} [MASK]",
+        0.0,
+    )
     said = attempt(SENTENCE + " Zzyzx", *LAPLACE, 5, "--protect", "content").output
     assert said.splitlines()[0] == "6 words, 1 outside the vocabulary (mask), 2 not protected."

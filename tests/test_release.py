@@ -29,7 +29,9 @@ def test_noise_follows_from_all_that_decides_words_and_from_nothing_else(line):
     budgets = [RowBudget(loss=loss, within=within) for loss, within in ((1, 1), (2, 1), (2, 2))]
     others = [Release.open(**given, row_budget=budget) for budget in budgets]
     others += [replace(release, name="other"), replace(release, mechanism=Laplace(epsilon=6.0))]
-    assert {each.noise(KEY).key.secret for each in [release, *same]} == {release.noise(KEY).key.secret}
+    assert {each.noise(KEY).key.secret for each in [release, *same]} == {
+        release.noise(KEY).key.secret
+    }
     assert len({each.noise(KEY).key.secret for each in [release, *others]}) == 6
     assert release.noise() != release.noise()
 
@@ -67,8 +69,14 @@ def test_what_is_long_is_one_line_without_a_key(small):
     claim = "Guarantee(laplace, epsilon 2: an output word shifts the odds between any two input words by at "
     for made, parts in (
         (small, [f"Embedding('bundle': {facts})"]),
-        (laplace.guarantee(small), [f"{claim}most exp(2 x distance), Euclidean distance of their vectors)"]),
-        (paper.of_length(50).guarantee(), ["Guarantee(projected vectors, epsilon 2: ", "exp(2.07758 x "]),
+        (
+            laplace.guarantee(small),
+            [f"{claim}most exp(2 x distance), Euclidean distance of their vectors)"],
+        ),
+        (
+            paper.of_length(50).guarantee(),
+            ["Guarantee(projected vectors, epsilon 2: ", "exp(2.07758 x "],
+        ),
         (release, ["Laplace(epsilon=2.0)", "oov mask, protect all"]),
     ):
         shown = repr(made)

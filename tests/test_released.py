@@ -16,7 +16,9 @@ def made(tmp_path_factory):
 
 
 def different(found, golden):
-    return sorted(name for name in found.keys() | golden.keys() if found.get(name) != golden.get(name))
+    return sorted(
+        name for name in found.keys() | golden.keys() if found.get(name) != golden.get(name)
+    )
 
 
 def test_bundles_have_the_same_words_and_vectors(made):

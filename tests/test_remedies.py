@@ -35,11 +35,15 @@ def sentences(source):
     tree = ast.parse(source)
     left_out = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
             left_out.add(node.body[0].value)
         if isinstance(node, ast.JoinedStr):
             left_out |= {*node.values}
-            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield "".join(
+                part.value if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) is str and node not in left_out:
             yield node.value
@@ -128,7 +132,9 @@ def attempts(option, value):
             continue
         flag = getattr(parameters[option], "is_flag", False)
         given = (
-            value or STAND_INS.get(option) or ("5" if "INTEGER" in str(parameters[option].metavar) else "")
+            value
+            or STAND_INS.get(option)
+            or ("5" if "INTEGER" in str(parameters[option].metavar) else "")
         )
         given = given or next(iter(sorted(known_values(name, option))), "x")
         arguments = RIGHT[name].split()
@@ -159,7 +165,10 @@ def reached(monkeypatch):
 def test_what_is_advised_is_found():
     """Rejects a search that finds nothing any more."""
     assert len(ADVISED) > 40 and sum(map(len, ADVISED.values())) > 60
-    assert ADVISED["mode"] >= {"overwrite", "append"} and ADVISED["search"] >= {"exact", "ivf:recall=R"}
+    assert ADVISED["mode"] >= {"overwrite", "append"} and ADVISED["search"] >= {
+        "exact",
+        "ivf:recall=R",
+    }
     assert ADVISED["read-option"] >= {"multiLine=true", "sep=;", "encoding=windows-1252"}
 
 
@@ -183,7 +192,9 @@ def test_an_option_that_a_message_advises_is_taken(option, reached):
 def test_extras_that_messages_name_exist():
     """Rejects an extra that is renamed."""
     named = {extra for text in TEXTS for extra in re.findall(r"dptext-spark\[([\w,-]+)\]", text)}
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert named and named - declared.keys() == set()
 
 

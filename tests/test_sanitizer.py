@@ -37,7 +37,9 @@ def private(world, mechanism=NOISY, *, words=None, **options):
 def sanitize(sanitizer, rows, *, kind=None, slots=None):
     """Sanitize rows with the ids 0, 1, ..., and check that every token is counted once."""
     values = pa.array(rows, kind or pa.string())
-    done = sanitizer.sanitize(values, pa.array(range(len(values)), pa.int64()), column="text", slots=slots)
+    done = sanitizer.sanitize(
+        values, pa.array(range(len(values)), pa.int64()), column="text", slots=slots
+    )
     done.values.validate(full=True)
     assert done.values.type == values.type and len(done.values) == len(values)
     counts = {name: getattr(done.counts, name) for name in TokenCounts._fields}
@@ -112,7 +114,8 @@ def test_two_release_vocabularies_do_not_show_which_words_are_unknown(small):
     half, fewest = Laplace(epsilon=0.5), {*worlds.words(150)}
     for text in ("zyx " * 2000, " ".join(worlds.words(200) * 10)):
         more, fewer = (
-            words_of(sanitize(private(small, half, oov="random", words=n), [text])) for n in (200, 150)
+            words_of(sanitize(private(small, half, oov="random", words=n), [text]))
+            for n in (200, 150)
         )
         both = [(a, b) for a, b in zip(more, fewer, strict=True) if a in fewest]
         assert len(both) > 1000 and len(set(both)) > 100
@@ -152,7 +155,20 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_result(tmp_path):
 @pytest.fixture(scope="session")
 def spoken(tmp_path_factory):
     """A lower-case vocabulary of real words in the plane."""
-    names = ["the", "to", "in", "paris", "london", "new", "york", "fly", "me", "a", "cheap", "flight"]
+    names = [
+        "the",
+        "to",
+        "in",
+        "paris",
+        "london",
+        "new",
+        "york",
+        "fly",
+        "me",
+        "a",
+        "cheap",
+        "flight",
+    ]
     points = np.random.default_rng(8).standard_normal((len(names), 2))
     return worlds.build(tmp_path_factory.mktemp("spoken"), points, names)
 
@@ -184,7 +200,8 @@ def corpus(rows=60):
     """Texts of many lengths, some null, some empty, some alike, some words unknown."""
     rng = np.random.default_rng(5)
     texts = [
-        " ".join(f"w{word}" for word in rng.integers(0, 330, size)) for size in rng.integers(0, 40, rows)
+        " ".join(f"w{word}" for word in rng.integers(0, 330, size))
+        for size in rng.integers(0, 40, rows)
     ]
     texts[3], texts[7], texts[11], texts[12] = None, "", texts[10], "w1 " * 1500
     return texts
@@ -203,7 +220,9 @@ BUDGET = RowBudget(loss=40.0, within=1.0)
         (Exponential(epsilon=50.0, truncate=1.0), BUDGET, False),
     ],
 )
-def test_rows_come_out_the_same_however_they_are_batched(small, mechanism, budget, as_tokens, monkeypatch):
+def test_rows_come_out_the_same_however_they_are_batched(
+    small, mechanism, budget, as_tokens, monkeypatch
+):
     """Rejects noise by batch, by place in it, and a row key or an epsilon of another row."""
     release, texts = private(small, mechanism, oov="random", row_budget=budget), corpus()
     values = pa.array([t and t.split() for t in texts], TOKENS) if as_tokens else pa.array(texts)
@@ -226,7 +245,9 @@ def test_rows_come_out_the_same_however_they_are_batched(small, mechanism, budge
     shuffled = release.sanitize(values.take(order), ids.take(order), column="text").values
     assert shuffled.equals(whole.take(order))
     # Nor do the sizes of inner blocks matter, in which slots are cut with their rows.
-    spans = [None if text is None else [{"start": 0, "end": max(1, len(text) // 2)}] for text in texts]
+    spans = [
+        None if text is None else [{"start": 0, "end": max(1, len(text) // 2)}] for text in texts
+    ]
     marked = private(small, mechanism, oov="random", row_budget=budget, protect="slots:s")
     expected = marked.sanitize(values, ids, column="text", slots=pa.array(spans))
     for slice_bytes, chunk in ((1, 2048), (300, 97)):
@@ -244,8 +265,12 @@ def test_policies_and_layouts_do_not_change_the_noise_of_other_words(small, spok
     masked, places = words_of(sanitize(private(small), ["zyx w1 w2 zyx w3 w4"])), [1, 2, 4, 5]
     for oov in ("drop", "random", "keep-unprotected"):
         other = words_of(sanitize(private(small, oov=oov), ["zyx w1 w2 zyx w3 w4"]))
-        assert [masked[p] for p in places] == (other if oov == "drop" else [other[p] for p in places])
-    every, content = (words_of(sanitize(private(spoken, protect=p), [SPOKEN])) for p in ("all", "content"))
+        assert [masked[p] for p in places] == (
+            other if oov == "drop" else [other[p] for p in places]
+        )
+    every, content = (
+        words_of(sanitize(private(spoken, protect=p), [SPOKEN])) for p in ("all", "content")
+    )
     assert [content[p] for p in (0, 3, 4, 6, 7)] == [every[p] for p in (0, 3, 4, 6, 7)]
 
     rows = ["W1, w2! (W3)\n\n", None, "", "...", "\u201cw4 W5\u201d \U0001f600 w6-zyx"]
@@ -295,7 +320,9 @@ def test_whatever_a_text_holds_no_other_word_comes_out(masking, texts):
     marks = {f"[{kind.upper()}]" for kind in MARKS}
     released = {*masking.embedding.words.to_pylist(), PLACEHOLDER, "", None} | marks
     rows = [texts, [word for text in texts for word in (*tokenize(text), *text.split())]]
-    elements = {word for row in sanitize(masking, rows, kind=TOKENS).values.to_pylist() for word in row}
+    elements = {
+        word for row in sanitize(masking, rows, kind=TOKENS).values.to_pylist() for word in row
+    }
     text = " ".join(sanitize(masking, texts).values.to_pylist())
     # A clitic that was drawn is joined to the word before it.
     words = {*re.sub(f"({'|'.join(CLITICS)})(?!\\S)", r" \1", text).split()}
@@ -312,7 +339,9 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     assert done.values.to_pylist() == ["[MASK] e-mail [MASK] new_york u.s. [MASK] a new [MASK]"]
     # Elements of arrays are looked up as they are, and what may not come out is still perturbed.
     elements = [["e-mail", ",", "(800)", "new york", "New_York"]]
-    done = sanitize(private(world, Laplace(epsilon=0.01), numbers="words"), elements * 200, kind=TOKENS)
+    done = sanitize(
+        private(world, Laplace(epsilon=0.01), numbers="words"), elements * 200, kind=TOKENS
+    )
     assert done.counts.out_of_vocabulary.tolist() == [1] * 200
     released = {word for row in done.values.to_pylist() for word in row}
     assert len(released) > 4 and not released & {",", "(800)"}
@@ -332,5 +361,7 @@ def test_what_is_too_long_for_arrow_is_named(line, monkeypatch, rows):
 
     monkeypatch.setattr(columns, "SLICE_BYTES", 1)
     monkeypatch.setattr(sanitizer_module, "assemble", assemble)
-    with pytest.raises(InputError, match=r"Column text has too much text .* Allowed: 2 GB .* Cut long rows"):
+    with pytest.raises(
+        InputError, match=r"Column text has too much text .* Allowed: 2 GB .* Cut long rows"
+    ):
         sanitize(private(line), ["w1"] * rows)

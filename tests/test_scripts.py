@@ -13,7 +13,11 @@ from dptext_spark.cli import main
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted(
     file
-    for file in [*(ROOT / "scripts").rglob("*"), *(ROOT / "tests" / "helpers").glob("*.py"), ROOT / ".ci/run"]
+    for file in [
+        *(ROOT / "scripts").rglob("*"),
+        *(ROOT / "tests" / "helpers").glob("*.py"),
+        ROOT / ".ci/run",
+    ]
     if file.is_file() and file.suffix in ("", ".py")
 )
 ENTRIES = ("chaos", "leaks", "test-airflow", "test-cluster")
@@ -27,7 +31,9 @@ OTHERS = {
     "--output",  # of airflow as well
 }
 
-_PATH = re.compile(r"(?<![\w./{}-])((?:scripts|jobs|conf|docs|tests|requirements|dptext_spark)/[\w./-]*\w)")
+_PATH = re.compile(
+    r"(?<![\w./{}-])((?:scripts|jobs|conf|docs|tests|requirements|dptext_spark)/[\w./-]*\w)"
+)
 _JOINED = re.compile(r"ROOT((?: / \"[\w./-]+\")+)")
 _NAME = re.compile(r"(?<![\w./-])((?:dptext_spark|scripts|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 
@@ -64,8 +70,15 @@ def test_what_entries_start_and_jobs_and_options_that_scripts_give_exist():
     dag = (ROOT / "scripts/airflow/dag.py").read_text()
     jobs = importlib.import_module("scripts.cluster.every_job").JOBS
     for job in (*jobs, *re.findall(r"params\.jobs }}/(\w+)\.py", dag)):
-        assert (ROOT / "jobs" / f"{job}.py").exists() and (ROOT / "conf" / f"{job}.toml").exists(), job
-    known = {name for command in main.commands.values() for each in command.params for name in each.opts}
-    for file in [*(ROOT / "scripts/cluster").glob("*.py"), *(ROOT / "scripts/airflow").glob("*.py")]:
+        assert (ROOT / "jobs" / f"{job}.py").exists() and (
+            ROOT / "conf" / f"{job}.toml"
+        ).exists(), job
+    known = {
+        name for command in main.commands.values() for each in command.params for name in each.opts
+    }
+    for file in [
+        *(ROOT / "scripts/cluster").glob("*.py"),
+        *(ROOT / "scripts/airflow").glob("*.py"),
+    ]:
         given = {*re.findall(r"(?<![\w-])--[a-z][\w-]+", file.read_text())}
         assert given - known - OTHERS == set(), file.name

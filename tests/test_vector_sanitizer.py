@@ -10,12 +10,12 @@ from threadpoolctl import threadpool_limits
 
 from dptext_spark import vector_sanitizer as vectors
 from dptext_spark.errors import BundleError, InputError
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers import worlds
 
 
@@ -26,19 +26,27 @@ def mechanism(length=300, **parameters):
 def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
-    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint=fingerprint)
-    reader = embedding and WordReader(bundle=embedding, policy=replace(WORDS_ALONE, tokenizer=tokenizer))
+    noise = ReleaseNoise.of(
+        worlds.KEY, salt="", law=used.noise_parameters(), fingerprint=fingerprint
+    )
+    reader = embedding and WordReader(
+        bundle=embedding, policy=replace(WORDS_ALONE, tokenizer=tokenizer)
+    )
     return VectorSanitizer(mechanism=used, noise=noise, reader=reader)
 
 
 def lists(rows, kind=None):
     """An Arrow column of float32 lists, unless another kind of number is asked for."""
-    return pa.array([None if row is None else list(row) for row in rows], pa.list_(kind or pa.float32()))
+    return pa.array(
+        [None if row is None else list(row) for row in rows], pa.list_(kind or pa.float32())
+    )
 
 
 def random_lists(rows):
     """300 numbers a row, of length about 1."""
-    return lists(np.random.default_rng(1).normal(0, 1 / math.sqrt(300), (rows, 300)).astype(np.float32))
+    return lists(
+        np.random.default_rng(1).normal(0, 1 / math.sqrt(300), (rows, 300)).astype(np.float32)
+    )
 
 
 def run(private, values, ids=None, column="v"):
@@ -62,7 +70,9 @@ def test_a_row_is_a_pure_function_of_key_id_and_content(release, monkeypatch):
         assert run(sanitizer(mechanism()), values) == whole
     monkeypatch.setattr(vectors, "CHUNK", 7)
     assert run(release, values) == whole
-    assert run(release, values, [i + 50 for i in ids]) != whole != run(release, values, column="other")
+    assert (
+        run(release, values, [i + 50 for i in ids]) != whole != run(release, values, column="other")
+    )
     one, other = run(release, values.take([0, 0]))
     assert one != other
 
@@ -72,8 +82,16 @@ def test_either_width_of_floats_gives_the_same_numbers_and_nulls_stay(release):
     wide, large = narrow.cast(pa.list_(pa.float64())), narrow.cast(pa.large_list(pa.float32()))
     for values in (narrow, wide, large):
         result = release.sanitize(values, pa.array(range(5)), column="v")
-        assert result.values.type == values.type and result.values.to_pylist() == run(release, narrow)
-        assert [row is None for row in result.values.to_pylist()] == [True, False, False, False, True]
+        assert result.values.type == values.type and result.values.to_pylist() == run(
+            release, narrow
+        )
+        assert [row is None for row in result.values.to_pylist()] == [
+            True,
+            False,
+            False,
+            False,
+            True,
+        ]
         assert result.counts.null.tolist() == [1, 0, 0, 0, 1]
         assert result.counts.released.tolist() == [0, 1, 1, 1, 0]
     assert run(release, narrow)[2] == run(release, narrow[2:3], [2])[0]
@@ -83,7 +101,13 @@ def test_either_width_of_floats_gives_the_same_numbers_and_nulls_stay(release):
 
 def test_numbers_that_cannot_be_released(release):
     good = [0.125] * 300
-    odd = [[*good, 0.5], [], [None, *good[1:]], [math.nan, math.inf, *good[2:]], [-math.inf, *good[1:]]]
+    odd = [
+        [*good, 0.5],
+        [],
+        [None, *good[1:]],
+        [math.nan, math.inf, *good[2:]],
+        [-math.inf, *good[1:]],
+    ]
     faults = "2 vectors of another length than 300, 1 elements that are null, 3 elements that are infinite"
     with pytest.raises(InputError, match=faults) as caught:
         run(release, lists([good, *odd]))
@@ -130,7 +154,9 @@ def test_a_text_is_the_average_of_its_known_words(small):
     """At a huge epsilon the noise is gone: what is left is the average, rounded."""
     used = mechanism(50, epsilon=1e3)
     texts = ["w0", "w1 w2", "W1, w2; nothing w1", None, "", "unheard of", "w7 " * 5000]
-    result = sanitizer(used, small).sanitize(pa.array(texts), pa.array(range(len(texts))), column="t")
+    result = sanitizer(used, small).sanitize(
+        pa.array(texts), pa.array(range(len(texts))), column="t"
+    )
     assert result.values.type == pa.list_(pa.float32()) and result.values[3].as_py() is None
     names = {name: row for row, name in enumerate(small.words.to_pylist())}
     for text, got in zip(texts, result.values.to_pylist(), strict=True):
@@ -148,12 +174,17 @@ def test_a_text_is_the_average_of_its_known_words(small):
 def test_texts_are_cut_without_a_trace_and_share_no_noise(small, tmp_path, monkeypatch):
     """Long texts are summed in parts that start at the text's first word, whatever stands before it."""
     # Rejects noise by content alone: the averages of two tokenizers would tell their difference.
-    private, icu = (sanitizer(mechanism(50), small, tokenizer=Segmentation.of(t)) for t in ("words", "icu"))
+    private, icu = (
+        sanitizer(mechanism(50), small, tokenizer=Segmentation.of(t)) for t in ("words", "icu")
+    )
     of_one_average = pa.array(["w1 w2", "w1  w2", "w2 w1", "w1 w2 unheardof", "", "unheardof"])
     rows = [*run(private, of_one_average, [1] * 6), *run(icu, of_one_average, [1] * 6)]
     assert len({tuple(row) for row in rows}) == 12
     rng = np.random.default_rng(5)
-    texts = [" ".join(f"w{i}" for i in rng.integers(0, 400, size)) for size in (3, 9000, 0, 1, 2048, 4097)]
+    texts = [
+        " ".join(f"w{i}" for i in rng.integers(0, 400, size))
+        for size in (3, 9000, 0, 1, 2048, 4097)
+    ]
     whole = run(private, pa.array(texts))
     assert [run(private, pa.array(texts[i : i + 1]), [i])[0] for i in range(6)] == whole
     assert run(private, pa.array(texts).cast(pa.large_string())) == whole
@@ -161,7 +192,10 @@ def test_texts_are_cut_without_a_trace_and_share_no_noise(small, tmp_path, monke
     assert run(private, pa.array(texts)) == whole
     bundle = worlds.build(tmp_path, worlds.uneven(2, 3), ["\u6211", "\u559c\u6b22"])
     icu = sanitizer(mechanism(3), bundle, tokenizer=Segmentation.of("icu"))
-    assert icu.sanitize(pa.array(["\u6211\u559c\u6b22"]), pa.array([1]), column="t").counts.known[0] == 2
+    assert (
+        icu.sanitize(pa.array(["\u6211\u559c\u6b22"]), pa.array([1]), column="t").counts.known[0]
+        == 2
+    )
 
 
 def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path):

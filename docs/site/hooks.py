@@ -34,7 +34,9 @@ def text_of(path: str) -> str:
     if path.endswith(".md"):
         return place.read_text(encoding="utf-8")
     files = sorted(filter(Path.is_file, place.iterdir())) if place.is_dir() else [place]
-    parts = [f"## {f.name}\n\n````{f.suffix[1:]}\n{f.read_text(encoding='utf-8')}````\n" for f in files]
+    parts = [
+        f"## {f.name}\n\n````{f.suffix[1:]}\n{f.read_text(encoding='utf-8')}````\n" for f in files
+    ]
     return "\n".join([f"# {path}\n", *parts])
 
 
@@ -52,7 +54,9 @@ def on_files(files: Files, *, config: Any) -> Files:
             files.append(File.generated(config, page_of(path), content=text))
         links = [link for part in CODE.split(text)[::2] for link in LINK.findall(part)]
         found = {target(path, link) for link in links} if path.endswith(".md") else set()
-        waiting += [each for each in found if not each.startswith("docs/") and (ROOT / each).exists()]
+        waiting += [
+            each for each in found if not each.startswith("docs/") and (ROOT / each).exists()
+        ]
     return files
 
 

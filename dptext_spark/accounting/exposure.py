@@ -28,7 +28,11 @@ COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "likely", "yes")
 """From the weakest to the strongest."""
 
 # Policies under which nothing of a sanitized column goes out raw, and what passes under others.
-_NOTHING_RAW: Final = {"oov": {"mask", "drop", "random", "fail"}, "protect": {"all"}, "layout": {"words"}}
+_NOTHING_RAW: Final = {
+    "oov": {"mask", "drop", "random", "fail"},
+    "protect": {"all"},
+    "layout": {"words"},
+}
 _RAW: Final = {
     "keep-unprotected": "words outside the vocabulary",
     "content": "stop words",
@@ -104,7 +108,9 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
         "oov": _identity(policy.oov, str(policy.oov)),
         "protect": _identity(policy.protect, policy.protect.identity),
         "layout": _identity(policy.layout, policy.layout.identity),
-        "tokenizer": _identity(policy.tokenizer, policy.tokenizer.identity or str(policy.tokenizer)),
+        "tokenizer": _identity(
+            policy.tokenizer, policy.tokenizer.identity or str(policy.tokenizer)
+        ),
         "identifiers": _identity(identifiers, str(identifiers)),
         "label": identifiers.label if isinstance(identifiers, Surrogates) else "",
         "numbers": policy.numbers,

@@ -198,7 +198,9 @@ class BoundedRange(LossLaw):
     truncation: float | None = None  # distances count up to here; None counts them whole
 
     def bound(self, distance: float) -> float:
-        return self.epsilon * (distance if self.truncation is None else min(distance, self.truncation))
+        return self.epsilon * (
+            distance if self.truncation is None else min(distance, self.truncation)
+        )
 
     def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
         most = self.bound(distance)
@@ -252,7 +254,10 @@ def joint_loss_beyond(
     laws: Mapping[LossLaw, int], distance: float, *, delta: float, coarse: bool = False
 ) -> float:
     """Find t, as above, for words or releases of one word: so many with noise of each law."""
-    pure, words = sum(times * law.bound(distance) for law, times in laws.items()), sum(laws.values())
+    pure, words = (
+        sum(times * law.bound(distance) for law, times in laws.items()),
+        sum(laws.values()),
+    )
     if pure == 0.0:
         return 0.0
     steps, precision = _STEPS, _COARSELY if coarse else _PRECISION
@@ -302,7 +307,9 @@ def on_grid(atoms: Atoms, interval: float) -> tuple[int, Floats]:
     """
     losses, masses = atoms
     below = np.floor(losses / interval)
-    upper = np.expm1(below * interval - losses) / np.expm1(-interval)  # 0 on the grid point, 1 on the next
+    upper = np.expm1(below * interval - losses) / np.expm1(
+        -interval
+    )  # 0 on the grid point, 1 on the next
     upper = np.clip(upper, 0.0, 1.0) * masses
     first = int(below.min())
     index = (below - first).astype(np.int64)

@@ -136,7 +136,11 @@ class Terms(_Record):
 
 def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
     """Write down a law of losses; what a law from elsewhere has besides plain values is left out."""
-    plain = {name: value for name, value in vars(law).items() if isinstance(value, str | int | float | None)}
+    plain = {
+        name: value
+        for name, value in vars(law).items()
+        if isinstance(value, str | int | float | None)
+    }
     return {"law": type(law).__name__, **plain}
 
 
@@ -154,17 +158,25 @@ class Entry(_Record):
     """A release, and what became of it."""
 
     release: str = Field(pattern="^[0-9a-f]{32}$")
-    number: int = Field(ge=1)  # one more than the ledger's largest: it orders releases, whatever clocks say
+    number: int = Field(
+        ge=1
+    )  # one more than the ledger's largest: it orders releases, whatever clocks say
     time: str
     terms: Terms
     # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``, XOR over
     # hashes of them; None under a key that no other run has.
     fingerprints: dict[str, int] | None
-    rows: RowCounts | None = None  # None before it is assessed, and where its rows cannot be compared
+    rows: RowCounts | None = (
+        None  # None before it is assessed, and where its rows cannot be compared
+    )
     # The largest total of its rows with it, within its family and unit; None before it is assessed.
     total: Decimal | None = Field(default=None, ge=0)
-    counts: tuple[str, ...] = ()  # releases in this total that were not assessed either at that time
-    state: Literal["unfinished", "committed", "withdrawn"] = "unfinished"  # so where killed, or at work
+    counts: tuple[
+        str, ...
+    ] = ()  # releases in this total that were not assessed either at that time
+    state: Literal["unfinished", "committed", "withdrawn"] = (
+        "unfinished"  # so where killed, or at work
+    )
 
 
 _EVENTS: Final[Mapping[object, set[str]]] = {
@@ -195,7 +207,9 @@ def read_event(name: str, content: str) -> dict[str, Any]:
             "one had as spent",
         )
     kind = event.pop("event", None)
-    if name != f"{event.get('release')}.{kind}.json" or event.keys() - {"release"} != _EVENTS.get(kind):
+    if name != f"{event.get('release')}.{kind}.json" or event.keys() - {"release"} != _EVENTS.get(
+        kind
+    ):
         raise damaged(name)
     return event
 
@@ -315,8 +329,12 @@ class Ledger:
         largest: dict[Family, Decimal] = {}
         for entry in self.counted:
             family = entry.terms.family
-            others = (e for e in cut_off if e.terms.family == family and e.release not in entry.counts)
-            total = exact_sum([entry.total or Decimal(0), *(other.terms.epsilon for other in others)])
+            others = (
+                e for e in cut_off if e.terms.family == family and e.release not in entry.counts
+            )
+            total = exact_sum(
+                [entry.total or Decimal(0), *(other.terms.epsilon for other in others)]
+            )
             largest[family] = max(largest.get(family, total), total)
         return largest
 
@@ -361,7 +379,9 @@ class Ledger:
                 names.append(exposure.protected_in(max(protecting)))
         return list(dict.fromkeys(names))
 
-    def _covers(self, terms: Terms, column: str, raw: Raw, other_names: Collection[str]) -> dict[str, Cover]:
+    def _covers(
+        self, terms: Terms, column: str, raw: Raw, other_names: Collection[str]
+    ) -> dict[str, Cover]:
         """Compare by release: of those that had the column, maybe under another name."""
         covers: dict[str, Cover] = {}
         for entry in self.counted:
@@ -375,7 +395,8 @@ class Ledger:
                 if not names:
                     continue
                 of_columns = [
-                    widest(out.covers(raw) for out in entry.terms.raw(name, terms) or ()) for name in names
+                    widest(out.covers(raw) for out in entry.terms.raw(name, terms) or ())
+                    for name in names
                 ]
                 cover = min(of_columns, key=COVERS.index)
             if cover == "same spans" and entry.terms.family != terms.family:

@@ -56,7 +56,9 @@ class RowBudget:
             ("delta", self.delta, self.delta == 0.0 or LEAST_ROW_DELTA <= self.delta < 1.0, delta),
         ):
             if not right:
-                raise ConfigError(f"The {name} of a row budget is wrong", allowed=allowed, got=repr(value))
+                raise ConfigError(
+                    f"The {name} of a row budget is wrong", allowed=allowed, got=repr(value)
+                )
 
 
 LawAt: TypeAlias = Callable[[float], LossLaw]
@@ -68,13 +70,17 @@ class RowEpsilons:
     """The epsilon of each row, by its number of words."""
 
     budget: RowBudget
-    lengths: tuple[int, ...]  # ascending; a row has the epsilon of the first that is no less than its own
+    lengths: tuple[
+        int, ...
+    ]  # ascending; a row has the epsilon of the first that is no less than its own
     epsilons: tuple[float, ...]  # of the lengths, descending
 
     @classmethod
     def of(cls, budget: RowBudget, law: LawAt, largest: float) -> RowEpsilons:
         """Compute, in seconds, the epsilons of a mechanism whose rows get ``largest`` at most."""
-        rungs = (math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING)) for k in range(1, _PER_DOUBLING * 64))
+        rungs = (
+            math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING)) for k in range(1, _PER_DOUBLING * 64)
+        )
         short = [*range(1, _EACH + 1), *takewhile(lambda words: words <= _COMPOSED, rungs)]
         lengths = [*short, *(1 << k for k in range(_COMPOSED.bit_length(), 32))]
         epsilons = _pure_epsilons(budget, law, lengths)
@@ -117,8 +123,13 @@ class RowEpsilons:
     @property
     def identity(self) -> str:
         """All of it, for the noise's context: no two budgets share noise at two epsilons."""
-        pairs = (f"{words}:{epsilon!r}" for words, epsilon in zip(self.lengths, self.epsilons, strict=True))
-        return " ".join([repr(self.budget.loss), repr(self.budget.within), repr(self.budget.delta), *pairs])
+        pairs = (
+            f"{words}:{epsilon!r}"
+            for words, epsilon in zip(self.lengths, self.epsilons, strict=True)
+        )
+        return " ".join(
+            [repr(self.budget.loss), repr(self.budget.within), repr(self.budget.delta), *pairs]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Give budget and epsilons as JSON-ready values."""
@@ -155,7 +166,9 @@ def _composed_epsilons(
         epsilon = max(proven, found * (words / before) ** power) if before else proven
         tried, lost = 0.0, 0.0
         for _ in range(_STEPS):
-            loss = loss_beyond(law(epsilon), budget.within, words=words, delta=budget.delta, coarse=True)
+            loss = loss_beyond(
+                law(epsilon), budget.within, words=words, delta=budget.delta, coarse=True
+            )
             if loss <= budget.loss:
                 proven = max(proven, epsilon)
                 if loss >= _ENOUGH * budget.loss:

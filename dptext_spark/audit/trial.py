@@ -67,7 +67,9 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     mechanism = options.mechanism
     for name in options.worlds:
         if name == BUNDLE_WORLD:
-            embedding = Embedding.open(cast(Path, options.embedding))  # options of world bundle have one
+            embedding = Embedding.open(
+                cast(Path, options.embedding)
+            )  # options of world bundle have one
             yield _world(name, embedding, mechanism, _neighbours(embedding, mechanism))
             continue
         for space in mechanism.spaces:
@@ -75,7 +77,9 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
             yield _world(name, embedding, mechanism, [*combinations(range(len(_LAYOUTS[name])), 2)])
 
 
-def _world(name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]) -> World:
+def _world(
+    name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]
+) -> World:
     """Compare pairs of the bundle's rows, both ways."""
     mechanism.prepare(embedding)
     guarantee = mechanism.guarantee(embedding)
@@ -125,8 +129,12 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
         points *= np.tanh(lengths / 2.0) / np.where(lengths > 0.0, lengths, 1.0)
     place = Path(tempfile.mkdtemp(dir=folder))
     np.save(place / "points.npy", points)
-    (place / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8")
-    return build_embedding(place / "points.npy", place / "bundle", geometry=space.geometry, strict=True)
+    (place / "vocab.txt").write_text(
+        "".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8"
+    )
+    return build_embedding(
+        place / "points.npy", place / "bundle", geometry=space.geometry, strict=True
+    )
 
 
 def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:
@@ -137,9 +145,13 @@ def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, i
         others = order[order != row]
         pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
     # Both must be words that looking up the words of a table can find.
-    usable = [pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)]
+    usable = [
+        pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)
+    ]
     if not usable:
-        raise ConfigError("This bundle's words cannot be paired", do="Name small worlds, with --world")
+        raise ConfigError(
+            "This bundle's words cannot be paired", do="Name small worlds, with --world"
+        )
     return usable
 
 
@@ -159,7 +171,9 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
     nearest to it, with the smallest factor of epsilon ``caught``.
     """
     search, half = options.search_over(world.embedding), runs // 2
-    seed = f"dptext audit {options.noise_seed}".encode()  # public: nothing private is perturbed under it
+    seed = (
+        f"dptext audit {options.noise_seed}".encode()
+    )  # public: nothing private is perturbed under it
     key = NoiseKey(hashlib.blake2b(seed, digest_size=KEY_BYTES).digest())
 
     def draw(mechanism: Mechanism) -> tuple[Any, ...]:
@@ -180,7 +194,9 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
     event = [str(world.embedding.words[int(row)]) for row in events[pair]]
     violations = []
     if is_broken:
-        listed = ", ".join(event[:_SHOWN_OUTPUTS]) + (", ..." if len(event) > _SHOWN_OUTPUTS else "")
+        listed = ", ".join(event[:_SHOWN_OUTPUTS]) + (
+            ", ..." if len(event) > _SHOWN_OUTPUTS else ""
+        )
         what = listed if len(event) == 1 else f"one of {len(event)} words ({listed})"
         often, less = hits[pair]
         violations.append(
@@ -217,7 +233,12 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
 
 
 def sampled(
-    embedding: Embedding, mechanism: Mechanism, words: Ints, runs: int, key: NoiseKey, search: Search
+    embedding: Embedding,
+    mechanism: Mechanism,
+    words: Ints,
+    runs: int,
+    key: NoiseKey,
+    search: Search,
 ) -> tuple[Ints, Ints]:
     """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
 
@@ -234,7 +255,11 @@ def sampled(
     release = Release(bundle=embedding, mechanism=mechanism, search=search, name="audit")
     outputs = Sanitizer.open(release, key).sanitize(lists, ids, column="tokens").values.flatten()
     places = np.repeat(np.arange(len(texts)), runs)
-    rows = pc.index_in(outputs, value_set=embedding.words[: embedding.releasable]).fill_null(-1).to_numpy()
+    rows = (
+        pc.index_in(outputs, value_set=embedding.words[: embedding.releasable])
+        .fill_null(-1)
+        .to_numpy()
+    )
     masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
     found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
     np.add.at(found, (places, rows), ~((places == len(words)) & masked))
@@ -254,10 +279,14 @@ def sampled_losses(
         order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
         bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL)
         events.append(np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order))
-    hits = np.array([tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)])
+    hits = np.array(
+        [tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)]
+    )
     return loss_bound(hits[:, 0], hits[:, 1], runs, level), events, hits
 
 
 def loss_bound(hits: Ints, others: Ints, runs: int, level: float) -> Floats:
     """Bound ln(p / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
-    return np.log(np.maximum(lower_limit(hits, runs, level) / upper_limit(others, runs, level), 1.0))
+    return np.log(
+        np.maximum(lower_limit(hits, runs, level) / upper_limit(others, runs, level), 1.0)
+    )

@@ -65,8 +65,12 @@ class Estimator:
                 with np.errstate(under="ignore"):
                     counts = bound.probabilities(words[part]) * self.runs
                 rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-                parts.append((np.full(len(rows), epsilon), words[part][rows], outputs, counts[rows, outputs]))
-        index, word, output, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+                parts.append(
+                    (np.full(len(rows), epsilon), words[part][rows], outputs, counts[rows, outputs])
+                )
+        index, word, output, count = (
+            np.concatenate(columns) for columns in zip(*parts, strict=True)
+        )
         return Transitions(
             epsilon_index=index.astype(np.int16),
             word=word.astype(np.int32),
@@ -86,13 +90,17 @@ class Estimator:
                     uniforms = self._uniforms(str(word), runs)
                     for epsilon, perturb in enumerate(self.bound):
                         inputs = np.full(len(uniforms), word)
-                        outputs[epsilon, row, runs] = perturb(inputs, uniforms.copy())  # overwritten
+                        outputs[epsilon, row, runs] = perturb(
+                            inputs, uniforms.copy()
+                        )  # overwritten
             return outputs
         first, cells = self.bound[0], rays.cells(self.release_words, len(self.bound))
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // cells))):
             uniforms = self._uniforms(str(block), runs)
             lengths = np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound])
-            search = rays.NearestOnRays(first.search, first.directions(uniforms[:, 1:-1].copy()), lengths)
+            search = rays.NearestOnRays(
+                first.search, first.directions(uniforms[:, 1:-1].copy()), lengths
+            )
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
                 chosen = search.chosen(first.centres(words[part]), first.vickrey, uniforms[:, -1])
                 outputs[:, part, runs] = chosen.swapaxes(0, 1)
@@ -127,7 +135,9 @@ def estimator(
     return Estimator(
         name=name,
         bound=bound,
-        noise=first.at(1.0).release_noise(key, salt="calibration", embedding=embedding, search=search),
+        noise=first.at(1.0).release_noise(
+            key, salt="calibration", embedding=embedding, search=search
+        ),
         width=first.uniforms_per_token(embedding.dimension),
         release_words=search.release_words,
         runs=runs,
@@ -202,7 +212,11 @@ class Grid:
         Vickrey's choice, nor with an approximate search, which has cells of any shape.
         """
         first = self.mechanisms[0]
-        return isinstance(first, NoiseMechanism) and first.select == "nearest" and self.search.convex_cells
+        return (
+            isinstance(first, NoiseMechanism)
+            and first.select == "nearest"
+            and self.search.convex_cells
+        )
 
     @property
     def blocks(self) -> int:
@@ -231,4 +245,6 @@ class Grid:
 
     def at(self, *epsilons: float) -> Self:
         """Measure other epsilons, all else as here."""
-        return replace(self, mechanisms=tuple(self.mechanisms[0].at(epsilon) for epsilon in sorted(epsilons)))
+        return replace(
+            self, mechanisms=tuple(self.mechanisms[0].at(epsilon) for epsilon in sorted(epsilons))
+        )

@@ -41,25 +41,34 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
         "sample": first.words,
         "confidence": first.confidence,
         "mechanisms": [{"mechanism": grid.name, "estimator": grid.estimator} for grid in grids],
-        "guarantee": guarantees([m for grid in grids for m in grid.mechanisms], bundle, first.search),
+        "guarantee": guarantees(
+            [m for grid in grids for m in grid.mechanisms], bundle, first.search
+        ),
         **facts,
     }
 
 
-def guarantees(mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search) -> list[dict[str, Any]]:
+def guarantees(
+    mechanisms: Iterable[Mechanism], bundle: Embedding, search: Search
+) -> list[dict[str, Any]]:
     """Give what is proven of each mechanism; distances are measured once for each metric."""
     by_mechanism = [(mechanism, mechanism.metric(bundle)) for mechanism in mechanisms]
     metrics = {metric.description: metric for _, metric in by_mechanism}
     measured = {name: TypicalDistances.measure(metric) for name, metric in metrics.items()}
     return [
-        {"options": own.options, **own.guarantee(bundle, measured[metric.description], search).to_json()}
+        {
+            "options": own.options,
+            **own.guarantee(bundle, measured[metric.description], search).to_json(),
+        }
         for own, metric in by_mechanism
     ]
 
 
 def _rows(facts: Facts, mechanism: str, statistic: str) -> list[Facts]:
     """The summary of a statistic, the epsilons ascending."""
-    return [r for r in facts["summary"] if (r["mechanism"], r["statistic"]) == (mechanism, statistic)]
+    return [
+        r for r in facts["summary"] if (r["mechanism"], r["statistic"]) == (mechanism, statistic)
+    ]
 
 
 STATISTICS: Final = {
@@ -72,9 +81,18 @@ STATISTICS: Final = {
     "h_inf": ("H_inf: min-entropy of the output, bits", "higher"),
     "posterior": ("Probability of the input given its output, on average", "lower"),
     "k_w": ("K_w: measured words that gave an output in these runs", "higher"),
-    "deniability": ("Deniability: how many words could equally well have produced this output", "higher"),
-    "bayes_risk_uniform": ("Chance that a guesser names the input, all words equally likely", "lower"),
-    "bayes_risk_zipf": ("Chance that a guesser names the input, the k-th word with weight 1/k", "lower"),
+    "deniability": (
+        "Deniability: how many words could equally well have produced this output",
+        "higher",
+    ),
+    "bayes_risk_uniform": (
+        "Chance that a guesser names the input, all words equally likely",
+        "lower",
+    ),
+    "bayes_risk_zipf": (
+        "Chance that a guesser names the input, the k-th word with weight 1/k",
+        "lower",
+    ),
 }
 """What each statistic is, and which direction hides a word better: of words, of outputs from k_w on, and of
 all words together from deniability on, which has a mean with limits and no other numbers."""
@@ -103,7 +121,9 @@ def said(facts: Facts) -> Iterator[Any]:
     )
     for own in facts["mechanisms"]:
         name = own["mechanism"]
-        table = [["epsilon", "better:", *(f"{row['epsilon']:g}" for row in _rows(facts, name, "n_w"))]]
+        table = [
+            ["epsilon", "better:", *(f"{row['epsilon']:g}" for row in _rows(facts, name, "n_w"))]
+        ]
         for title, (statistic, number) in _COLUMNS.items():
             cells = (f"{row[number]:.4g}" for row in _rows(facts, name, statistic))
             table.append([title, STATISTICS[statistic][1], *cells])
@@ -119,7 +139,16 @@ def said(facts: Facts) -> Iterator[Any]:
     ]
     yield [*filter(None, notes)]
     # Table and column have to be filled in.
-    release = ["dptext", "privatize", "--input", "TABLE", "--output", "sanitized", "--text", "COLUMN"]
+    release = [
+        "dptext",
+        "privatize",
+        "--input",
+        "TABLE",
+        "--output",
+        "sanitized",
+        "--text",
+        "COLUMN",
+    ]
     command = shlex.join([*release, "--embedding", str(facts["options"]["embedding"])])
     if met := [row["options"] for row in facts["target"] if row["options"]]:
         yield [f"The release: {command} {options}" for options in met]
@@ -139,9 +168,17 @@ def world(facts: Facts) -> str:
 def remark(facts: Facts) -> str:
     """Say where one more run would often give a new output; empty where there is no such epsilon."""
     most = facts["options"]["eta"]
-    few = {row["epsilon"] for row in facts["summary"] if row["statistic"] == "unseen" and row["mean"] > most}
+    few = {
+        row["epsilon"]
+        for row in facts["summary"]
+        if row["statistic"] == "unseen" and row["mean"] > most
+    }
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted(few))
-    return f"Epsilon {epsilons}: Not enough runs for a reliable number; increase --runs." if few else ""
+    return (
+        f"Epsilon {epsilons}: Not enough runs for a reliable number; increase --runs."
+        if few
+        else ""
+    )
 
 
 def verdict(facts: Facts) -> Iterator[str]:
@@ -152,7 +189,11 @@ def verdict(facts: Facts) -> Iterator[str]:
             least = f", down to {row['missed']:g}" if row["missed"] else ""
             yield f"{of}no epsilon tried{least}, meets {row['target']} ({sure})."
             continue
-        missed = f"; epsilon {row['missed']:g} misses it" if row["missed"] else "; no larger one was tried"
+        missed = (
+            f"; epsilon {row['missed']:g} misses it"
+            if row["missed"]
+            else "; no larger one was tried"
+        )
         yield (
             f"{of}epsilon {row['epsilon']:g} meets {row['target']} ({sure}): measured {row['measured']:.4g}, "
             f"limit {row['bound']:.4g}{missed}."
@@ -160,7 +201,9 @@ def verdict(facts: Facts) -> Iterator[str]:
     if facts["target"]:
         return
     for name in (own["mechanism"] for own in facts["mechanisms"]):
-        means = [f"{row['mean']:.3g} at epsilon {row['epsilon']:g}" for row in _rows(facts, name, "n_w")]
+        means = [
+            f"{row['mean']:.3g} at epsilon {row['epsilon']:g}" for row in _rows(facts, name, "n_w")
+        ]
         ends = " and ".join(dict.fromkeys((means[0], means[-1])))
         yield f"{name}: the average n_w is {ends}. Smaller epsilons change more words."
 
@@ -178,8 +221,16 @@ def page(facts: Facts) -> dict[str, Any]:
     said = "over epsilon: the median of the words; bars reach from the 5th to the 95th percentile."
     for statistic, axis in _FIGURES:
         rows = {name: _rows(facts, name, statistic) for name in names}
-        lines = {name: {end: [r[of] for r in own] for end, of in ends.items()} for name, own in rows.items()}
-        shown = {"name": statistic, "caption": f"{statistic.capitalize()} {said}", "lines": lines, "y": axis}
+        lines = {
+            name: {end: [r[of] for r in own] for end, of in ends.items()}
+            for name, own in rows.items()
+        }
+        shown = {
+            "name": statistic,
+            "caption": f"{statistic.capitalize()} {said}",
+            "lines": lines,
+            "y": axis,
+        }
         plots.append({**shown, "x": {"label": "Epsilon (nats per unit of distance)"}, "bars": "y"})
     return {
         "template": "calibration.html",
@@ -232,7 +283,9 @@ class Limit(ABC):
                 is_upper = sign == "<="
                 is_idle = limit >= meaning[2] if is_upper else limit <= 0.0
                 do = f"No setting can {'fail' if is_idle else 'meet'} this target: take another number"
-            raise ConfigError("The --target has a wrong value", allowed=cls.allowed, got=repr(text), do=do)
+            raise ConfigError(
+                "The --target has a wrong value", allowed=cls.allowed, got=repr(text), do=do
+            )
         return cls(measure=measure, arguments=meaning[0], upper=sign == "<=", limit=limit)
 
     @classmethod
@@ -267,13 +320,20 @@ def summary(grids: Iterable[Grid], words: Moments, outputs: Moments) -> Rows:
             found[name] = {"mean": mean, "sd": sd} | {n: float(row[n]) for n in LEVELS}
         tail, mean = (1.0 - grid.confidence) / 2.0, found["n_w"]["mean"]
         limits = mean_limits(min(mean, 1.0), grid.runs, float(grid.units("uniform").max()), tail)
-        found["n_w"] |= dict(zip(("low", "high"), (mean, mean) if grid.exact else limits, strict=True))
+        found["n_w"] |= dict(
+            zip(("low", "high"), (mean, mean) if grid.exact else limits, strict=True)
+        )
         # The mean posterior is at least the prior, by Cauchy's inequality.
         found["posterior"]["floor"] = least = 1.0 / grid.words
         mean = max(found["posterior"]["mean"], least)
         found["deniability"] = {"mean": 1.0 / mean, "floor": float(grid.words)}
         found |= {f"bayes_risk_{prior}": _risk(grid, of_outputs, prior) for prior in PRIORS}
-        empty = {"mechanism": grid.name, "epsilon": epsilon, "statistic": "", **dict.fromkeys(NUMBERS)}
+        empty = {
+            "mechanism": grid.name,
+            "epsilon": epsilon,
+            "statistic": "",
+            **dict.fromkeys(NUMBERS),
+        }
         rows += [empty | {"statistic": name} | found[name] for name in STATISTICS]
     return rows
 
@@ -295,12 +355,26 @@ def _risk(grid: Grid, won: Mapping[str, Facts], prior: Prior) -> dict[str, float
     share = min(float(won[f"{prior}_judged"]["sum"]) * floor / runs, 1.0) if runs else 0.0
     low, _ = mean_limits(share, runs, float(units.max()), tail)
     # How far the gain falls below its expectation: McDiarmid 1989, "On the method of bounded differences".
-    high = learned + math.sqrt(math.log(1.0 / tail) * float(np.square(units).sum()) / (2.0 * grid.runs))
-    return {"mean": max(share, floor), "low": max(low, floor), "high": min(high, 1.0), "floor": floor}
+    high = learned + math.sqrt(
+        math.log(1.0 / tail) * float(np.square(units).sum()) / (2.0 * grid.runs)
+    )
+    return {
+        "mean": max(share, floor),
+        "low": max(low, floor),
+        "high": min(high, 1.0),
+        "floor": floor,
+    }
 
 
 # The sign of a meaningful target: n_w grows with epsilon, the others fall.
-_SIGNS: Final = {"n_w": "<=", "s_w": ">=", "s_eta": ">=", "entropy": ">=", "h_0": ">=", "h_inf": ">="}
+_SIGNS: Final = {
+    "n_w": "<=",
+    "s_w": ">=",
+    "s_eta": ">=",
+    "entropy": ">=",
+    "h_0": ">=",
+    "h_inf": ">=",
+}
 
 # Half the epsilons that are tried at most, besides those to begin with.
 _STEPS: Final = 12
@@ -332,7 +406,9 @@ def searched(target: Target, grid: Grid) -> Grid:
     certain = grid.exact and grid.words == grid.vocabulary
     if certain or (grid.monotone and target.arguments == ("n_w",)):
         return grid
-    return replace(grid, confidence=1.0 - (1.0 - grid.confidence) / (len(grid.mechanisms) + 2 * _STEPS))
+    return replace(
+        grid, confidence=1.0 - (1.0 - grid.confidence) / (len(grid.mechanisms) + 2 * _STEPS)
+    )
 
 
 def bounding_rank(target: Target, grid: Grid) -> int:
@@ -363,7 +439,11 @@ def bounding_rank(target: Target, grid: Grid) -> int:
 
 
 def tuned(
-    target: Target, grid: Grid, measure: Callable[[float], tuple[float, float]], *, release_words: int | None
+    target: Target,
+    grid: Grid,
+    measure: Callable[[float], tuple[float, float]],
+    *,
+    release_words: int | None,
 ) -> dict[str, Any]:
     """Find the largest epsilon that meets a target, whose statistic and its bound ``measure`` gives."""
     tried: dict[float, tuple[float, float]] = {}
@@ -405,7 +485,9 @@ def largest_epsilon(
     for _ in range(len(epsilons) + 2 * _STEPS):
         epsilon = next(begin, None) if math.isinf(high) else None
         if epsilon is None:
-            between = 2.0 * low if math.isinf(high) else math.sqrt(low * high) if low else high / 2.0
+            between = (
+                2.0 * low if math.isinf(high) else math.sqrt(low * high) if low else high / 2.0
+            )
             epsilon = float(f"{between:.3g}")
         if not low < epsilon < high:
             break

@@ -35,7 +35,9 @@ _ROWS: Final = 256
 def measured(spark: SparkSession, bundle: BundleFiles, grids: Sequence[Grid]) -> DataFrame:
     """Measure the words of grids with their transitions, one task for each block of each."""
     tasks = [(grid, block) for grid in grids for block in range(grid.blocks)]
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_measure, bundle, tasks), SCHEMA)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(
+        partial(_measure, bundle, tasks), SCHEMA
+    )
 
 
 def _measure(
@@ -55,13 +57,17 @@ def _measure(
         offsets = pa.array(np.append(transitions.starts, len(transitions.count)), pa.int32())
         for name in CELLS:
             kind = np.int32 if name == "output" else np.float64
-            columns[name] = pa.ListArray.from_arrays(offsets, getattr(transitions, name).astype(kind))
+            columns[name] = pa.ListArray.from_arrays(
+                offsets, getattr(transitions, name).astype(kind)
+            )
         yield from pa.table(columns).to_batches(max_chunksize=_ROWS)
 
 
 @lru_cache(maxsize=2)
 def _estimator(bundle: BundleFiles, grid: Grid) -> Estimator:
-    return estimator(grid.mechanisms, bundle.shared(), search=grid.search, runs=grid.runs, seed=grid.seed)
+    return estimator(
+        grid.mechanisms, bundle.shared(), search=grid.search, runs=grid.runs, seed=grid.seed
+    )
 
 
 def with_words(df: DataFrame, bundle: BundleFiles) -> DataFrame:
@@ -111,7 +117,9 @@ def output_statistics(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
         judge = F.when(guess["score"] > 0.0, guess["won"]).otherwise(first)
         guessers += [F.max(weight * count).alias(prior), judge.alias(f"{prior}_judged")]
     never = F.greatest(F.log1p(-F.least(count / runs, F.lit(1.0 - 2.0**-53))) * runs, F.lit(-40.0))
-    expected = _exact_sum(-F.expm1(never)).cast("double") / -F.expm1(_exact_sum(never).cast("double"))
+    expected = _exact_sum(-F.expm1(never)).cast("double") / -F.expm1(
+        _exact_sum(never).cast("double")
+    )
     inputs = F.when(_exact(grids), F.greatest(expected, F.lit(1.0))).otherwise(F.count(F.lit(1)))
     cells = parts.select(*KEYS, "rank", F.inline(F.arrays_zip(*CELLS)))
     return cells.groupBy(*KEYS, F.col("output").alias("word")).agg(inputs.alias("k_w"), *guessers)
@@ -126,13 +134,21 @@ def with_posterior(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
 
     Source: leave-one-out estimation, as unbiased for the sums of squares of probabilities, Simpson 1949.
     """
-    count, runs, one = F.col("count"), float(grids[0].runs), F.when(_exact(grids), 0.0).otherwise(1.0)
-    total = _exact_sum(count).over(Window.partitionBy(*KEYS, "output")).cast("double").alias("total")
+    count, runs, one = (
+        F.col("count"),
+        float(grids[0].runs),
+        F.when(_exact(grids), 0.0).otherwise(1.0),
+    )
+    total = (
+        _exact_sum(count).over(Window.partitionBy(*KEYS, "output")).cast("double").alias("total")
+    )
     own = (count - one) / F.greatest(runs - one, F.lit(1.0))
     all_ = own + (F.col("total") - count) / runs
     given = F.when(all_ > 0.0, own / all_).otherwise(1.0 / grids[0].words)
     mean = _exact_sum(count * given).cast("double") / runs
-    cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS))).select(*KEYS, "word", "count", total)
+    cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS))).select(
+        *KEYS, "word", "count", total
+    )
     words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
@@ -142,7 +158,9 @@ def moments(df: DataFrame, columns: Sequence[str]) -> dict[Key, dict[str, dict[s
     # Squares of nine digits after the point fit a decimal, and leave no variance where there is none.
     value, short = F.col("value"), F.col("value").cast("decimal(18, 9)")
     numbers = {"n": F.count(F.lit(1)), "sum": _exact_sum(value), "short_sum": F.sum(short)}
-    numbers |= {"squares": F.sum(short * short)} | {n: _quantile("value", at) for n, at in LEVELS.items()}
+    numbers |= {"squares": F.sum(short * short)} | {
+        n: _quantile("value", at) for n, at in LEVELS.items()
+    }
     values = df.unpivot([*KEYS], [*columns], "statistic", "value").groupBy(*KEYS, "statistic")
     found: dict[Key, dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in values.agg(*(number.alias(name) for name, number in numbers.items())).collect():
@@ -170,7 +188,9 @@ def least_protected(words: DataFrame, names: pa.Array, *, top: int) -> Rows:
     for row in ranked.collect():
         key = {name: row[name] for name in (*KEYS, "staying")}
         of = found.setdefault((row["mechanism"], row["epsilon"]), {**key, "top": []})
-        of["top"].append({"word": names[row["word"]].as_py()} | {name: row[name] for name in limits})
+        of["top"].append(
+            {"word": names[row["word"]].as_py()} | {name: row[name] for name in limits}
+        )
     return [*found.values()]
 
 

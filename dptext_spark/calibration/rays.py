@@ -36,12 +36,18 @@ class NearestOnRays:
     def __init__(self, search: EuclideanNearest, directions: Floats, lengths: Floats) -> None:
         """Prepare rays along ``directions`` (r, n), of any length, for ``lengths`` (e, r), by epsilon."""
         self._search, self._directions, self._lengths = search, directions, lengths
-        self._norms, self._steps = np.sqrt(np.square(directions).sum(axis=1)), lengths.astype(np.float32)
+        self._norms, self._steps = (
+            np.sqrt(np.square(directions).sum(axis=1)),
+            lengths.astype(np.float32),
+        )
         self._share = np.float32(0.5) * search.half_norms
         self._along = search.vectors @ directions.astype(np.float32).T  # (V, r)
         # The words that lead in the ray's part of the score, and that part, (e, r, k).
         shape = (*lengths.shape, max(_steps(len(self._along)), default=0))
-        self._leaders, self._reaches = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.float32)
+        self._leaders, self._reaches = (
+            np.empty(shape, dtype=np.int32),
+            np.empty(shape, dtype=np.float32),
+        )
         for start in range(0, len(directions), _CACHE_LINE):
             columns = np.ascontiguousarray(self._along[:, start : start + _CACHE_LINE].T)
             for ray, column in enumerate(columns, start):
@@ -115,7 +121,9 @@ class NearestOnRays:
                 self._along.take(here, axis=0),
             )
             rays_left, size = np.flatnonzero(left.any(axis=0)), max(1, _CELLS // width)
-            for rays in (rays_left[start : start + size] for start in range(0, len(rays_left), size)):
+            for rays in (
+                rays_left[start : start + size] for start in range(0, len(rays_left), size)
+            ):
                 own = np.ascontiguousarray(slopes[:, rays].T)
                 for epsilon, step in enumerate(self._steps):
                     columns = np.flatnonzero(left[epsilon, rays])
@@ -125,7 +133,9 @@ class NearestOnRays:
                     near += offsets
                     there = self._leaders[epsilon][chosen, :width]
                     far = self._reaches[epsilon][chosen, :width]
-                    others = far[:, -1] + most  # rounding is monotonous: no other word's score is above this
+                    others = (
+                        far[:, -1] + most
+                    )  # rounding is monotonous: no other word's score is above this
                     far += rest.take(there)
                     peaks = np.full((len(chosen), wanted), -np.inf, dtype=np.float32)
                     floor = largest(largest(peaks, near), far).min(axis=1) - slack[epsilon, chosen]
@@ -155,7 +165,9 @@ def _leaders(scores: Floats32) -> NDArray[np.int32]:
         found = np.flatnonzero(scores >= np.partition(sample, len(sample) - about)[-about])
     if len(found) < k:  # the sample was not like all words, or there are few
         found = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[-k])
-    order = np.argpartition(-scores[found], np.array(steps, dtype=np.intp) - 1) if steps else slice(0)
+    order = (
+        np.argpartition(-scores[found], np.array(steps, dtype=np.intp) - 1) if steps else slice(0)
+    )
     return found[order][:k].astype(np.int32)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dptext_spark.calibration.statistics import lower_limit
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, made, no_index
+from dptext_spark.embedding.lists import InvertedLists, list_counts, no_index
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism
@@ -61,7 +61,9 @@ class NoisySample:
         ranks = np.empty(len(self.points), dtype=np.int64)  # of the nearest word's list
         for start in range(0, len(ranks), _BLOCK):
             part = slice(start, start + _BLOCK)
-            scores = self.points[part] @ index.centroids.T.astype(np.float64) - index.centroid_half_norms
+            scores = (
+                self.points[part] @ index.centroids.T.astype(np.float64) - index.centroid_half_norms
+            )
             own = scores[np.arange(len(scores)), of[self.nearest[part]]]
             ranks[part] = (scores >= own[:, None]).sum(axis=1)
         limits = lower_limit(np.arange(1, SAMPLE + 1), SAMPLE, 1.0 - CONFIDENCE)
@@ -70,7 +72,7 @@ class NoisySample:
 
     def looked_at(self, search: IvfSearch) -> float:
         """Give the mean share of the released words that a point is compared with, centroids included."""
-        chosen, sizes = search.of_words(self.embedding).looked_at(self.points)
+        chosen, sizes = search.of_words(self.embedding).searched_lists(self.points)
         compared = (chosen * sizes).sum(axis=1) + search.lists
         return float(compared.mean() / search.release_words)
 
@@ -85,12 +87,17 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
     for low, high in pairwise([0, *_BANDS, len(embedding.words)]):
         band = (sample.words >= low) & (sample.words < high)
         if band.any():
-            bands[f"{low + 1:,}-{high:,}"] = {"words": int(band.sum()), "recall": float(hits[band].mean())}
+            bands[f"{low + 1:,}-{high:,}"] = {
+                "words": int(band.sum()),
+                "recall": float(hits[band].mean()),
+            }
     recall, looked_at = float(hits.mean()), sample.looked_at(search)
     at_least = float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE))
     exact, ivf = (float((own == sample.words).mean()) for own in (sample.nearest, found))
     by_rank = ", ".join(f"{name} {band['recall']:.1%}" for name, band in bands.items())
-    codes = "codes" in (ExactSearch(release_words=search.release_words).products(embedding.dimension) or "")
+    codes = "codes" in (
+        ExactSearch(release_words=search.release_words).products(embedding.dimension) or ""
+    )
     pays = min(_PAYS, _PAYS_OVER_CODES / embedding.dimension) if codes else _PAYS
     paid = "" if looked_at < pays else " The exact search would hardly be slower."
     return {
@@ -117,14 +124,18 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
 def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
     """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the own words."""
     exact = ExactSearch.over(embedding, release_words)
-    for lists in made(embedding)[:1]:  # a mechanism that searches images of the words refuses lists
+    for lists in list_counts(embedding)[
+        :1
+    ]:  # a mechanism that searches images of the words refuses lists
         mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
     bound = mechanism.bind(embedding, exact)
     if not isinstance(bound, NoisyNearest):
         raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
     words = zipf_words(embedding.inputs, SAMPLE)
     noise = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact).column(
-        "recall", purpose="recall", uint64s_per_token=mechanism.uniforms_per_token(embedding.dimension)
+        "recall",
+        purpose="recall",
+        uint64s_per_token=mechanism.uniforms_per_token(embedding.dimension),
     )
     drawn = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
     noise.fill(drawn, noise.row_key(b"", ()), 0)
@@ -141,7 +152,11 @@ def zipf_words(words: int, count: int) -> Ints:
 
 
 def chosen_search(
-    spec: str, embedding: Embedding, mechanisms: Sequence[Mechanism], *, release_words: int | None = None
+    spec: str,
+    embedding: Embedding,
+    mechanisms: Sequence[Mechanism],
+    *,
+    release_words: int | None = None,
 ) -> Search:
     """Set up a search for one mechanism or more, as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
 
@@ -154,7 +169,7 @@ def chosen_search(
         return kind.over(embedding, release_words, **given)
     words = ExactSearch.over(embedding, release_words).release_words
     euclidean(embedding)
-    counts = made(embedding)
+    counts = list_counts(embedding)
     if not counts:
         raise no_index(embedding, "ivf")
     if "probes" in given:

@@ -20,7 +20,9 @@ from dptext_spark.geometry import Floats, Ints
 CONFIDENCE: Final = 0.95
 ETA: Final = 0.05
 
-OF_WORD: Final = (*("n_w", "n_w_low", "n_w_high", "s_w", "unseen", "s_eta", "entropy", "h_0", "h_inf"),)
+OF_WORD: Final = (
+    *("n_w", "n_w_low", "n_w_high", "s_w", "unseen", "s_eta", "entropy", "h_0", "h_inf"),
+)
 """Columns of what is said of a word."""
 
 LEVELS: Final = {"min": 0.0, "p5": 0.05, "p50": 0.5, "p95": 0.95, "max": 1.0}
@@ -37,13 +39,17 @@ class Transitions:
     epsilon_index: NDArray[np.int16]  # (c,), position in the grid of epsilons
     word: NDArray[np.int32]
     output: NDArray[np.int32]
-    count: Counts  # (c,), in how many of the runs; float64 where it was computed: the expected number
+    count: (
+        Counts  # (c,), in how many of the runs; float64 where it was computed: the expected number
+    )
     judged: Counts  # (c,), how many of them are among the last half of the runs, rounded down
     runs: int  # of each word at each epsilon
     release_words: int  # how many words may be output
 
     @classmethod
-    def of_draws(cls, words: Ints, outputs: NDArray[np.int32], *, release_words: int) -> Transitions:
+    def of_draws(
+        cls, words: Ints, outputs: NDArray[np.int32], *, release_words: int
+    ) -> Transitions:
         """Count the outputs (epsilons, k, runs), overwritten, of distinct words (k,)."""
         outputs = outputs[:, np.argsort(words)]
         runs = outputs.shape[2]
@@ -75,7 +81,9 @@ class Transitions:
     @property
     def starts(self) -> Ints:
         """Where the cells of each pair of epsilon and word begin."""
-        return np.flatnonzero(np.diff(self.epsilon_index.astype(np.int64) << 32 | self.word, prepend=-1))
+        return np.flatnonzero(
+            np.diff(self.epsilon_index.astype(np.int64) << 32 | self.word, prepend=-1)
+        )
 
     @property
     def seen(self) -> Floats:
@@ -83,7 +91,9 @@ class Transitions:
         if not self.exact:
             return np.ones(len(self.count))
         # A probability of 1 has no logarithm of its complement, and beyond 40 nats it makes no difference.
-        never = self.runs * np.log1p(-np.minimum(self.count / np.float64(self.runs), 1.0 - 2.0**-53))
+        never = self.runs * np.log1p(
+            -np.minimum(self.count / np.float64(self.runs), 1.0 - 2.0**-53)
+        )
         return np.asarray(-np.expm1(np.maximum(never, -40.0)))
 
 
@@ -104,7 +114,12 @@ def word_statistics(
 
     Source: Feyisetan et al. 2020, section 3, for N_w and S_w; Good 1953.
     """
-    cells, starts, runs, tail = transitions, transitions.starts, transitions.runs, (1.0 - confidence) / 2.0
+    cells, starts, runs, tail = (
+        transitions,
+        transitions.starts,
+        transitions.runs,
+        (1.0 - confidence) / 2.0,
+    )
     probability = np.asarray(cells.count / np.float64(runs))
     n_w = np.add.reduceat(np.where(cells.output == cells.word, cells.count, 0), starts) / runs
     s_w = np.add.reduceat(cells.seen, starts)
@@ -116,16 +131,27 @@ def word_statistics(
     before = np.cumsum(count) - count
     before -= np.repeat(before[starts], np.diff(starts, append=len(count)))
     needed = before < max((1.0 - eta) * runs * (1.0 - 1e-9), 0.5)
-    columns = {"n_w": n_w, "n_w_low": n_w, "n_w_high": n_w, "s_w": s_w, "unseen": np.zeros(len(s_w))}
+    columns = {
+        "n_w": n_w,
+        "n_w_low": n_w,
+        "n_w_high": n_w,
+        "s_w": s_w,
+        "unseen": np.zeros(len(s_w)),
+    }
     columns["s_eta"] = np.add.reduceat(needed.astype(np.float64), starts)
     columns |= {"entropy": entropy, "h_0": np.log2(s_w), "h_inf": -np.log2(likeliest) + 0.0}
     if not cells.exact:
         hits = np.rint(n_w * runs)
-        columns |= {"n_w_low": lower_limit(hits, runs, tail), "n_w_high": upper_limit(hits, runs, tail)}
+        columns |= {
+            "n_w_low": lower_limit(hits, runs, tail),
+            "n_w_high": upper_limit(hits, runs, tail),
+        }
         columns["unseen"] = np.add.reduceat(cells.count == 1, starts, dtype=np.float64) / runs
         most = math.log2(cells.release_words)
         columns["entropy"] = np.minimum(entropy + (s_w - 1.0) / (2.0 * runs * math.log(2.0)), most)
-    return pa.table({"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns})
+    return pa.table(
+        {"epsilon_index": cells.epsilon_index[starts], "word": cells.word[starts], **columns}
+    )
 
 
 def lower_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float64]:
@@ -134,13 +160,17 @@ def lower_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float
     Source: Clopper and Pearson 1934.
     """
     some = np.asarray(hits) > 0
-    return np.where(some, scipy.special.betaincinv(np.where(some, hits, 1), runs - hits + 1, tail), 0.0)
+    return np.where(
+        some, scipy.special.betaincinv(np.where(some, hits, 1), runs - hits + 1, tail), 0.0
+    )
 
 
 def upper_limit(hits: Hits, runs: Floats | int, tail: float) -> NDArray[np.float64]:
     """Bound a probability from above; see :func:`lower_limit`."""
     some = np.asarray(hits) < runs
-    return np.where(some, scipy.special.betainccinv(hits + 1, np.where(some, runs - hits, 1), tail), 1.0)
+    return np.where(
+        some, scipy.special.betainccinv(hits + 1, np.where(some, runs - hits, 1), tail), 1.0
+    )
 
 
 def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[float, float]:
@@ -161,7 +191,9 @@ def mean_limits(share: float, runs: int, heaviest: float, tail: float) -> tuple[
         near = share
         for _ in range(60):  # bisections
             p = 0.5 * (near + far)
-            divergence = scipy.special.rel_entr(share, p) + scipy.special.rel_entr(1.0 - share, 1.0 - p)
+            divergence = scipy.special.rel_entr(share, p) + scipy.special.rel_entr(
+                1.0 - share, 1.0 - p
+            )
             near, far = (p, far) if divergence <= most else (near, p)
         limits.append(far)
     return limits[0], limits[1]

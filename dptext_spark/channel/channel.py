@@ -47,11 +47,6 @@ class Channel:
         """How many words, the first ones, may be output."""
         return len(self.of_output)
 
-    @property
-    def is_weak(self) -> bool:
-        """Whether attackers who use it get back much less than the mechanism allows."""
-        return self.method == "draws"
-
     @classmethod
     def uniform(cls, vocabulary: int, outputs: int) -> Channel:
         """Return the channel of attackers without any output: every word becomes any other alike."""

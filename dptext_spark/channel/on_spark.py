@@ -16,10 +16,10 @@ from dptext_spark.channel.channel import Channel
 from dptext_spark.channel.counts import RUNS, blocks_of, channel_of_cells, likeliest
 from dptext_spark.channel.posteriors import JUDGED_BLOCKS, LIMIT, Guesser, PosteriorSums, Rounds
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.lookup import Bundle
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.versions import to_arrow
+from dptext_spark.word_reader import Bundle
 
 _SUMS_SCHEMA: Final = "output bigint, word bigint, total double"
 _COUNTS_SCHEMA: Final = "word bigint, output bigint, count double"
@@ -94,7 +94,9 @@ class SparkRounds(Rounds):
     def drawn(self, blocks: range) -> PosteriorSums:
         tasks = min(self._tasks, len(blocks))
         numbers = self.spark.range(blocks.start, blocks.stop, 1, tasks)
-        points = numbers.mapInArrow(self._work(_drawn), "output bigint, number bigint, point binary")
+        points = numbers.mapInArrow(
+            self._work(_drawn), "output bigint, number bigint, point binary"
+        )
         spread = points.repartition(self._tasks, "output")
         return self._sums(spread.mapInArrow(self._work(_summed), _SUMS_SCHEMA))
 

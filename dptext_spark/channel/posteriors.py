@@ -46,7 +46,9 @@ _FLATTENED: Final = 0.25
 # Posteriors are multiples of this: then their sums are exact in any order.
 _UNIT: Final = 2.0**-30
 _CELLS: Final = 1 << 23  # sums that are held at once, 64 MB
-_ROWS: Final = 256  # of points whose posteriors are computed at once; always as many, for equal bits
+_ROWS: Final = (
+    256  # of points whose posteriors are computed at once; always as many, for equal bits
+)
 
 
 class Points(NamedTuple):
@@ -116,7 +118,9 @@ class Guesser:
         points = self.bound.points(words, uniforms[:, : self.width - 1])
         return Points(words, points.astype(self.density.dtype), self.bound.choose(points, coins))
 
-    def posteriors(self, points: Floats, *, flattened: float = 1.0) -> Iterator[tuple[slice, Floats32]]:
+    def posteriors(
+        self, points: Floats, *, flattened: float = 1.0
+    ) -> Iterator[tuple[slice, Floats32]]:
         """Compute P[x | z] of points (t, ...) for the k words, block by block: float32 (b, k)."""
         log_prior = np.log(self.prior).astype(np.float32)
         for start in range(0, len(points), _ROWS):
@@ -220,7 +224,13 @@ class PosteriorSums:
         """Put together sums of different outputs."""
         nothing = np.zeros(0, dtype=np.int64)
         parts = [
-            cls(vocabulary=vocabulary, outputs=nothing, weight=np.zeros(0), keys=nothing, total=np.zeros(0)),
+            cls(
+                vocabulary=vocabulary,
+                outputs=nothing,
+                weight=np.zeros(0),
+                keys=nothing,
+                total=np.zeros(0),
+            ),
             *parts,
         ]
         outputs = np.concatenate([part.outputs for part in parts])
@@ -262,7 +272,9 @@ class PosteriorSums:
         """Return the likeliest word of each output, int64 (u,), of equally likely ones the lowest."""
         outputs, words = np.divmod(self.keys, self.vocabulary)
         starts = np.flatnonzero(np.diff(outputs, prepend=-1))
-        largest = np.repeat(np.maximum.reduceat(self.total, starts), np.diff(starts, append=len(outputs)))
+        largest = np.repeat(
+            np.maximum.reduceat(self.total, starts), np.diff(starts, append=len(outputs))
+        )
         is_largest = np.flatnonzero(self.total == largest)
         first = is_largest[np.flatnonzero(np.diff(outputs[is_largest], prepend=-1))]
         return np.asarray(words[first])
@@ -278,7 +290,9 @@ class PosteriorSums:
         at = np.minimum(np.searchsorted(self.outputs, outputs), len(self.outputs) - 1)
         return np.where(self.outputs[at] == outputs, remainder[at], 0.0)
 
-    def channel(self, prior: Floats, *, outputs: int, size: int, difference: float | None) -> Channel:
+    def channel(
+        self, prior: Floats, *, outputs: int, size: int, difference: float | None
+    ) -> Channel:
         """Divide by the prior (V,) that words were drawn from, by Bayes' rule; sums must have all outputs."""
         cell_words = self.keys % len(prior)
         scale = self.weight.sum()

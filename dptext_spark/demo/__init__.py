@@ -81,7 +81,9 @@ def run(folder: Path) -> None:
             click.echo(f"  {row['text'].strip()}")
             click.secho(f"    -> {released[row['id']]}", fg="green")
         facts = report.facts
-        click.echo(f"\n{describe_counts(facts['rows'], facts['columns'])}\n{options.finish(report)}")
+        click.echo(
+            f"\n{describe_counts(facts['rows'], facts['columns'])}\n{options.finish(report)}"
+        )
     click.echo(f"\n== What epsilon {EPSILONS[-1]} promises\n{facts['guarantee']['words']}")
     scope = [*facts["scope"], *facts["private_scope"]]
     click.echo("\n== What is covered and what is not\n" + "\n".join(scope))

@@ -1,7 +1,8 @@
-"""The embedding bundle: a public vocabulary and its vectors in a folder that is verified and memory-mapped.
+"""The embedding bundle: a folder with a public vocabulary and its vectors, verified and mapped.
 
-A bundle is made once from a public embedding (``build.build_embedding``) and opened on every machine
-(``Embedding.open``). Identical input gives identical bytes; the fingerprint names all a guarantee rests on.
+A bundle is made once from a public embedding (``build.build_embedding``) and opened on every
+machine (``Embedding.open``). Identical input gives identical bytes; the fingerprint is a hash of
+all that a guarantee depends on.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What ``manifest.json`` says about a bundle."""
+    """The entries of a bundle's ``manifest.json``."""
 
     format_version: int
     words: int
     releasable: int  # words that may be output; they are the first rows
-    unmatchable: int  # words that no text can hold as one token, so that only an array of words can
+    unmatchable: int  # words that no text has as one token, so that only an array of words can
     unmatchable_releasable: int  # those of them that may be output; the others are the last rows
     dimension: int
     geometry: GeometryName
@@ -65,15 +66,16 @@ class Manifest:
     fingerprint: str
 
     def describe(self) -> str:
-        """Say how many words there are, and in a line each which of them may not be output and why."""
-        lines = [
-            f"{self.words:,} words, {self.releasable:,} may be output, {self.dimension} dimensions, "
-            f"fingerprint {self.fingerprint[:16]}"
-        ]
+        """Describe how many words there are, and which may not be output and why, a line each."""
+        counts = f"{self.words:,} words, {self.releasable:,} may be output"
+        lines = [f"{counts}, {self.dimension} dimensions, fingerprint {self.fingerprint[:16]}"]
         if self.unmatchable:
-            kept = self.unmatchable_releasable
-            output = f"{kept:,} of them may be output" if kept else "they will not be output"
-            lines.append(f"Entries that cannot occur as words in a text: {self.unmatchable:,}; {output}")
+            output = "they will not be output"
+            if self.unmatchable_releasable:
+                output = f"{self.unmatchable_releasable:,} of them may be output"
+            lines.append(
+                f"Entries that cannot occur as words in a text: {self.unmatchable:,}; {output}"
+            )
         if self.never_output:
             lines.append(f"Denied words, which will never be output: {self.never_output:,}")
         return "\n".join(lines)
@@ -81,19 +83,21 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Part:
-    """An optional part of a bundle, which took long to compute: a search index, a projection's constant.
+    """An optional part of a bundle that took long to compute, such as a search index.
 
-    It is a small record in the bundle's subfolder ``parts``, sealed by a hash and bound to the bundle by its
-    fingerprint, and the files that the record names. No part changes a bundle's fingerprint.
+    It is a small record in the bundle's subfolder ``parts``, sealed by a hash and bound to the
+    bundle by its fingerprint, and the files that the record names. No part changes a bundle's
+    fingerprint.
     """
 
-    name: str  # says all that the part was computed by, and is fit for a file's
+    name: str  # names all that the part was computed from, and begins the names of its files
     fingerprint: str
     values: Mapping[str, Any] = field(hash=False)
-    hashes: Mapping[str, str] = field(hash=False, default_factory=dict)  # SHA-256 in hex of the part's files
+    # SHA-256 in hex of the part's files.
+    hashes: Mapping[str, str] = field(hash=False, default_factory=dict)
 
     def path(self, bundle: Path, file: str) -> Path:
-        """Say where a file of the part lies."""
+        """Return the path of a file of the part."""
         return bundle / PARTS / f"{self.name}.{file}"
 
     @property
@@ -102,9 +106,12 @@ class Part:
         return {self.path(Path(), file).as_posix(): sha for file, sha in self.hashes.items()}
 
     def is_whole(self, bundle: Path) -> bool:
-        """Say whether all files are there, and as they were written."""
-        places = ((bundle / path, sha) for path, sha in self.files.items())
-        return all(path.is_file() and file_sha256(path) == sha for path, sha in places)
+        """Return whether all files are there, and as they were written."""
+        for name, sha in self.files.items():
+            path = bundle / name
+            if not path.is_file() or file_sha256(path) != sha:
+                return False
+        return True
 
     def arrays(self, bundle: Path) -> dict[str, Any]:
         """Map the part's files, which are arrays, by their names."""
@@ -118,7 +125,8 @@ class Embedding:
     path: Path
     manifest: Manifest
     words: pa.StringArray  # V words as the source writes them, releasable words first
-    forms: pa.StringArray  # their lookup forms; null where a word before it in the source has the same one
+    # Their lookup forms; null where a word before it in the source has the same form.
+    forms: pa.StringArray
     space: Space
     verified: bool = False  # whether every file was hashed when it was opened
     _stamps: dict[str, Stamp | None] = field(default_factory=dict)
@@ -126,7 +134,7 @@ class Embedding:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 in hex over layout version, geometry, normalization, words, release flags and vectors."""
+        """SHA-256 in hex of all that a guarantee depends on; see :func:`fingerprint`."""
         return self.manifest.fingerprint
 
     @property
@@ -146,7 +154,7 @@ class Embedding:
 
     @property
     def inputs(self) -> int:
-        """Number of words that a text can hold or that may be output: the first rows."""
+        """Number of words that a text can have or that may be output: the first rows."""
         manifest = self.manifest
         return manifest.words - manifest.unmatchable + manifest.unmatchable_releasable
 
@@ -154,10 +162,12 @@ class Embedding:
     def open(cls, path: Path | str, *, verify: bool = True) -> Embedding:
         """Open a bundle and map its matrices; nothing is copied.
 
-        With ``verify`` every file is hashed again; without it only the manifest and the shapes are checked.
+        With ``verify`` every file is hashed again; without it only the manifest and the shapes are
+        checked.
 
         Raises:
-            BundleError: This is no bundle, or a file of it is missing, changed or of another layout.
+            BundleError: This is no bundle, or a file of it is missing, changed or of another
+            layout.
         """
         path = Path(path)
         manifest = _read_manifest(path)
@@ -170,28 +180,38 @@ class Embedding:
         words, forms = _read_words(path, manifest)
         if verify and fingerprint(manifest, words, forms) != manifest.fingerprint:
             raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
-        read = {"manifest": manifest, "words": words, "forms": forms, "space": _mapped(path, manifest)}
-        return cls(path=path, **read, verified=verify, _stamps=stamps)
+        return cls(
+            path=path,
+            manifest=manifest,
+            words=words,
+            forms=forms,
+            space=_mapped(path, manifest),
+            verified=verify,
+            _stamps=stamps,
+        )
 
     @classmethod
     def of(cls, embedding: Embedding | Path | str) -> Embedding:
-        """Give the bundle, opened if this is the path of its folder; see :meth:`open`."""
+        """Return the bundle, opened if this is the path of its folder; see :meth:`open`."""
         if isinstance(embedding, Path | str):
             return cls.open(embedding)
         if not isinstance(embedding, Embedding):
-            allowed, got = "an embedding bundle, or the path of its folder", type(embedding).__name__
-            raise ConfigError("This is no embedding", allowed=allowed, got=got)
+            raise ConfigError(
+                "This is no embedding",
+                allowed="an embedding bundle, or the path of its folder",
+                got=type(embedding).__name__,
+            )
         return embedding
 
     def shared(self) -> Self:
-        """Give this bundle, as :class:`~dptext_spark.lookup.Bundle` asks for it."""
+        """Return this bundle, for :class:`~dptext_spark.word_reader.Bundle`."""
         return self
 
     def __repr__(self) -> str:
         return f"Embedding({self.path.name!r}: {self.manifest.describe().splitlines()[0]})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A pickled memmap is a copy of the matrix; a bundle travels as files and is mapped where it arrives.
+        # A pickled memmap would copy the matrix; a bundle is sent as files, and mapped on arrival.
         return _reopen, (self.path, self.fingerprint, self.parts)
 
     @property
@@ -200,8 +220,10 @@ class Embedding:
         return tuple((name, self._stamps[name]) for name in self.manifest.files)
 
     def check_unchanged(self) -> None:
-        """Refuse results of files that were changed since they were verified: their maps change with them."""
-        if changed := [name for name, stamp in self._stamps.items() if _stamp(self.path / name) != stamp]:
+        """Refuse results of files that changed after they were verified, as their maps do."""
+        stamps = self._stamps.items()
+        changed = [name for name, stamp in stamps if _stamp(self.path / name) != stamp]
+        if changed:
             raise BundleError(
                 "The embedding bundle changed while it was in use",
                 got=f"other files {', '.join(changed)} in {self.path}",
@@ -214,24 +236,32 @@ class Embedding:
         return tuple(self._parts.values())
 
     def part(self, name: str) -> Part | None:
-        """Find an optional part; None where the bundle has none of this name, or a damaged one."""
+        """Return an optional part; None where there is none of this name, or a damaged one."""
         if name not in self._parts:
             with suppress(OSError):
                 record = unsealed((self.path / PARTS / f"{name}.json").read_bytes()) or {}
-                if (record.get("name"), record.get("fingerprint")) == (name, self.fingerprint):
+                if record.get("name") == name and record.get("fingerprint") == self.fingerprint:
                     part = Part(name, self.fingerprint, record["values"], record["files"])
-                    self.adopt([part] * part.is_whole(self.path))
+                    if part.is_whole(self.path):
+                        self.adopt([part])
         return self._parts.get(name)
 
-    def keep(self, name: str, values: Mapping[str, Any], made: Path | None = None) -> Part:
-        """Add an optional part, in this process and, where the folder can be written to, for later ones.
+    def keep(self, name: str, values: Mapping[str, Any], folder: Path | None = None) -> Part:
+        """Add an optional part to this process and, if the bundle can be written to, to the bundle.
 
-        The files in the folder ``made`` are moved into the bundle, where only a part without files can do
-        without a folder. The record comes last, and unfinished its seal is wrong: the part is whole or none.
+        The files in ``folder`` are moved into the bundle; a part without files needs no bundle that
+        can be written to. The record is written last, and its seal is wrong until it is finished.
+        So a part is whole, or there is none.
         """
-        files = sorted(made.iterdir()) if made else []
-        part = Part(name, self.fingerprint, values, {file.name: file_sha256(file) for file in files})
-        record = {"name": name, "fingerprint": part.fingerprint, "values": values, "files": part.hashes}
+        files = sorted(folder.iterdir()) if folder else []
+        hashes = {file.name: file_sha256(file) for file in files}
+        part = Part(name, self.fingerprint, values, hashes)
+        record = {
+            "name": name,
+            "fingerprint": part.fingerprint,
+            "values": values,
+            "files": part.hashes,
+        }
         try:
             (self.path / PARTS).mkdir(exist_ok=True)
             for file in files:
@@ -239,8 +269,10 @@ class Embedding:
             (self.path / PARTS / f"{name}.json").write_bytes(sealed(record))
         except OSError as error:
             if files:
-                what = "The embedding bundle cannot be written to"
-                raise BundleError(what, got=f"{self.path}: {error.strerror}") from None
+                raise BundleError(
+                    "The embedding bundle cannot be written to",
+                    got=f"{self.path}: {error.strerror}",
+                ) from None
         self.adopt([part])
         return part
 
@@ -260,25 +292,30 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 
 
 def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray) -> str:
-    """Hash what a guarantee depends on; not the source's name and not what is derived from the vectors.
+    """Hash all that a guarantee depends on, without the source's name and derived arrays.
 
-    The layout version is 2 where all words that can be found are their own lookup forms, else 3: there texts
-    have other words than by a bundle of layout 2, so their noise must be another.
+    It is over layout version, geometry, normalization, words, release flags and vectors. The layout
+    version is 2 where all words that can be found are their own lookup forms, else 3: there texts
+    have other words than by a bundle of layout 2, so their noise must be different.
 
-    Of the words these are not the Parquet bytes, which change with the version of Arrow, but for each its
-    length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.
+    Words are not hashed by their Parquet bytes, which change with the version of Arrow. Each word
+    is its length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.
     """
-    # Laid out by Arrow: word by word it takes longer, for a large vocabulary, in each of Spark's workers.
+    # Laid out by Arrow: word by word it takes longer, for a large vocabulary, in each Spark worker.
     lengths = pa.py_buffer(pc.binary_length(words).to_numpy(zero_copy_only=False).astype("<i8"))
     prefixes = pa.Array.from_buffers(pa.binary(8), len(words), [None, lengths]).cast(pa.binary())
     flags = pc.if_else(pa.array(np.arange(len(words)) < manifest.releasable), b"\1", b"\0")
     laid_out = pc.binary_join_element_wise(prefixes, words.cast(pa.binary()), flags, b"")
     size = pc.sum(pc.binary_length(laid_out)).as_py()
-    names = ("geometry", "normalization", "words", "releasable", "dimension")
+    has_other_forms = pc.any(pc.not_equal(words, forms)).as_py()
     return json_sha256(
         {
-            "format_version": 3 if pc.any(pc.not_equal(words, forms)).as_py() else 2,
-            **{name: getattr(manifest, name) for name in names},
+            "format_version": 3 if has_other_forms else 2,
+            "geometry": manifest.geometry,
+            "normalization": manifest.normalization,
+            "words": manifest.words,
+            "releasable": manifest.releasable,
+            "dimension": manifest.dimension,
             "words_sha256": hashlib.sha256(laid_out.buffers()[2][:size]).hexdigest(),
             "vectors_sha256": manifest.files[VECTORS],
         }
@@ -325,8 +362,12 @@ def _read_manifest(path: Path) -> Manifest:
     entries = unsealed(content)
     if entries is None:
         raise _damaged(MANIFEST, "its content does not fit its hash")
-    known = set(entries) == {entry.name for entry in fields(Manifest)} and entries["geometry"] in SPACES
-    if not known or set(entries["files"]) != set(file_names(entries["geometry"])):
+    names = {entry.name for entry in fields(Manifest)}
+    if (
+        set(entries) != names
+        or entries["geometry"] not in SPACES
+        or set(entries["files"]) != set(file_names(entries["geometry"]))
+    ):
         raise _damaged(MANIFEST, "its entries, its geometry or its list of files is wrong")
     return Manifest(**entries)
 
@@ -339,16 +380,20 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
     except (pa.ArrowException, OSError, ValueError):
         raise _damaged(WORDS, "it is no Parquet file") from None
     flags = np.arange(manifest.words) < manifest.releasable
-    if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(table["releasable"].to_numpy(), flags):
+    if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(
+        table["releasable"].to_numpy(), flags
+    ):
         raise _damaged(WORDS, "its columns, its length or its releasable words are wrong")
     return table["word"].combine_chunks(), table["form"].combine_chunks()
 
 
 def _mapped(folder: Path, manifest: Manifest) -> Space:
     arrays = {}
+    lengths = {"V": manifest.words, "n": manifest.dimension}
     for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
-        array = map_array(file := folder / f"{name}.npy")
-        shape = tuple({"V": manifest.words, "n": manifest.dimension}[axis] for axis in axes)
+        file = folder / f"{name}.npy"
+        array = map_array(file)
+        shape = tuple(lengths[axis] for axis in axes)
         if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
             why = f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
             raise _damaged(file.name, why)
@@ -357,7 +402,7 @@ def _mapped(folder: Path, manifest: Manifest) -> Space:
 
 
 def map_array(path: Path) -> NDArray[Any]:
-    """Map a file of ``numpy.save``; a MemoryError, not a damaged file, where address space is limited."""
+    """Map a file of ``numpy.save``; where address space is limited, this is a MemoryError."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

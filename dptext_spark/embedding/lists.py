@@ -1,4 +1,4 @@
-"""Inverted lists: the releasable words of a bundle, grouped around centroids, as an optional part of it.
+"""Inverted lists: a bundle's releasable words, grouped around centroids, as a part of the bundle.
 
 The library faiss finds the centroids when the lists are made; nothing needs it afterwards.
 """
@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class InvertedLists:
 
     centroids: NDArray[np.float32]  # (L, n), C order
     centroid_half_norms: NDArray[np.float32]  # (L,), half the squared length of each
-    starts: NDArray[np.int64]  # (L + 1,), where in the other arrays each list starts; its last entry is V
+    starts: NDArray[np.int64]  # (L + 1,), where each list starts in the other arrays, and V
     rows: NDArray[np.int32]  # (V,), the words' ids, ascending within each list
     vectors: NDArray[np.float32]  # (V, n), C order, the words' vectors in the same order
     half_norms: NDArray[np.float32]
@@ -48,7 +48,7 @@ class InvertedLists:
         return cls(**part.arrays(embedding.path))
 
     def stops(self, release_words: int) -> NDArray[np.int64]:
-        """int64 (L,): where each list ends, if only the first so many words of the bundle may be output."""
+        """Return where each list ends, int64 (L,), if only the first words may be output."""
         released = np.concatenate([[0], np.cumsum(self.rows < release_words)])
         stops: NDArray[np.int64] = self.starts[:-1] + np.diff(released[self.starts])
         return stops
@@ -56,56 +56,68 @@ class InvertedLists:
 
 def no_index(embedding: Embedding, index: str) -> ConfigError:
     """Return the error of a bundle that lacks an index, as ``--index`` names it."""
+    command = f"dptext embedding SOURCE --output BUNDLE --index {index} --overwrite"
     return ConfigError(
         f"The embedding bundle has no index {index}",
-        allowed=", ".join(f"ivf:{count}" for count in made(embedding)) or "none so far",
-        do=f"Run dptext embedding SOURCE --output BUNDLE --index {index} --overwrite with the bundle's "
-        "other options, or take --search exact",
+        allowed=", ".join(f"ivf:{count}" for count in list_counts(embedding)) or "none so far",
+        do=f"Run {command} with the bundle's other options, or take --search exact",
     )
 
 
-def made(embedding: Embedding) -> list[int]:
-    """List the numbers of lists that a bundle has an index of, ascending."""
-    names = (path.stem for path in (embedding.path / PARTS).glob("ivf-*.json"))
-    return sorted(int(name.removeprefix("ivf-")) for name in names if embedding.part(name) is not None)
+def list_counts(embedding: Embedding) -> list[int]:
+    """Return the numbers of lists of a bundle's indexes, ascending."""
+    names = [path.stem for path in (embedding.path / PARTS).glob("ivf-*.json")]
+    whole_parts = [name for name in names if embedding.part(name) is not None]
+    return sorted(int(name.removeprefix("ivf-")) for name in whole_parts)
 
 
 def index_lists(index: str) -> int | None:
-    """Read ``ivf`` or ``ivf:LISTS``: how many lists are asked for; None where that is left open."""
+    """Read ``ivf`` or ``ivf:LISTS`` and return the number of lists; None where it is left open."""
     name, colon, lists = index.partition(":")
     if name != "ivf" or (colon and not (lists.isascii() and lists.isdecimal())):
         raise ConfigError("The index is unknown", allowed="ivf or ivf:LISTS", got=repr(index))
-    return int(lists) if colon else None
+    if not colon:
+        return None
+    return int(lists)
 
 
 def check_faiss() -> None:
-    """Refuse to make lists where what finds their centroids is not installed."""
+    """Refuse to make lists where faiss is not installed."""
     if find_spec("faiss") is None:
         do = "pip install 'dptext-spark[index]', or leave --index out"
         raise ConfigError("The index needs the library faiss, which is not installed", do=do)
 
 
 def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
-    """Make the lists of a bundle's releasable words and keep them with it; equal input gives equal bytes."""
-    space, words = embedding.space, embedding.releasable
+    """Build the lists of a bundle's releasable words and keep them with the bundle.
+
+    Equal input gives equal bytes.
+    """
+    space = embedding.space
+    words = embedding.releasable
     if not isinstance(space, EuclideanSpace):
         got = f"geometry {space.geometry}"
         raise ConfigError("Only Euclidean bundles take an index", got=got, do="Leave --index out")
     check_faiss()
-    # By default a power of two near 1.6 times the root of the number of words: 1,024 lists of 400,000 words.
-    lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words)))) if lists is None else lists
+    if lists is None:
+        # A power of two near 1.6 times the root of the number of words: 1,024 of 400,000 words.
+        lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words))))
     if not 2 <= lists <= words:
-        allowed = f"2 to {words}, the words that may be output"
-        raise ConfigError("The index has an impossible number of lists", allowed=allowed, got=str(lists))
-    vectors, half_norms = np.asarray(space.vectors[:words]), space.half_norms[:words]
+        raise ConfigError(
+            "The index has an impossible number of lists",
+            allowed=f"2 to {words}, the words that may be output",
+            got=str(lists),
+        )
+    vectors = np.asarray(space.vectors[:words])
     centroids, nearest = _clustered(vectors, lists)
+    half_squares = np.square(centroids, dtype=np.float64).sum(axis=1) / 2
     order = np.argsort(nearest, kind="stable")
     arrays = {
         "centroids": centroids,
-        "centroid_half_norms": (np.square(centroids, dtype=np.float64).sum(axis=1) / 2).astype(np.float32),
+        "centroid_half_norms": half_squares.astype(np.float32),
         "starts": np.searchsorted(nearest[order], np.arange(lists + 1)),
         "rows": order.astype(np.int32),
-        "half_norms": half_norms[order],
+        "half_norms": space.half_norms[:words][order],
     }
     with tempfile.TemporaryDirectory(dir=embedding.path.parent, prefix=".index-") as folder:
         for name, array in arrays.items():
@@ -115,29 +127,46 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     return InvertedLists.open(embedding, lists)
 
 
-def _clustered(vectors: NDArray[np.float32], lists: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _clustered(
+    vectors: NDArray[np.float32], lists: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Find centroids by k-means, float32 (L, n), and the nearest of each vector, int64 (V,)."""
-    # faiss brings an old BLAS, which takes a new processor for one of 2004; NumPy's knows it.
-    cores = [pool["architecture"] for pool in threadpool_info() if pool.get("architecture")]
-    if unset := bool(cores) and _CORE not in os.environ:
-        os.environ[_CORE] = cores[0]
-    try:
-        import faiss
-    finally:
-        if unset:
-            del os.environ[_CORE]
-    # Every so manieth word: of a vocabulary by frequency, words of all frequencies.
+    faiss = _faiss()
+    # Words at equal steps: of a vocabulary in order of frequency, words of all frequencies.
     step = max(1, len(vectors) // (_SAMPLE * lists))
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # sums in one order give one result
     try:
         means = faiss.Kmeans(
-            vectors.shape[1], lists, niter=20, seed=1234, min_points_per_centroid=1,
+            vectors.shape[1],
+            lists,
+            niter=20,
+            seed=1234,
+            min_points_per_centroid=1,
             max_points_per_centroid=1 << 30,
-        )  # fmt: skip
+        )
         means.train(np.ascontiguousarray(vectors[::step]))
-        blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))
-        nearest = np.concatenate([means.index.search(block, 1)[1][:, 0] for block in blocks])
+        nearest = []
+        for start in range(0, len(vectors), _BLOCK):
+            _, centroids = means.index.search(vectors[start : start + _BLOCK], 1)
+            nearest.append(centroids[:, 0])
     finally:
         faiss.omp_set_num_threads(threads)
-    return np.ascontiguousarray(means.centroids, dtype=np.float32), nearest
+    return np.ascontiguousarray(means.centroids, dtype=np.float32), np.concatenate(nearest)
+
+
+def _faiss() -> Any:
+    """Import faiss with kernels for this processor.
+
+    It brings an old BLAS, which takes a new processor for one of 2004; NumPy's BLAS recognizes it.
+    """
+    cores = [pool["architecture"] for pool in threadpool_info() if pool.get("architecture")]
+    is_unset = bool(cores) and _CORE not in os.environ
+    if is_unset:
+        os.environ[_CORE] = cores[0]
+    try:
+        import faiss
+    finally:
+        if is_unset:
+            del os.environ[_CORE]
+    return faiss

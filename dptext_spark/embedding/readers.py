@@ -130,7 +130,9 @@ class Source(ABC):
 
     path: Path  # also of a folder with ``vectors.npy`` and ``vocab.txt``
     judge: Callable[[Vectors], Faults]  # what else to leave out of a block, by its vectors (b, n)
-    vocabulary: Path | None = None  # one word a line, only for ``npy``; ``vocab.txt`` next to it by default
+    vocabulary: Path | None = (
+        None  # one word a line, only for ``npy``; ``vocab.txt`` next to it by default
+    )
     limit: int | None = None  # rows to read, at most
     strict: bool = False  # refuse the first row that would be left out
     word_prefix: str | None = None  # take only words that begin so, without it
@@ -142,7 +144,9 @@ class Source(ABC):
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
-            raise BundleError("The limit of rows is wrong", allowed="an integer >= 1", got=str(self.limit))
+            raise BundleError(
+                "The limit of rows is wrong", allowed="an integer >= 1", got=str(self.limit)
+            )
         if self.vocabulary is not None and not isinstance(self, _ArraySource):
             what = "A vocabulary file was given for a source that holds its own words"
             raise BundleError(what, do="Leave the vocabulary out")
@@ -170,12 +174,17 @@ class Source(ABC):
         wrong = [each for reason, each in self.left_out.items() if reason != _OTHER_PREFIX]
         judged = row - sum(each.rows for each in self.left_out.values() if each not in wrong)
         if not judged:
-            got, do = f"{self.word_prefix!r} and {row:,} rows", "Check the prefix, or read more rows"
+            got, do = (
+                f"{self.word_prefix!r} and {row:,} rows",
+                "Check the prefix, or read more rows",
+            )
             raise BundleError("No word begins with the prefix", got=got, do=do)
         if sum(each.rows for each in wrong) > max(1, judged // 10):
             what = f"{self.path.name}: more than a tenth of its {judged:,} rows would be left out"
             got = "; ".join(each.describe() for each in wrong)
-            raise BundleError(what, got=got, do="Check that this is the right file, whole and in UTF-8")
+            raise BundleError(
+                what, got=got, do="Check that this is the right file, whole and in UTF-8"
+            )
 
     def _kept(self, row: int, encoded: list[bytes], vectors: Vectors) -> tuple[list[str], Vectors]:
         """Leave out what is wrong of a block's rows, the first of which is ``row``, and count it."""
@@ -197,10 +206,15 @@ class Source(ABC):
     def _faults(self, words: list[str], vectors: Vectors, kept: NDArray[np.bool_]) -> Faults:
         """Judge rows, those last that repeat a word of what is ``kept`` by then."""
         if prefix := self.word_prefix:
-            yield np.array([not word.startswith(prefix) or word == prefix for word in words]), _OTHER_PREFIX
+            yield (
+                np.array([not word.startswith(prefix) or word == prefix for word in words]),
+                _OTHER_PREFIX,
+            )
         elif prefix is None and not self._seen and all(map(_LANGUAGE.match, words)):
             what = f"{self.path.name}: every word begins with a language, as in /c/en/, which no text has"
-            raise BundleError(what, do="Take one language's words, without it: --word-prefix /c/en/")
+            raise BundleError(
+                what, do="Take one language's words, without it: --word-prefix /c/en/"
+            )
         for reason, pattern in _WORD_FAULTS.items():
             yield np.array([pattern.search(word) is not None for word in words]), reason
         infinite = np.asarray(~np.isfinite(vectors).all(axis=1))
@@ -216,7 +230,9 @@ class Source(ABC):
     def _blocks(self) -> Iterator[tuple[list[bytes], Vectors]]:
         """Yield the words, not yet decoded, and the vectors; feed ``_digest``."""
 
-    def _fault(self, row: int, what: str, *, allowed: str = "", got: str = "", do: str = "") -> BundleError:
+    def _fault(
+        self, row: int, what: str, *, allowed: str = "", got: str = "", do: str = ""
+    ) -> BundleError:
         """Make the error of a row, counted from 0, under its place: ``glove.txt, line 7``."""
         place = f"{self.path.name}, {self.unit} {row + self._first}"
         return BundleError(f"{place}: {what}", allowed=allowed, got=got, do=do)
@@ -242,7 +258,10 @@ class Source(ABC):
     @contextmanager
     def _opened(self) -> Iterator[tuple[io.BufferedReader, Callable[[], object]]]:
         """Open the file, decompressed; the call moves a bar on to the place in it."""
-        with self.path.open("rb", buffering=0) as stored, _bar(total=self.path.stat().st_size) as bar:
+        with (
+            self.path.open("rb", buffering=0) as stored,
+            _bar(total=self.path.stat().st_size) as bar,
+        ):
             yield _decompressed(stored), lambda: bar.update(stored.tell() - bar.n)
 
 
@@ -263,7 +282,10 @@ class _TextSource(Source):
             else:
                 lines = chain([first], lines)
             # Numbers that end the first line, where there is no header.
-            promised, n = header or (None, sum(1 for _ in takewhile(_kind, reversed(_fields(first)[1:]))))
+            promised, n = header or (
+                None,
+                sum(1 for _ in takewhile(_kind, reversed(_fields(first)[1:]))),
+            )
             if n == 0:
                 raise self._not_numbers(0)
             row, rows = 0, islice(lines, self.limit)
@@ -284,7 +306,9 @@ class _TextSource(Source):
         empty: list[bytes] = []  # at the file's end they are no rows
         while line := stream.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE:
-                raise self._fault(self._at, "the line is too long", allowed=f"{_LONGEST_LINE} bytes")
+                raise self._fault(
+                    self._at, "the line is too long", allowed=f"{_LONGEST_LINE} bytes"
+                )
             self._at += 1
             empty.append(line)
             if line not in (b"\n", b"\r\n"):
@@ -320,7 +344,10 @@ class _TextSource(Source):
         word, *vector = body.rsplit(b" ", n)
         # A word may hold spaces: "windows 10 0.25 0.5" has one; "windows 10 1 0.5" is taken for a row with
         # three numbers, as is every row with a decimal before the last n fields.
-        kinds, before = [*map(_kind, vector)], _kind(word.rpartition(b" ")[2]) if b" " in word else None
+        kinds, before = (
+            [*map(_kind, vector)],
+            _kind(word.rpartition(b" ")[2]) if b" " in word else None,
+        )
         more = before == "decimal" or (before == "integer" and "integer" in kinds)
         if len(vector) == n and None not in kinds and not more:
             return word, [*map(float, vector)]
@@ -336,7 +363,9 @@ class _TextSource(Source):
         )
 
     def _not_numbers(self, row: int) -> BundleError:
-        return self._fault(row, "a field is not a number", allowed="a word and its numbers, one space apart")
+        return self._fault(
+            row, "a field is not a number", allowed="a word and its numbers, one space apart"
+        )
 
 
 def _fields(line: bytes) -> list[bytes]:
@@ -358,7 +387,10 @@ class _BinarySource(Source):
             header = self._header(line) if line.endswith(b"\n") else None
             if header is None:
                 what = "the file does not begin with the header of a word2vec binary"
-                allowed, do = "a line 'N n': the number of rows and their dimension", "Name the file's format"
+                allowed, do = (
+                    "a line 'N n': the number of rows and their dimension",
+                    "Name the file's format",
+                )
                 raise self._fault(0, what, allowed=allowed, do=do)
             self._digest.update(line)
             promised, n = header
@@ -429,7 +461,12 @@ class _ArraySource(Source):
             what, do = f"{self.path.name} is no whole .npy file", "Unpack, write or fetch it again"
             raise BundleError(what, allowed="what numpy.save writes for a matrix of numbers", do=do)
         floats = matrix.dtype.kind == "f" and matrix.dtype.itemsize in (2, 4, 8)
-        if not floats or matrix.ndim != 2 or 0 in matrix.shape or matrix.shape[1] > _LARGEST_DIMENSION:
+        if (
+            not floats
+            or matrix.ndim != 2
+            or 0 in matrix.shape
+            or matrix.shape[1] > _LARGEST_DIMENSION
+        ):
             allowed = "float16, float32 or float64 of shape (words, dimension), neither of them 0"
             got = f"{matrix.dtype} of shape {matrix.shape}"
             raise BundleError(f"{self.path.name} is no matrix of vectors", allowed=allowed, got=got)
@@ -455,7 +492,9 @@ def _head(path: Path) -> bytes:
     for magic, name, do in _FOREIGN:
         if re.match(magic, head, re.DOTALL):
             allowed = "GloVe, word2vec or fastText text, word2vec binary, or .npy"
-            raise BundleError(f"{path.name} is no embedding source", allowed=allowed, got=name, do=do)
+            raise BundleError(
+                f"{path.name} is no embedding source", allowed=allowed, got=name, do=do
+            )
     return head
 
 

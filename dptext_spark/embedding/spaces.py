@@ -1,4 +1,4 @@
-"""The two geometries of embeddings: which points they allow, and which arrays their bundles hold."""
+"""The two geometries of embeddings: the points they allow, and the arrays of their bundles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SpaceT = TypeVar("SpaceT", bound="Space")
 Points: TypeAlias = NDArray[np.floating[Any]]
 
 Faults: TypeAlias = Iterator[tuple[NDArray[np.bool_], str]]
-"""Kind by kind: which rows of a block have the fault, bool (b,), and what it is."""
+"""For each kind of fault: which rows of a block have it, bool (b,), and its name."""
 
 VECTORS: Final = "vectors.npy"
 
@@ -31,6 +31,8 @@ LARGEST_BALL_RADIUS: Final = 14.6
 """Farther out, float64 leaves noise of radius 1 fewer than 30 bits."""
 
 _BLOCK_FLOATS: Final = 2**19
+_SHORTEST: Final = 1e-9
+_LONGEST: Final = 1e12
 
 
 class Space(ABC):
@@ -45,7 +47,7 @@ class Space(ABC):
     @classmethod
     @abstractmethod
     def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
-        """Find the points of a block (b, n) that have no place here."""
+        """Yield the faults of a block's points (b, n)."""
 
     @classmethod
     @abstractmethod
@@ -54,15 +56,15 @@ class Space(ABC):
 
     @abstractmethod
     def metric(self) -> Metric:
-        """Give the distance of this geometry."""
+        """Return the distance of this geometry."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EuclideanSpace(Space):
     """Vectors with their half norms and their covariance.
 
-    Source: Xu et al. 2020, "A Differentially Private Text Perturbation Method Using Regularized Mahalanobis
-    Metric", section 3, for the scaling of the covariance.
+    Source: Xu et al. 2020, "A Differentially Private Text Perturbation Method Using Regularized
+    Mahalanobis Metric", section 3, for the scaling of the covariance.
     """
 
     geometry: ClassVar[GeometryName] = "euclidean"
@@ -76,8 +78,10 @@ class EuclideanSpace(Space):
 
     vectors: NDArray[np.float32]
     half_norms: NDArray[np.float32]  # |y|²/2 computed in float64
-    covariance_values: NDArray[np.float64]  # ascending eigenvalues of the covariance scaled to trace n
-    covariance_vectors: NDArray[np.float64]  # its eigenvectors in columns
+    # Of the covariance scaled to trace n: its eigenvalues, ascending, and its eigenvectors in
+    # columns.
+    covariance_values: NDArray[np.float64]
+    covariance_vectors: NDArray[np.float64]
 
     @classmethod
     def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
@@ -85,23 +89,29 @@ class EuclideanSpace(Space):
         yield squares == 0, "the vector is zero"
         if normalize == "none":
             # Squares and products of such lengths are far from the ends of float32's range.
-            shortest, longest = 1e-9, 1e12
-            outside = (squares < shortest**2) | (squares > longest**2)
-            yield outside, f"the vector's length is not between {shortest:g} and {longest:g}"
+            outside = (squares < _SHORTEST**2) | (squares > _LONGEST**2)
+            yield outside, f"the vector's length is not between {_SHORTEST:g} and {_LONGEST:g}"
 
     @classmethod
     def derive(cls, folder: Path) -> None:
         rows, n = np.load(folder / VECTORS, mmap_mode="r").shape
         halves = (_squared_norms(block) / 2 for block in _blocks(folder))
         write_array(folder / "half_norms.npy", "<f4", (rows,), halves)
-        # One thread: with more, BLAS splits sums differently and the last bits follow the number of cores.
+        # One thread: with more, BLAS splits sums, and the last bits depend on the number of cores.
         with threadpool_limits(limits=1, user_api="blas"):
-            # Float64 sums of equal float32 numbers are exact, so equal rows have exactly zero variance.
+            # Float64 sums of equal float32 numbers are exact, so equal rows have no variance.
             mean = sum(block.sum(axis=0) for block in _blocks(folder)) / rows
-            scatter = sum(centred.T @ centred for centred in (block - mean for block in _blocks(folder)))
-            if (trace := float(np.trace(scatter))) == 0:
-                what = "The vectors have no variance, so their covariance cannot be scaled"
-                raise BundleError(what, allowed="vectors that differ", got=f"{rows} equal vectors")
+            scatter = np.zeros((n, n))
+            for block in _blocks(folder):
+                centred = block - mean
+                scatter += centred.T @ centred
+            trace = float(np.trace(scatter))
+            if trace == 0:
+                raise BundleError(
+                    "The vectors have no variance, so their covariance cannot be scaled",
+                    allowed="vectors that differ",
+                    got=f"{rows} equal vectors",
+                )
             values, vectors = np.linalg.eigh(scatter * (n / trace))
         # The largest entry of each eigenvector is positive; no eigenvalue is below 0.
         largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
@@ -109,7 +119,7 @@ class EuclideanSpace(Space):
         np.save(folder / "covariance_vectors.npy", np.ascontiguousarray(vectors * np.sign(largest)))
 
     def metric(self) -> EuclideanMetric:
-        # A memmap keeps account of itself in every part of it that is taken, which costs more than the part.
+        # A slice of a memmap costs more than one of an array: each is a memmap of its own.
         return EuclideanMetric(vectors=np.asarray(self.vectors))
 
 
@@ -131,23 +141,30 @@ class PoincareBall(Space):
     @classmethod
     def faults(cls, vectors: Points, normalize: Normalization) -> Faults:
         squares = _squared_norms(vectors)
-        what = f"the point is not inside the Poincaré ball, up to a radius of {LARGEST_BALL_RADIUS:g}"
-        yield squares > math.tanh(LARGEST_BALL_RADIUS / 2) ** 2, what
+        largest = f"{LARGEST_BALL_RADIUS:g}"
+        outside = squares > math.tanh(LARGEST_BALL_RADIUS / 2) ** 2
+        yield outside, f"the point is not inside the Poincaré ball, up to a radius of {largest}"
 
     @classmethod
     def derive(cls, folder: Path) -> None:
         shape = np.load(folder / VECTORS, mmap_mode="r").shape
-        write_array(folder / "lorentz_space.npy", "<f4", shape, (lorentz(b)[0] for b in _blocks(folder)))
-        write_array(folder / "lorentz_time.npy", "<f4", shape[:1], (lorentz(b)[1] for b in _blocks(folder)))
+        space = (lorentz(block)[0] for block in _blocks(folder))
+        write_array(folder / "lorentz_space.npy", "<f4", shape, space)
+        time = (lorentz(block)[1] for block in _blocks(folder))
+        write_array(folder / "lorentz_time.npy", "<f4", shape[:1], time)
 
     def metric(self) -> HyperbolicMetric:
         return HyperbolicMetric(vectors=self.vectors)
 
 
-SPACES: Final[dict[str, type[Space]]] = {space.geometry: space for space in (EuclideanSpace, PoincareBall)}
+SPACES: Final[dict[str, type[Space]]] = {
+    space.geometry: space for space in (EuclideanSpace, PoincareBall)
+}
 
 
-def write_array(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
+def write_array(
+    path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]
+) -> None:
     """Write an ``.npy`` file in C order, block by block."""
     with path.open("wb") as file:
         header = {"descr": dtype, "fortran_order": False, "shape": shape}
@@ -165,7 +182,8 @@ def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None
 
 def unit(vectors: Points) -> Points:
     """Scale vectors to length 1, in float64, and round them."""
-    return (vectors / np.sqrt(_squared_norms(vectors))[:, None]).astype(np.float32)
+    lengths = np.sqrt(_squared_norms(vectors))
+    return (vectors / lengths[:, None]).astype(np.float32)
 
 
 def _squared_norms(vectors: Points) -> NDArray[np.float64]:
@@ -179,4 +197,5 @@ def _blocks(folder: Path) -> Iterator[NDArray[np.float64]]:
     """Read a bundle's vectors block by block: (b, n) float64."""
     vectors = np.asarray(np.load(folder / VECTORS, mmap_mode="r"))
     step = max(1, _BLOCK_FLOATS // vectors.shape[1])
-    yield from (vectors[row : row + step].astype(np.float64) for row in range(0, len(vectors), step))
+    for row in range(0, len(vectors), step):
+        yield vectors[row : row + step].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Lists of words that users write, one a line, and which words of an embedding their entries are."""
+"""Lists of words that users write, one a line, and the words of an embedding that they match."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SHOWN: Final = 10
 
 
 def caseless(word: str) -> str:
-    """Fold a word: equal for all its spellings in other capitals, and of one lookup form.
+    """Fold a word, so that spellings in other capitals or with the same lookup form are equal.
 
-    Equal are also dotted and dotless i, wide and narrow letters, a space and ``_``.
+    Dotted and dotless i, wide and narrow letters, a space and ``_`` are equal, too.
     """
     for _ in range(2):  # what is decomposed may have capitals, and what is folded may be composed
         word = unicodedata.normalize("NFKD", lookup_form(word)).casefold().replace("\u0131", "i")
@@ -34,7 +34,7 @@ def caseless(word: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    """Which ``words`` of an embedding, bool (V,), a list names, and which of its lines name none."""
+    """Which ``words`` of an embedding, bool (V,), a list names, and its lines that name none."""
 
     option: str
     name: str
@@ -43,20 +43,22 @@ class Matches:
     words: NDArray[np.bool_]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the counts, and the lines that name no word."""
+        """Return the counts, and the lines that name no word."""
         matched = self.entries - len(self.unmatched)
         return {"entries": self.entries, "matched": matched, "unmatched_lines": [*self.unmatched]}
 
     def describe(self) -> str:
-        """Say how many entries name a word and which lines do not."""
+        """Describe how many entries name a word and which lines do not."""
         matched = self.entries - len(self.unmatched)
-        said = f"{self.option} {self.name}: {matched:,} of {self.entries:,} entries match words"
-        return f"{said}; no match: {_lines(self.unmatched)}" if self.unmatched else said
+        sentence = f"{self.option} {self.name}: {matched:,} of {self.entries:,} entries match words"
+        if self.unmatched:
+            sentence += f"; no match: {_lines(self.unmatched)}"
+        return sentence
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordList:
-    """A list of words of an option's file; ``lines`` are those with a word, by number, as they stand."""
+    """The words of an option's file; ``lines`` are its lines with a word, by number."""
 
     name: str
     option: str
@@ -64,7 +66,7 @@ class WordList:
 
     @classmethod
     def read(cls, path: Path | str, option: str, allowed: str = ALLOWED) -> WordList:
-        """Read a list: with or without byte order mark, with any line ends; empty lines count for nothing."""
+        """Read a list, with or without byte order mark, with any line ends; skip empty lines."""
         path = Path(path)
         try:
             content = path.read_bytes()
@@ -82,44 +84,57 @@ class WordList:
         return cls(name=path.name, option=option, lines=lines)
 
     def denied(self, words: Sequence[str]) -> Matches:
-        """Match in any capitals, and as a part of joined words; refuse a list that would deny nothing."""
+        """Match in any capitals, also parts of joined words; refuse a list that denies nothing."""
         keys = {number: caseless(line) for number, line in self.lines.items()}
         return self._matches(keys, map(_forms, words))
 
     def chosen(self, words: Sequence[str]) -> Matches:
-        """Match as written, or in any capitals where no word is written so; refuse a list without a match."""
-        known = {*words}
+        """Match as written, or in any capitals if no word is written so.
+
+        Refuses a list without a match.
+        """
+        vocabulary = {*words}
         keys: dict[int, Hashable] = {}
         for number, line in self.lines.items():
             forms = (line, line.strip(), lookup_form(line.strip()))
-            written = next((form for form in forms if form in known), None)
-            keys[number] = caseless(line) if written is None else (written,)
+            for form in forms:
+                if form in vocabulary:
+                    keys[number] = (form,)
+                    break
+            else:
+                keys[number] = caseless(line)
         return self._matches(keys, ({(word,), caseless(word)} for word in words))
 
     def _matches(self, keys: Mapping[int, Hashable], forms: Iterable[Set[Hashable]]) -> Matches:
         """Match the lines' keys with the forms of each word."""
-        wanted = {*keys.values()} - {""}
-        shared = [wanted & each for each in forms]
-        matched = set().union(*shared)
+        entries = {*keys.values()} - {""}
+        matches = [entries & word_forms for word_forms in forms]
+        matched = set().union(*matches)
         unmatched = [number for number, key in keys.items() if key not in matched]
         if not matched:
-            what = f"No entry of {self.name} ({self.option}) is a word of the embedding"
             got = f"a word in none of {_lines(unmatched)}" if unmatched else "an empty list"
-            raise BundleError(what, allowed=ALLOWED, got=got, do="Correct the list, or leave it out")
+            raise BundleError(
+                f"No entry of {self.name} ({self.option}) is a word of the embedding",
+                allowed=ALLOWED,
+                got=got,
+                do="Correct the list, or leave it out",
+            )
         return Matches(
             option=self.option,
             name=self.name,
             entries=len(self.lines),
             unmatched=unmatched,
-            words=np.array([*map(bool, shared)], dtype=np.bool_),
+            words=np.array([*map(bool, matches)], dtype=np.bool_),
         )
 
 
 def _forms(word: str) -> set[Hashable]:
-    """Give the caseless form of a word, and those of all parts of a joined one."""
+    """Return the caseless form of a word, and those of all parts of a joined word."""
     form = caseless(word)
     forms: set[Hashable] = {form}
-    spans = [] if form.isalnum() else [*token_spans(form, tokenize(form))]
+    if form.isalnum():
+        return forms
+    spans = [*token_spans(form, tokenize(form))]
     for first, (start, _) in enumerate(spans):
         for _, end in spans[first:]:
             forms |= {form[start:end], form[start : end + form.startswith(".", end)]}
@@ -128,5 +143,8 @@ def _forms(word: str) -> set[Hashable]:
 
 def _lines(numbers: Sequence[int]) -> str:
     listed = ", ".join(map(str, numbers[:_SHOWN]))
-    more = f" and {len(numbers) - _SHOWN:,} more" if len(numbers) > _SHOWN else ""
-    return f"{'line' if len(numbers) == 1 else 'lines'} {listed}{more}"
+    if len(numbers) == 1:
+        return f"line {listed}"
+    if len(numbers) > _SHOWN:
+        listed += f" and {len(numbers) - _SHOWN:,} more"
+    return f"lines {listed}"

@@ -28,7 +28,9 @@ from dptext_spark.evaluation.language import Language
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Floats, Ints
 
-STRONGER: Final = "What is recovered is the success of these attackers: a stronger attacker gets more."
+STRONGER: Final = (
+    "What is recovered is the success of these attackers: a stronger attacker gets more."
+)
 """What every report of their success says."""
 
 STRONGEST: Final = "strongest"
@@ -77,7 +79,9 @@ class Evidence:
     language: Language
 
     @classmethod
-    def of(cls, rows: SimulatedRows, channel: Channel, language: Language, *, most: int) -> Evidence:
+    def of(
+        cls, rows: SimulatedRows, channel: Channel, language: Language, *, most: int
+    ) -> Evidence:
         """Look at rows through a channel."""
         candidates = Candidates.of(rows, channel, language.words, most=most)
         return cls(rows=rows, candidates=candidates, language=language)
@@ -125,7 +129,9 @@ class Attacker(ABC):
                 got=repr(cls.name),
             )
         if not getattr(cls, "knows", ""):
-            raise ConfigError(f"Attacker {cls.name} lacks knows", allowed="what it guesses from, as text")
+            raise ConfigError(
+                f"Attacker {cls.name} lacks knows", allowed="what it guesses from, as text"
+            )
         taken = ATTACKERS.get(cls.name, cls)
         if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
@@ -208,7 +214,9 @@ def _ordered(words: Ints, scores: Floats) -> Ints:
 def _features(evidence: Evidence) -> Floats:
     """What the mix weighs, logarithms (t, K, 5): emission, prior, pairs, triples and topics."""
     words = evidence.candidates.words
-    frequency = np.append(evidence.language.words, 1.0)[np.minimum(words, len(evidence.language.words))]
+    frequency = np.append(evidence.language.words, 1.0)[
+        np.minimum(words, len(evidence.language.words))
+    ]
     likelihood = np.exp(evidence.candidates.log_emission)
     features = [
         np.log(np.maximum(likelihood, np.finfo(np.float64).tiny)),
@@ -222,7 +230,9 @@ def _features(evidence: Evidence) -> Floats:
 
 def _weights(evidence: Evidence) -> Floats:
     """Find the weights (5,) under which the words of some rows are likeliest."""
-    weights = np.array([0.0, 0.0, 0.0, 1.0, 0.0])  # the triples alone: without a row to learn from, as it is
+    weights = np.array(
+        [0.0, 0.0, 0.0, 1.0, 0.0]
+    )  # the triples alone: without a row to learn from, as it is
     rows, words = evidence.rows, evidence.candidates.words
     is_right = words == rows.inputs[:, None]
     learnt = np.flatnonzero(rows.perturbed & is_right.any(axis=1))
@@ -322,11 +332,17 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
         hidden = part.perturbed
         inputs = part.inputs[hidden, None]
         places.append(tokens[hidden])
-        evidence = Evidence.of(part, knowledge.channel, knowledge.language, most=knowledge.candidates)
+        evidence = Evidence.of(
+            part, knowledge.channel, knowledge.language, most=knowledge.candidates
+        )
         guesses = {
-            name: _guesses(attacker, evidence)[hidden] for name, attacker in knowledge.attackers.items()
+            name: _guesses(attacker, evidence)[hidden]
+            for name, attacker in knowledge.attackers.items()
         }
-        tried = [evidence.candidates.words[hidden], *(guesses[name][:, :top] for name, top in tries)]
+        tried = [
+            evidence.candidates.words[hidden],
+            *(guesses[name][:, :top] for name, top in tries),
+        ]
         for name, guess in zip(names, tried, strict=True):
             hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
     tokens = np.concatenate(places)
@@ -335,4 +351,7 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     rank[np.argsort(-frequency, kind="stable")] = np.arange(len(rank))
     row = rows.rows[tokens]
     band = np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
-    return {name: ClusterSums.banded(row, np.concatenate(hits[name]), band, len(RANKS) + 1) for name in names}
+    return {
+        name: ClusterSums.banded(row, np.concatenate(hits[name]), band, len(RANKS) + 1)
+        for name in names
+    }

@@ -30,8 +30,13 @@ def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) 
         return np.empty_like(logarithm)
     emission = _emission(logarithm)
     lower, back_off = model.lower[words], model.back_off[words]
-    before = [slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)]
-    links = [_links(words[last], words[part], model) for last, part in zip(before, steps[1:], strict=True)]
+    before = [
+        slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)
+    ]
+    links = [
+        _links(words[last], words[part], model)
+        for last, part in zip(before, steps[1:], strict=True)
+    ]
 
     first = words[steps[0]]
     start = np.full(first.shape, len(model.back_off) - 1)
@@ -48,7 +53,9 @@ def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) 
         fitting[impossible] = emission[part][impossible]
         forward[part] = fitting / fitting.sum(axis=1, keepdims=True)
 
-    backward = np.ones_like(emission)  # how likely the outputs after a candidate are, up to a factor
+    backward = np.ones_like(
+        emission
+    )  # how likely the outputs after a candidate are, up to a factor
     for step in range(len(steps) - 1, 0, -1):
         part, previous = steps[step], before[step - 1]
         sources, targets, beyond = links[step - 1]
@@ -128,7 +135,9 @@ def _pair_states(words: Ints, steps: list[slice], number: int, model: TrigramMod
     )
 
 
-def _words_before(words: Ints, steps: list[slice], number: int, count: int, model: TrigramModel) -> Ints:
+def _words_before(
+    words: Ints, steps: list[slice], number: int, count: int, model: TrigramModel
+) -> Ints:
     """Return the candidates of the first ``count`` rows at a step; before the first one, a row's start."""
     if number < 0:
         start = np.full((count, words.shape[1]), NO_WORD)

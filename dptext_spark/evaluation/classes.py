@@ -33,7 +33,9 @@ def score_of(probability: Floats) -> Ints:
     return np.asarray(np.clip(cells, 0, SCORES - 1).astype(np.int64))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # classes are values of a private column
+@dataclass(
+    frozen=True, kw_only=True, eq=False, repr=False
+)  # classes are values of a private column
 class ClassCounts:
     """Rows by their class and by the class that a model predicts, of the C classes that the model knows.
 
@@ -59,7 +61,9 @@ class ClassCounts:
 
     def __add__(self, other: ClassCounts) -> ClassCounts:
         """Add the counts of other rows, judged by a model that knows the same classes."""
-        return replace(self, confusion=self.confusion + other.confusion, scores=self.scores + other.scores)
+        return replace(
+            self, confusion=self.confusion + other.confusion, scores=self.scores + other.scores
+        )
 
     def precision(self, name: str, confidence: float) -> Interval:
         """Return the share of rows of a class among those for which it is predicted."""
@@ -81,7 +85,9 @@ class ClassCounts:
         place = self._place(name)
         hits = self.confusion[place, place]
         either = self.confusion[place].sum() + self.confusion[:, place].sum() - hits
-        value, low, high = (2.0 * share / (1.0 + share) for share in _share(hits, either, confidence))
+        value, low, high = (
+            2.0 * share / (1.0 + share) for share in _share(hits, either, confidence)
+        )
         return value, low, high
 
     def balanced_accuracy(self, confidence: float) -> Interval:

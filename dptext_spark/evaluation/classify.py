@@ -24,7 +24,9 @@ from dptext_spark.evaluation.simulate import ATTACKED, KNOWN, Part, SampledRows
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 
-_TEXT_SCHEMA: Final = "third int, name string, class string, original array<string>, released array<string>"
+_TEXT_SCHEMA: Final = (
+    "third int, name string, class string, original array<string>, released array<string>"
+)
 _CLASS_SCHEMA: Final = "third int, class string"
 _SCORE_SCHEMA: Final = "third int, class bigint, is_of_class bigint, score bigint, rows bigint"
 _SCORE_KEYS: Final = ("third", "class", "is_of_class", "score")
@@ -59,7 +61,9 @@ def classify(
     where that is asked. ``original`` learns from the original texts too: the ceiling. ``by_class`` also
     counts, on texts as they are learnt from, which class is taken for which, and how sure the model is.
     """
-    texts = rows.work(partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA)
+    texts = rows.work(
+        partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA
+    )
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
@@ -71,7 +75,9 @@ def classify(
         texts.unpersist()
 
 
-def _judged(texts: DataFrame, names: Sequence[str], *, original: bool, by_class: bool) -> dict[int, Sums]:
+def _judged(
+    texts: DataFrame, names: Sequence[str], *, original: bool, by_class: bool
+) -> dict[int, Sums]:
     taught = "original" if original else "released"
     shown = dict(zip(names, (taught, "original"), strict=False))
     known, *attacked = (texts.where(F.col("third") == third) for third in range(3))
@@ -97,7 +103,9 @@ def _judged(texts: DataFrame, names: Sequence[str], *, original: bool, by_class:
         model.setFeaturesCol(f"{read}_counts")
         for third in ATTACKED:
             tested = model.transform(counted.where(F.col("third") == third))
-            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[0]  # two numbers
+            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[
+                0
+            ]  # two numbers
             judged[third][name] = ClusterSums.of_rows(int(row[0] or 0), int(row[1]))
     if by_class:
         model.setFeaturesCol(f"{taught}_counts")
@@ -113,7 +121,9 @@ def _counts(tested: DataFrame, classes: Sequence[str]) -> dict[int, ClassCounts]
     for row in pairs.collect():
         counts[row["third"]].confusion[int(row["label"]), int(row["prediction"])] = row["rows"]
     probability = vector_to_array(F.col("probability"))
-    scored = tested.select("third", F.col("label").cast("int").alias("label"), probability.alias("scores"))
+    scored = tested.select(
+        "third", F.col("label").cast("int").alias("label"), probability.alias("scores")
+    )
     cells = scored.mapInArrow(partial(_scores, classes=len(classes)), _SCORE_SCHEMA)
     table = to_arrow(cells.groupBy(*_SCORE_KEYS).agg(F.sum("rows").alias("rows")))
     for third in ATTACKED:

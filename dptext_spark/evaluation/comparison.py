@@ -30,8 +30,8 @@ from dptext_spark.evaluation.measures import (
 )
 from dptext_spark.evaluation.rarity import RARITY_BANDS
 from dptext_spark.geometry import Floats
-from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.word_reader import FEW
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
 
@@ -48,7 +48,11 @@ class Outcome:
     def key(self) -> dict[str, Any]:
         """Name the setting by its mechanism, its other parameters, and epsilon."""
         mechanism = self.mechanism
-        return {"mechanism": mechanism.name, "setting": mechanism.parameters, "epsilon": mechanism.epsilon}
+        return {
+            "mechanism": mechanism.name,
+            "setting": mechanism.parameters,
+            "epsilon": mechanism.epsilon,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -57,7 +61,9 @@ class Comparison:
 
     outcomes: tuple[Outcome, ...]
     floor: Sums  # without any output, and of random words of those that may be output
-    ideal: Sums = field(default_factory=dict)  # what models get right that learn from texts as they were
+    ideal: Sums = field(
+        default_factory=dict
+    )  # what models get right that learn from texts as they were
 
     def __add__(self, other: Comparison) -> Comparison:
         """Add what the same settings give away and keep of other rows."""
@@ -70,7 +76,9 @@ class Comparison:
             ideal=added(self.ideal, other.ideal),
         )
 
-    def numbers(self, outcome: Outcome, measure: Measure, confidence: float) -> dict[str, float | None]:
+    def numbers(
+        self, outcome: Outcome, measure: Measure, confidence: float
+    ) -> dict[str, float | None]:
         """Give a measure's value, the ends of its interval, and what comes without any output, or None."""
         value, low, high = measure.value(outcome.sums, confidence)
         return plain({"value": value, "low": low, "high": high, "floor": self.floor_of(measure)})
@@ -124,7 +132,9 @@ class Comparison:
     ) -> Iterator[dict[str, Any]]:
         """Return a row for each band of words that has any."""
         recovered = measure.own(outcome.sums)
-        floor = (replace(measure, versions=1) if isinstance(measure, Risk) else measure).own(self.floor)
+        floor = (replace(measure, versions=1) if isinstance(measure, Risk) else measure).own(
+            self.floor
+        )
         low, high = recovered.share_interval(confidence)
         for band in np.flatnonzero(recovered.size):
             yield {
@@ -212,7 +222,9 @@ class Comparison:
         best = [
             own
             for own, (lost, less) in points.items()
-            if not any(x <= lost and y <= less and (x, y) != (lost, less) for x, y in points.values())
+            if not any(
+                x <= lost and y <= less and (x, y) != (lost, less) for x, y in points.values()
+            )
         ]
         return sorted(best, key=points.__getitem__)
 

@@ -11,9 +11,9 @@ from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
 from dptext_spark.evaluation.comparison import KEEPING, Comparison, plain
 from dptext_spark.evaluation.measures import LABELS, MEASURES, Risk, SingledOut
 from dptext_spark.evaluation.target import Target
-from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
+from dptext_spark.word_reader import FEW
 
 FILE: Final = "evaluation.json"
 LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")
@@ -57,7 +57,9 @@ def facts_of(
         for key, measure in shown.items():
             if measure.is_in(own.sums):
                 numbers = whole.numbers(own, measure, confidence)
-                row |= {key if n == "value" else f"{key}_{n}": number for n, number in numbers.items()}
+                row |= {
+                    key if n == "value" else f"{key}_{n}": number for n, number in numbers.items()
+                }
                 if isinstance(measure, SingledOut):
                     row[f"{key}_original"] = whole.ceiling(measure)
         row |= {"release_words": search.release_words, "search": search.label}
@@ -89,7 +91,9 @@ def facts_of(
 def _attackers(whole: Comparison) -> list[dict[str, str]]:
     """Return the attackers that were tried, and what each knows."""
     sums = whole.outcomes[0].sums
-    tried = {name: attacker for name, attacker in ATTACKERS.items() if f"recovered/1/{name}/1" in sums}
+    tried = {
+        name: attacker for name, attacker in ATTACKERS.items() if f"recovered/1/{name}/1" in sums
+    }
     return [{"name": name, "knows": attacker.knows} for name, attacker in tried.items()]
 
 
@@ -123,7 +127,9 @@ def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> 
     if best is None:
         closest = max(outcomes, key=partial(target.margin, confidence=each))
         value, bound = target.of(closest, confidence=each)
-        row["closest"] = plain({"options": closest.mechanism.options, "measured": value, "bound": bound})
+        row["closest"] = plain(
+            {"options": closest.mechanism.options, "measured": value, "bound": bound}
+        )
         return row
     row["number"] = number = outcomes.index(best)
     for name, third, sure in zip(names[4:], thirds, (each, confidence), strict=True):

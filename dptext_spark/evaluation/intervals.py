@@ -31,10 +31,14 @@ class ClusterSums:
     are the same to the last bit in whatever order and parts rows come.
     """
 
-    parts: Floats  # (2, 6, c), two parts of each sum: rows with a size above 0, v, n, v², v n and n²
+    parts: (
+        Floats  # (2, 6, c), two parts of each sum: rows with a size above 0, v, n, v², v n and n²
+    )
 
     @classmethod
-    def of(cls, rows: Ints, values: NDArray[Any], classes: Ints | int = 0, count: int = 1) -> ClusterSums:
+    def of(
+        cls, rows: Ints, values: NDArray[Any], classes: Ints | int = 0, count: int = 1
+    ) -> ClusterSums:
         """Add up values (t,) of words (t,), given the row of each, and its class below ``count``.
 
         The words of a row must come in one order, for its own value to be the same number.
@@ -42,10 +46,14 @@ class ClusterSums:
         pairs, places = np.unique(rows * count + classes, return_inverse=True)
         value = np.bincount(places, weights=values, minlength=len(pairs))
         size = np.bincount(places, minlength=len(pairs)).astype(np.float64)
-        terms = np.stack([np.ones(len(pairs)), value, size, value * value, value * size, size * size])
+        terms = np.stack(
+            [np.ones(len(pairs)), value, size, value * value, value * size, size * size]
+        )
         coarse = np.rint(terms / _COARSE) * _COARSE
         fine = np.rint((terms - coarse) / _FINE) * _FINE
-        sums = [np.bincount(pairs % count, weights=term, minlength=count) for term in (*coarse, *fine)]
+        sums = [
+            np.bincount(pairs % count, weights=term, minlength=count) for term in (*coarse, *fine)
+        ]
         return cls(parts=np.array(sums, dtype=np.float64).reshape(2, 6, count))
 
     @classmethod
@@ -107,8 +115,12 @@ class ClusterSums:
         words, rows = np.maximum(self.size, 2.0), np.maximum(self.rows, 2.0)
         effective = _divided(ratio * (1.0 - ratio), np.square(np.nan_to_num(self.standard_error)))
         # A spread estimated from few rows is uncertain itself.
-        effective *= np.square(scipy.special.stdtrit(words - 1, tail) / scipy.special.stdtrit(rows - 1, tail))
-        effective = np.where(effective > 0.0, np.minimum(effective, self.size), self.rows)  # not for NaN
+        effective *= np.square(
+            scipy.special.stdtrit(words - 1, tail) / scipy.special.stdtrit(rows - 1, tail)
+        )
+        effective = np.where(
+            effective > 0.0, np.minimum(effective, self.size), self.rows
+        )  # not for NaN
         hits = ratio * effective
         low, high = lower_limit(hits, effective, tail), upper_limit(hits, effective, tail)
         return np.where(self.rows > 1.0, low, 0.0), np.where(self.rows > 1.0, high, 1.0)
@@ -121,7 +133,9 @@ class ClusterSums:
     def mean(self, confidence: float) -> tuple[float, float, float]:
         """Give the mean of the first class with its interval, by Student's law; NaN for one row or none."""
         freedom, mean = max(float(self.rows[0]) - 1.0, 1.0), float(self.ratio[0])
-        reach = float(scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error[0])
+        reach = float(
+            scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error[0]
+        )
         return mean, mean - reach, mean + reach
 
 

@@ -72,7 +72,9 @@ class PairCounts:
 class BigramModel:
     """P[second | first] = back_off[first] lower[second], plus ``beyond`` for pairs that were seen."""
 
-    lower: Floats  # (V + 1,), a probability of each word; V stands for tokens outside the vocabulary
+    lower: (
+        Floats  # (V + 1,), a probability of each word; V stands for tokens outside the vocabulary
+    )
     back_off: Floats  # (V + 2,), by first word; V + 1 is the start of a row
     keys: Ints  # (c,), first * (V + 2) + second of the pairs seen, ascending
     beyond: Floats  # (c,), what they have beyond the first term
@@ -99,7 +101,9 @@ class BigramModel:
         """P[second | first] of pairs, arrays that go together."""
         keys = first * len(self.back_off) + second
         at = self._index.get_indexer(keys.ravel()).reshape(keys.shape)  # -1 where it was not seen
-        return np.asarray(self.back_off[first] * self.lower[second] + np.append(self.beyond, 0.0)[at])
+        return np.asarray(
+            self.back_off[first] * self.lower[second] + np.append(self.beyond, 0.0)[at]
+        )
 
     def seen(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints, Floats]:
         """Find the pairs seen among all words of (p, i) and of (p, j): p, i, j and ``beyond``, (f,)."""

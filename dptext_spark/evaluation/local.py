@@ -20,12 +20,12 @@ from dptext_spark.evaluation.linkage import linkage, rows_of_lengths
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, added, measured
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PythonColumn, as_arrow
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import rows_with_words
 
 
 def evaluate(
@@ -60,7 +60,9 @@ def evaluate(
     """
     embedding = Embedding.of(embedding)
     if not mechanisms:
-        raise ConfigError("There is no setting to evaluate", allowed="one mechanism or more", got="none")
+        raise ConfigError(
+            "There is no setting to evaluate", allowed="one mechanism or more", got="none"
+        )
     _check_number("versions", versions, versions >= 1, "at least 1")
     _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
     _check_number("channel_limit", channel_limit, 0.0 < channel_limit < 1.0, "above 0 and below 1")
@@ -68,7 +70,9 @@ def evaluate(
     for setting in map(Mechanism.of, mechanisms):
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
-    simulation = Simulation(bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed)
+    simulation = Simulation(
+        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+    )
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
     marked = None if slots is None else as_arrow(slots, "The column of slots")
     rows = simulation.read(column, marked)

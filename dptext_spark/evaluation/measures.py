@@ -28,8 +28,8 @@ from dptext_spark.evaluation.rarity import (
 )
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import FEW
 from dptext_spark.mechanisms import Exponential
+from dptext_spark.word_reader import FEW
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
 """At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
@@ -124,7 +124,9 @@ class Risk(Measure):
         return {
             f"recovered/{versions}/{name}": sums
             for versions in sorted({1, len(rows.outputs)})
-            for name, sums in attack(replace(rows, outputs=rows.outputs[:versions]), knowledge).items()
+            for name, sums in attack(
+                replace(rows, outputs=rows.outputs[:versions]), knowledge
+            ).items()
         }
 
     def own(self, sums: Sums) -> ClusterSums:
@@ -230,14 +232,18 @@ class Similarity(Measure):
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         vectors, count = embedding.vectors, len(rows.offsets) - 1
         sums = np.zeros((2, count, vectors.shape[1]))
-        for tokens, part in rows.batches(_TOKENS):  # whole rows: what a row gives is the same in every batch
+        for tokens, part in rows.batches(
+            _TOKENS
+        ):  # whole rows: what a row gives is the same in every batch
             known = np.flatnonzero(part.inputs >= 0)
             if not len(known):
                 continue
             row = rows.rows[tokens[known]]
             starts = np.flatnonzero(np.diff(row, prepend=-1))
             for total, words in zip(sums, (part.inputs, part.released), strict=True):
-                total[row[starts]] = np.add.reduceat(vectors[words[known]].astype(np.float64), starts, axis=0)
+                total[row[starts]] = np.add.reduceat(
+                    vectors[words[known]].astype(np.float64), starts, axis=0
+                )
         product = np.linalg.norm(sums, axis=2).prod(axis=0)
         cosine = np.zeros(count)
         np.divide((sums[0] * sums[1]).sum(axis=1), product, out=cosine, where=product > 0.0)
@@ -325,13 +331,17 @@ class LabelMeasure(Measure):
 
     def value(self, sums: Sums, confidence: float) -> Interval:
         if not self.is_in(sums):
-            raise ConfigError(f"This {self.kind} was not measured", got=self.written, do="Give --label")
+            raise ConfigError(
+                f"This {self.kind} was not measured", got=self.written, do="Give --label"
+            )
         counts: ClassCounts = sums[LABELS]
         if self.label is not None and self.by_class is not None:
             return self.by_class(counts, self.label, confidence)
         if self.label is None and self.overall is not None:
             return self.overall(counts, confidence)
-        raise ConfigError(f"This {self.kind} is of one class", allowed=f"{self.name}(CLASS)", got=self.name)
+        raise ConfigError(
+            f"This {self.kind} is of one class", allowed=f"{self.name}(CLASS)", got=self.name
+        )
 
 
 _LEARNT: Final = "Labels right: learnt from released texts, on"
@@ -354,7 +364,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
             "Balanced accuracy of labels: mean recall of the classes",
             overall=ClassCounts.balanced_accuracy,
         ),
-        LabelMeasure("auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc),
+        LabelMeasure(
+            "auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc
+        ),
         LabelMeasure("precision", "Precision of labels", by_class=ClassCounts.precision),
         LabelMeasure("recall", "Recall of labels", by_class=ClassCounts.recall),
         LabelMeasure("f1", "F1 of labels", by_class=ClassCounts.f1),
@@ -408,7 +420,9 @@ def from_table(table: pa.Table, *, vocabulary: int) -> Sums:
     sums = Sums()
     kinds = {*table["kind"].unique().to_pylist(), *_PAIRS}  # without tokens there are no pairs
     for kind in sorted(kinds):
-        own = table.filter(pc.equal(table["kind"], kind)).sort_by([("a", "ascending"), ("b", "ascending")])
+        own = table.filter(pc.equal(table["kind"], kind)).sort_by(
+            [("a", "ascending"), ("b", "ascending")]
+        )
         a, b, total = (own[name].to_numpy() for name in ("a", "b", "total"))
         if kind in _PAIRS:
             sums[kind] = PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary)

@@ -7,11 +7,11 @@ from importlib import import_module
 from types import ModuleType
 
 from dptext_spark.errors import ConfigError, DptextError, nearest
-from dptext_spark.evaluation.attackers import Attacker
+from dptext_spark.evaluation.attackers import ATTACKERS, Attacker
 
 
 def load_attacker(spec: str) -> type[Attacker]:
-    """Import ``MODULE:CLASS``, a subclass of Attacker, which is tried from then on.
+    """Import ``MODULE:CLASS``, a subclass of Attacker, which is tried from then on; others there are not.
 
     Raises:
         ConfigError: There is no such module, no such class, or it is no attacker that can be tried.
@@ -50,10 +50,13 @@ def load_attacker(spec: str) -> type[Attacker]:
             f"Class {class_name} of --attacker has no name of its own",
             do='Give it name = "..." and knows = "...", what it guesses from',
         )
+    ATTACKERS[attacker.name] = attacker
     return attacker
 
 
 def _imported(name: str) -> ModuleType:
+    """Import a module; none of its classes is tried yet."""
+    before = dict(ATTACKERS)
     try:
         return import_module(name)
     except DptextError:
@@ -64,6 +67,9 @@ def _imported(name: str) -> ModuleType:
             got=f"{type(error).__name__}: {error}",
             do="Put its folder on PYTHONPATH, and install what it imports",
         ) from error
+    finally:
+        ATTACKERS.clear()
+        ATTACKERS.update(before)
 
 
 def _is_attacker(value: object) -> bool:

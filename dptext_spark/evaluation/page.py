@@ -22,7 +22,10 @@ from dptext_spark.evaluation.text import (
 
 _USES: Final = {
     "similarity": ("Similarity of texts, before and after", "Similarity of texts"),
-    "balanced_accuracy": ("Balanced accuracy, learnt from released texts", "Balanced accuracy of labels"),
+    "balanced_accuracy": (
+        "Balanced accuracy, learnt from released texts",
+        "Balanced accuracy of labels",
+    ),
 }
 """What a figure has over the share recovered: its label, and how its caption begins."""
 
@@ -34,7 +37,9 @@ def page(facts: Facts) -> dict[str, Any]:
         "template": "evaluation.html",
         "title": "What a release keeps, and what it reveals",
         "facts": facts,
-        "plots": [_plot(settings, n) for n in _USES if any(row.get(n) is not None for row in settings)],
+        "plots": [
+            _plot(settings, n) for n in _USES if any(row.get(n) is not None for row in settings)
+        ],
         "settings": settings,
         "advice": [*advice(facts)],
         "attackers": attackers(facts),
@@ -55,7 +60,11 @@ def _kept(facts: Facts, setting: Facts) -> list[Facts]:
     """Return what is kept of texts in a setting; what models learn of labels stands elsewhere."""
     key = {name: setting[name] for name in ("mechanism", "setting", "epsilon")}
     of_setting = [row for row in facts["utility"] if key.items() <= row.items()]
-    return [row for row in of_setting if row["measure"] in MEASURES and not MEASURES[row["measure"]].needs]
+    return [
+        row
+        for row in of_setting
+        if row["measure"] in MEASURES and not MEASURES[row["measure"]].needs
+    ]
 
 
 def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:

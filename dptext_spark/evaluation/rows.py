@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import Bundle, WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import KEY_BYTES, NoiseKey
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.policies import WORDS_ALONE, AllWords, TextPolicy
+from dptext_spark.word_reader import Bundle, WordReader
 
 _COLUMN = "rehearsed"
 
@@ -80,7 +80,9 @@ class SimulatedRows:
         every = SimulatedRows.joined([shadow, others])
         rest = counts
         if not of_attacked:
-            rest = counts - PairCounts.of_rows(shadow.inputs, shadow.offsets, vocabulary=counts.vocabulary)
+            rest = counts - PairCounts.of_rows(
+                shadow.inputs, shadow.offsets, vocabulary=counts.vocabulary
+            )
         return (
             Language.learn(counts, every.inputs, every.offsets),
             Language.learn(rest, others.inputs, others.offsets),
@@ -141,7 +143,9 @@ class Simulation:
         runs = list(reader.runs(values, slots, column=_COLUMN))
         words = np.concatenate([np.zeros(0, np.int64), *(run.word_ids for run in runs)])
         return SimulatedRows(
-            offsets=np.cumsum(np.concatenate([[0], *(np.diff(run.tokens.offsets) for run in runs)])),
+            offsets=np.cumsum(
+                np.concatenate([[0], *(np.diff(run.tokens.offsets) for run in runs)])
+            ),
             inputs=words,
             outputs=np.zeros((0, len(words)), dtype=np.int64),
             perturbed=np.concatenate([np.zeros(0, np.bool_), *(run.known for run in runs)]),
@@ -177,9 +181,13 @@ class Simulation:
         key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(by)
         for number in range(versions):
             name = f"version {number}"
-            release = Release(bundle=self.bundle, mechanism=mechanism, search=self.search, name=name)
+            release = Release(
+                bundle=self.bundle, mechanism=mechanism, search=self.search, name=name
+            )
             release = replace(release, policy=WORDS_ALONE)
-            values = Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
+            values = (
+                Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
+            )
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))

@@ -29,12 +29,12 @@ from dptext_spark.evaluation.linkage import (
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, from_table, measured, to_table
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
-from dptext_spark.lookup import rows_with_words
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, Batch, Fields
 from dptext_spark.tables.columns import shared
 from dptext_spark.text.columns import slices
+from dptext_spark.word_reader import rows_with_words
 
 KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
 """Thirds of the sample: models and attackers know the first, a setting is chosen on the second and checked on
@@ -51,7 +51,9 @@ _PICKLE: Final[Any] = cloudpickle
 
 _SCHEMA: Final = "third int, kind string, a bigint, b bigint, total double"
 # Sums, and released rows whose words are set: ``a`` is a row's number of words, ``b`` its bucket.
-_RELEASED_SCHEMA: Final = f"{_SCHEMA}, inputs array<bigint>, outputs array<bigint>, perturbed array<boolean>"
+_RELEASED_SCHEMA: Final = (
+    f"{_SCHEMA}, inputs array<bigint>, outputs array<bigint>, perturbed array<boolean>"
+)
 _RELEASED: Final = "released"
 _NUMBER: Final = "number"
 
@@ -66,7 +68,10 @@ def third_of(row_id: Column) -> Column:
 
 def sampled(selected: DataFrame, row_id: Column, *, rows: int, sample: int | None) -> DataFrame:
     """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third."""
-    number, chosen = F.xxhash64(F.lit("sample"), row_id), selected.withColumn(_THIRD, third_of(row_id))
+    number, chosen = (
+        F.xxhash64(F.lit("sample"), row_id),
+        selected.withColumn(_THIRD, third_of(row_id)),
+    )
     if sample is None or sample >= rows:
         return chosen
     ordered = chosen.select(number.alias("number")).orderBy("number")
@@ -138,7 +143,9 @@ def simulate(
     ``alike`` says how many rows of each third have each number of words. With it rows are linked to their
     originals: then the words of rows of one length are shuffled to one task, which Spark must encrypt.
     """
-    simulating = partial(_simulate, mechanism=mechanism, known=known, versions=versions, alike=alike)
+    simulating = partial(
+        _simulate, mechanism=mechanism, known=known, versions=versions, alike=alike
+    )
     released = rows.work(simulating, _SCHEMA if alike is None else _RELEASED_SCHEMA)
     is_released = F.col("kind") == _RELEASED
     if alike is None:
@@ -152,12 +159,16 @@ def simulate(
         links = grouped.mapInArrow(partial(_link, channel, alike), _SCHEMA)
         try:
             tables = _sums(
-                released.where(~is_released).select("third", "kind", "a", "b", "total").unionByName(links)
+                released.where(~is_released)
+                .select("third", "kind", "a", "b", "total")
+                .unionByName(links)
             )
         finally:
             released.unpersist()
     words = len(rows.simulation.embedding.words)
-    return {third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])}
+    return {
+        third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])
+    }
 
 
 def languages_of(
@@ -308,7 +319,9 @@ def _simulate(
         return to_table(sums)
     # Zeros, so that a third without a row to link has sums, too.
     numbers = to_table(sums | nothing_linked())
-    return pa.concat_tables([numbers, _to_link(rows, part.ids, alike[part.third])], promote_options="default")
+    return pa.concat_tables(
+        [numbers, _to_link(rows, part.ids, alike[part.third])], promote_options="default"
+    )
 
 
 def _to_link(rows: SimulatedRows, ids: pa.Array, alike: Mapping[int, int]) -> pa.Table:
@@ -321,7 +334,10 @@ def _to_link(rows: SimulatedRows, ids: pa.Array, alike: Mapping[int, int]) -> pa
         "a": lengths,
         "b": bucket_of(ids, lengths, alike),
         "total": np.zeros(len(lengths)),
-        **{name: pa.ListArray.from_arrays(offsets, pa.array(words)) for name, words in lists.items()},
+        **{
+            name: pa.ListArray.from_arrays(offsets, pa.array(words))
+            for name, words in lists.items()
+        },
     }
     return pa.table(columns).filter(pa.array(lengths > 0))
 
@@ -331,7 +347,10 @@ def _link(
 ) -> Iterator[pa.RecordBatch]:
     """Link rows, those of one third, length and bucket one after the other; see :func:`_to_link`."""
     for third, length, table in _groups(batches):
-        words = {name: table[name].combine_chunks().flatten() for name in ("inputs", "outputs", "perturbed")}
+        words = {
+            name: table[name].combine_chunks().flatten()
+            for name in ("inputs", "outputs", "perturbed")
+        }
         numbers = {name: own.to_numpy(zero_copy_only=False) for name, own in words.items()}
         rows = SimulatedRows(
             offsets=np.arange(len(table) + 1) * length,
@@ -364,7 +383,9 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Ta
         yield key[0], key[1], pa.Table.from_batches(parts)
 
 
-def _known_rows(simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]) -> SimulatedRows:
+def _known_rows(
+    simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> SimulatedRows:
     """Read all rows of a task; whatever is perturbed of the table, all words of theirs are shadow rows'."""
     public = simulation.public
     parts = [public.read(pa.array([], pa.string()))]

@@ -71,7 +71,9 @@ class Target(Limit):
         own = MEASURES.get(measure)
         if isinstance(own, Risk) and arguments and arguments[0] in _GUESSES:
             guesses, *others = arguments
-            attacker = others.pop(0) if others and others[0] in (STRONGEST, *ATTACKERS) else own.attacker
+            attacker = (
+                others.pop(0) if others and others[0] in (STRONGEST, *ATTACKERS) else own.attacker
+            )
             versions = others.pop(0) if others else "1"
             counted = versions.isdecimal() and not versions.startswith("0") and not others
             return ((guesses, attacker, versions), "<=", 1.0) if counted else None

@@ -47,7 +47,9 @@ def said(facts: Facts) -> Iterator[Any]:
     forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
     if "attributed" in settings[0]:
         forms["attributed"] = ".1%"
-    head = [part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])]
+    head = [
+        part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])
+    ]
     rows = []
     for row in settings:
         cells = [row["options"]]
@@ -143,15 +145,26 @@ def _labels(facts: Facts) -> Iterator[Any]:
     ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
     table = [["", *LEARNT]]
     table += [[row["options"], *(_share(row[name]) for name in LEARNT)] for row in settings]
-    table.append(["learnt from random words", *(_share(settings[0][f"{name}_floor"]) for name in LEARNT)])
+    table.append(
+        ["learnt from random words", *(_share(settings[0][f"{name}_floor"]) for name in LEARNT)]
+    )
     table.append(["learnt from the originals", *(_share(ceilings[name]) for name in LEARNT)])
-    yield {"title": "Labels that a model predicts on released texts (better: higher)", "table": table}
+    yield {
+        "title": "Labels that a model predicts on released texts (better: higher)",
+        "table": table,
+    }
     setting = featured(facts)
     table = [["", "value", f"{facts['confidence']:.0%} interval", "random words", "originals"]]
     for row in label_rows(facts, setting):
         interval = "-" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
         table.append(
-            [row["measure"], _share(row["value"]), interval, _share(row["floor"]), _share(row["ceiling"])]
+            [
+                row["measure"],
+                _share(row["value"]),
+                interval,
+                _share(row["floor"]),
+                _share(row["ceiling"]),
+            ]
         )
     yield {"title": f"By class, {setting['options']}", "table": table}
     if note := shown_classes(facts):
@@ -231,7 +244,9 @@ def _choice(facts: Facts) -> Iterator[str]:
     yield f"Checked on {checked['rows']:,} other rows: {measured(checked)}; {held}."
     if (row["similarity_low"] or 0.0) <= row["similarity_floor"]:
         yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
-    if facts["labels"] and (row["balanced_accuracy_low"] or 0.0) <= (row["balanced_accuracy_floor"] or 0.0):
+    if facts["labels"] and (row["balanced_accuracy_low"] or 0.0) <= (
+        row["balanced_accuracy_floor"] or 0.0
+    ):
         yield "LABELS ARE LEARNT NO BETTER THAN FROM RANDOM WORDS: try other settings, or allow more."
 
 

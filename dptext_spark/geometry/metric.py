@@ -31,56 +31,70 @@ class Metric(ABC):
 
     @abstractmethod
     def between(self, words: Ints, others: Ints) -> Floats:
-        """Distances of pairs: int64 (t,) and (t,) to float64 (t,), exactly 0 for equal points."""
+        """Compute the distances of pairs (t,), float64 (t,); exactly 0 for equal points."""
 
     @abstractmethod
     def _to_blocks(self, words: Ints) -> Iterator[Floats]:
-        """Give what grows with the distances of :meth:`to_all`, in blocks: float64 (k, b) each."""
+        """Yield scores that grow with the distances of :meth:`to_all`: float64 (k, b) a block."""
 
-    def _distances(self, grown: Floats) -> Floats:
-        """Give the distances themselves, of what is 0 or more."""
-        return grown
+    def _distances(self, scores: Floats) -> Floats:
+        """Compute distances from scores of 0 or more."""
+        return scores
 
     def to_all(self, words: Ints) -> Floats:
-        """Distances of words (k,) to all words, float64 (k, V); fast, to about 10^-7 of the largest."""
-        return self._distances(np.maximum(np.concatenate([*self._to_blocks(words)], axis=1), 0.0))
+        """Compute distances of words (k,) to all words, float64 (k, V).
+
+        It is fast; the error is about 10^-7 of the largest distance.
+        """
+        scores = np.concatenate([*self._to_blocks(words)], axis=1)
+        return self._distances(np.maximum(scores, 0.0))
 
     @abstractmethod
     def largest(self) -> float:
         """Bound the distance of any two words."""
 
     def _blocks(self) -> list[slice]:
-        return [slice(start, min(start + _BLOCK, self.words)) for start in range(0, self.words, _BLOCK)]
+        starts = range(0, self.words, _BLOCK)
+        return [slice(start, min(start + _BLOCK, self.words)) for start in starts]
 
     def sample(self) -> Ints:
-        """Give 256 words or fewer, evenly spread over the vocabulary."""
+        """Return 256 words or fewer, evenly spread over the vocabulary."""
         return np.arange(0, self.words, -(-self.words // _SAMPLE))
 
     def nearest(self, words: Ints, ranks: Sequence[int]) -> tuple[Ints, Floats, Floats]:
-        """Find the words at r ranks of nearness to words (k,), of equally near ones the lower ids first.
+        """Find the words at r ranks of nearness to words (k,); of equals the lower id first.
 
-        Rank 0 is a word itself, up to the error of :meth:`to_all`. Gives word ids and distances, (k, r) each,
-        and the distance of the farthest word of all, (k,).
+        Rank 0 is a word itself, up to the error of :meth:`to_all`.
+
+        Returns:
+            Word ids (k, r), their distances (k, r), and the distance of the farthest word of all
+            (k,).
         """
-        kept, start = max(ranks) + 1, 0
-        ids, near = np.zeros((len(words), kept), np.int64), np.full((len(words), kept), np.inf)
+        size = max(ranks) + 1
+        start = 0
+        ids = np.zeros((len(words), size), np.int64)
+        scores = np.full((len(words), size), np.inf)
         farthest = np.zeros(len(words))
         # The products are small compared with what they are for.
         with threadpool_limits(limits=1, user_api="blas"):
             for block in self._to_blocks(words):
                 np.maximum(farthest, block.max(axis=1), out=farthest)
-                # Of equals the first that came stays.
-                rows, columns = np.divmod(np.flatnonzero(block < near[:, -1:]), block.shape[1])
+                # Of equal scores the first one stays.
+                rows, columns = np.divmod(np.flatnonzero(block < scores[:, -1:]), block.shape[1])
                 counts = np.bincount(rows, minlength=len(words))
-                places = kept + np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-                near, ids = (np.pad(kind, ((0, 0), (0, counts.max()))) for kind in (near, ids))
-                near[:, kept:] = np.inf
-                near[rows, places] = np.maximum(block[rows, columns], 0.0)
+                firsts = np.repeat(np.cumsum(counts) - counts, counts)
+                places = size + np.arange(len(rows)) - firsts
+                padding = ((0, 0), (0, counts.max()))
+                scores = np.pad(scores, padding)
+                ids = np.pad(ids, padding)
+                scores[:, size:] = np.inf
+                scores[rows, places] = np.maximum(block[rows, columns], 0.0)
                 ids[rows, places] = columns + start
-                order = np.argsort(near, axis=1, kind="stable")[:, :kept]
-                near, ids = (np.take_along_axis(kind, order, axis=1) for kind in (near, ids))
+                order = np.argsort(scores, axis=1, kind="stable")[:, :size]
+                scores = np.take_along_axis(scores, order, axis=1)
+                ids = np.take_along_axis(ids, order, axis=1)
                 start += block.shape[1]
-        return ids[:, ranks], self._distances(near[:, ranks]), self._distances(farthest)
+        return ids[:, ranks], self._distances(scores[:, ranks]), self._distances(farthest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +102,7 @@ class EuclideanMetric(Metric):
     """|B (x - y)| for a square matrix B, or |x - y|."""
 
     vectors: Floats32
-    map: Floats | None = None  # B transposed, (n, n), by which rows are multiplied; None for the identity
+    map: Floats | None = None  # B transposed, (n, n), which multiplies rows; None for the identity
     description: str = "Euclidean distance of their vectors"
 
     def between(self, words: Ints, others: Ints) -> Floats:
@@ -97,18 +111,21 @@ class EuclideanMetric(Metric):
         return _lengths(self._mapped(differences))
 
     def _to_blocks(self, words: Ints) -> Iterator[Floats]:
+        # |p|² - 2 p·q + |q|², by the product of the factors alone.
         points = self._mapped(self._rows(words))
-        points = np.column_stack([-2.0 * points, squared_norms(points), np.ones(len(points))])
+        point_factors = np.column_stack(
+            [-2.0 * points, squared_norms(points), np.ones(len(points))]
+        )
         for block in self._blocks():
-            others = self._mapped(self._rows(block))
-            # |p|² - 2 p·q + |q|², by the product alone.
-            yield points @ np.column_stack([others, np.ones(len(others)), squared_norms(others)]).T
+            targets = self._mapped(self._rows(block))
+            factors = np.column_stack([targets, np.ones(len(targets)), squared_norms(targets)])
+            yield point_factors @ factors.T
 
-    def _distances(self, grown: Floats) -> Floats:
-        return np.sqrt(grown)
+    def _distances(self, scores: Floats) -> Floats:
+        return np.sqrt(scores)
 
     def largest(self) -> float:
-        """Sum of the two largest distances from the centre; at most twice the true diameter."""
+        """Sum the two largest distances from the centre; at most twice the true diameter."""
         centre = sum(self._rows(block).sum(axis=0) for block in self._blocks()) / self.words
         radii = [_lengths(self._mapped(self._rows(block) - centre)) for block in self._blocks()]
         return float(np.sort(np.concatenate(radii))[-2:].sum())
@@ -117,7 +134,9 @@ class EuclideanMetric(Metric):
         return self.vectors[rows].astype(np.float64)
 
     def _mapped(self, points: Floats) -> Floats:
-        return points if self.map is None else points @ self.map
+        if self.map is None:
+            return points
+        return points @ self.map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,17 +147,19 @@ class HyperbolicMetric(Metric):
     description: str = "hyperbolic distance of their points"
 
     def between(self, words: Ints, others: Ints) -> Floats:
-        points, targets = self.vectors[words], self.vectors[others]
+        points = self.vectors[words]
+        targets = self.vectors[others]
         gaps = _lengths(points - targets) / np.sqrt(rims(points) * rims(targets))
         return 2.0 * np.arcsinh(gaps)
 
     def _to_blocks(self, words: Ints) -> Iterator[Floats]:
-        # By differences, for near the rim products would cancel.
-        for block in (np.arange(rows.start, rows.stop) for rows in self._blocks()):
+        # By differences, because products would cancel near the rim.
+        for rows in self._blocks():
+            block = np.arange(rows.start, rows.stop)
             yield np.stack([self.between(np.full(len(block), word), block) for word in words])
 
     def largest(self) -> float:
-        """Sum of the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
+        """Sum the two largest distances d from the origin, cosh d = (2 - rim) / rim."""
         rim = rims(self.vectors)
         return float(np.sort(np.arccosh((2.0 - rim) / rim))[-2:].sum())
 

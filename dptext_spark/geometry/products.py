@@ -1,4 +1,4 @@
-"""Matrix products whose bits depend on the row alone, and how far those in single precision can stray."""
+"""Matrix products whose bits depend on the row alone, and error bounds in single precision."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ UNIT_ROUNDOFF: Final = 2.0**-24
 
 @dataclass(frozen=True, kw_only=True)
 class ExactProduct:
-    """A matrix to multiply rows with, such that a row's product does not depend on the rows beside it.
+    """A matrix that multiplies rows so that a row's product does not depend on other rows.
 
-    BLAS sums in an order that follows the shape of its operands and the number of threads. Here both
-    factors are cut into parts of so few bits that every partial sum is exact, so that no order matters
-    (Ozaki et al. 2012). Both factors keep twice those bits: 42 at n = 300.
+    BLAS sums in an order that follows the shape of its operands and the number of threads. Here
+    both factors are cut into parts of so few bits that every partial sum is exact, so that no order
+    matters (Ozaki et al. 2012). Both factors keep twice those bits: 42 at n = 300.
     """
 
     high: Floats  # (n, m), leading bits of the matrix, scaled to at most 1
@@ -47,15 +47,16 @@ class ExactProduct:
         return product
 
     def error(self, matrix: Floats) -> float:
-        """Bound |computed - exact| of rows of length 1 times the matrix, but for what cutting the rows costs.
+        """Bound |computed - exact| of rows of length 1 times the matrix, without the rows' own cut.
 
-        That is what the cut of the matrix leaves over, the product of the two low parts, which is left out,
-        and two sums. What cutting the rows leaves over is sqrt(n) 2^-(2 bits + 1) of them at most.
+        That is the remainder of the cut matrix, the product of the two low parts, which is left
+        out, and two sums. The remainder of cut rows is sqrt(n) 2^-(2 bits + 1) of them at most.
         """
-        rest = matrix / self.scale - self.high - self.low  # exact
-        left_out = float(np.linalg.norm(self.low, 2)) * math.sqrt(len(self.low)) * 2.0 ** -(self.bits + 1)
+        remainder = matrix / self.scale - self.high - self.low  # exact
+        low_norm = float(np.linalg.norm(self.low, 2))
+        low_product = low_norm * math.sqrt(len(self.low)) * 2.0 ** -(self.bits + 1)
         sums = 2.0**-51 * float(np.linalg.norm(matrix))
-        return self.scale * (float(np.linalg.norm(rest)) + left_out) + sums
+        return self.scale * (float(np.linalg.norm(remainder)) + low_product) + sums
 
 
 def _cut(values: Floats, bits: int) -> tuple[Floats, Floats]:
@@ -67,9 +68,10 @@ def _cut(values: Floats, bits: int) -> tuple[Floats, Floats]:
 
 
 def gamma(terms: float) -> float:
-    """Give gamma_n = n u / (1 - n u): a sum of n products in any order strays by gamma_n sum |x_i y_i|.
+    """Compute gamma_n = n u / (1 - n u).
 
-    ``terms`` is n, and one more for each further rounding that the bound shall pay for.
+    A sum of n products in any order strays by at most gamma_n sum |x_i y_i|. ``terms`` is n, and
+    one more for each further rounding that the bound covers.
 
     Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", eq. 3.5.
     """
@@ -77,15 +79,15 @@ def gamma(terms: float) -> float:
 
 
 def longest_of(half_norms: Floats32) -> float:
-    """Length of the longest vector, from half the squared lengths (V,)."""
+    """Compute the length of the longest vector from half the squared lengths (V,)."""
     return float(np.sqrt(2.0 * float(half_norms.max())))
 
 
 def score_slack(terms: int, lengths: Floats, longest: float) -> Floats32:
-    """Bound how far two single-precision scores q·y - |y|²/2 of one point can stray from their difference.
+    """Bound the error of the difference of a point's two single-precision scores q·y - |y|²/2.
 
-    ``terms`` are as in :func:`gamma`, ``lengths`` the points' |q|, ``longest`` is |y|. The
-    bound is rounded up.
+    ``terms`` are as in :func:`gamma`, ``lengths`` the points' |q|, ``longest`` is |y|. The bound is
+    rounded up.
     """
     # Twice, for two scores.
     bound = 2.0 * gamma(terms) * longest * (lengths + longest)

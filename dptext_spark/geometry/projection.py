@@ -1,4 +1,4 @@
-"""Random projection: the public matrix, its noise, and by how much it stretches differences of vectors."""
+"""Random projection: the public matrix, its noise, and how much it stretches differences."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ _LEFT_BLOCK: Final = 8192
 _RIGHT_BLOCK: Final = 512
 _SAMPLED_PAIRS: Final = 2**14
 _CHUNK: Final = 4096
-# ndtri's last bits differ between machines, and those of sums and LAPACK do; beyond these units nothing does.
+# The last bits of ndtri, sums and LAPACK differ between machines; multiples of these units do not.
 _NORMAL_UNIT: Final = 2.0**-24
 _CONSTANT_UNIT: Final = 2.0**-30
 
 
 def least_dimension(dimension: int, beta: float, delta: float) -> int:
-    """Give the dimension m that the paper projects n to, (sqrt(log2 n) + sqrt(ln(1 / delta)))² / beta².
+    """Compute the dimension m that the paper projects n to.
 
-    Lengths are distorted by more than beta, relatively, with probability delta. The paper leaves the
-    constants of its bound open; these reproduce the dimensions of its experiments.
+    It is (sqrt(log2 n) + sqrt(ln(1 / delta)))² / beta². Lengths are distorted by more than beta,
+    relatively, with probability delta. The paper leaves the constants of its bound open; these
+    reproduce the dimensions of its experiments.
 
     Source: Feyisetan and Kasiviswanathan 2021, Lemma 4, and section 5 for the Gaussian width.
     """
-    return math.ceil((math.sqrt(math.log2(dimension)) + math.sqrt(-math.log(delta))) ** 2 / beta**2)
+    width = math.sqrt(math.log2(dimension))
+    return math.ceil((width + math.sqrt(-math.log(delta))) ** 2 / beta**2)
 
 
 def gaussian_projection(seed: int, rows: int, columns: int) -> Floats:
-    """Draw the projection of a seed from ``columns`` to ``rows`` dimensions: float64 (m, n), N(0, 1 / m).
+    """Draw a projection from ``columns`` to ``rows`` dimensions: float64 (m, n), N(0, 1 / m).
 
-    It is public by design: a pure function of its arguments, without any secret. Privacy comes from the
-    noise that is added to projected vectors, and holds for whoever knows the matrix.
+    It is public by design: a pure function of its arguments, without any secret. Privacy comes from
+    the noise that is added to projected vectors, and holds against anyone who knows the matrix.
     """
     shape = f"{seed} {rows} {columns}".encode("ascii")
     noise = ColumnNoise(key=_PUBLIC_KEY.derive(shape), uint64s_per_token=columns)
@@ -64,7 +66,7 @@ class RandomProjection:
 
     def times(self, vectors: Floats) -> Floats:
         """Project vectors, float64 (t, n), finite, to a fresh array (t, m)."""
-        # Each row by its own power of two, for ExactProduct wants entries in [-1, 1].
+        # Each row is scaled by its own power of two, because ExactProduct takes entries in [-1, 1].
         _, exponents = np.frexp(np.abs(vectors).max(axis=1))
         with np.errstate(under="ignore"):
             images = self._product.times(np.ldexp(vectors, -exponents[:, None]))
@@ -75,9 +77,9 @@ class RandomProjection:
     def error(self) -> float:
         """Bound |computed - exact| / |x| of an image.
 
-        With the parts' B bits each product of two entries, of size 1 and scale at most, misses 2^-2B
-        scale by both factors' last cuts and 2^-2B scale / 4 by the two low parts, which are not multiplied;
-        a row's largest entry is 1/2 or more.
+        With the parts' B bits each product of two entries, of size 1 and scale at most, misses
+        2^-2B scale by both factors' last cuts and 2^-2B scale / 4 by the two low parts, which are
+        not multiplied; a row's largest entry is 1/2 or more.
         """
         rows, columns = self.matrix.shape
         unit = math.ldexp(self._product.scale, -2 * self._product.bits)
@@ -110,12 +112,13 @@ class NoisyProjection:
         return gamma_quantile(len(self.projection.matrix), uniforms) * self.scale
 
     def bits(self, longest: float) -> int:
-        """Give the bits that noise of its mean length keeps in any direction, for vectors up to a length."""
+        """Return the bits of mean noise, in any direction, above the errors of such vectors."""
         matrix = self.projection.matrix
         # The image's error, and that of its sum with the noise, in lengths of the noise.
-        astray = longest * (self.projection.error + 2.0**-53 * float(np.linalg.norm(matrix)))
+        rounding = 2.0**-53 * float(np.linalg.norm(matrix))
+        image_error = longest * (self.projection.error + rounding)
         error = noise_error(len(matrix)) + 2.0**-53
-        return bits_left(error + astray / (len(matrix) * self.scale), len(matrix))
+        return bits_left(error + image_error / (len(matrix) * self.scale), len(matrix))
 
 
 def _rounded_up(value: float) -> float:
@@ -123,7 +126,7 @@ def _rounded_up(value: float) -> float:
 
 
 def spectral_constant(matrix: Floats) -> float:
-    """Bound |matrix (x - y)| / |x - y| over all vectors by the largest singular value, rounded up."""
+    """Bound |matrix (x - y)| / |x - y| by the largest singular value, rounded up."""
     # One thread: with more, LAPACK's last bits follow their number.
     with threadpool_limits(limits=1, user_api="blas"):
         largest = float(np.linalg.norm(matrix, 2))
@@ -134,39 +137,51 @@ def spectral_constant(matrix: Floats) -> float:
 def vocabulary_constant(vectors: Floats32, projection: RandomProjection) -> float:
     """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors (V, n).
 
-    All pairs are scored by a single-precision product; those that may exceed the largest ratio so far,
-    given a proven bound on that product's rounding error, are computed in double precision from their
-    difference. The result, an upper bound about 10^-8 above it, is the same whatever the thread count.
+    All pairs are scored by a single-precision product; those that may exceed the largest ratio so
+    far, given a proven bound on that product's rounding error, are computed in double precision
+    from their difference. The result, an upper bound about 10^-8 above it, is the same whatever the
+    thread count.
     """
-    words, scores = len(vectors), _Scores(vectors, projection)
-    bar = progress_bar(desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0)
+    words = len(vectors)
+    scores = _Scores(vectors, projection)
+    bar = progress_bar(
+        desc="Sensitivity", total=words**2 / 2, unit="pair", unit_scale=True, delay=2.0
+    )
     buffer = np.empty(_LEFT_BLOCK * _RIGHT_BLOCK, dtype=np.float32)
     with bar, np.errstate(under="ignore"):
         # Pairs spread over the vocabulary come first, so that few others are candidates.
-        pairs = np.arange(_SAMPLED_PAIRS, dtype=np.int64)
-        rows, others = pairs % words, (pairs % words + 1 + (pairs // words) * 37) % words
-        largest = max(scores.floor, _largest_ratio(vectors, projection, rows, others))
-        for top in _blocks(0, words, _LEFT_BLOCK):
-            left = scores.left(top)
-            for side in _blocks(top.start, words, _RIGHT_BLOCK):
-                upper, right = left[: side.stop - top.start], scores.right(side, largest)
-                block = buffer[: len(upper) * len(right)].reshape(len(upper), len(right))
-                np.matmul(upper, right.T, out=block)
-                square = block[side.start - top.start :]
+        numbers = np.arange(_SAMPLED_PAIRS, dtype=np.int64)
+        left_words = numbers % words
+        right_words = (left_words + 1 + (numbers // words) * 37) % words
+        sampled = _largest_ratio(vectors, projection, left_words, right_words)
+        largest = max(scores.floor, sampled)
+        for left_rows in _blocks(0, words, _LEFT_BLOCK):
+            left_factors = scores.left(left_rows)
+            for right_rows in _blocks(left_rows.start, words, _RIGHT_BLOCK):
+                upper = left_factors[: right_rows.stop - left_rows.start]
+                factors = scores.right(right_rows, largest)
+                block = buffer[: len(upper) * len(factors)].reshape(len(upper), len(factors))
+                np.matmul(upper, factors.T, out=block)
+                # Pairs on and below the diagonal are a word with itself, and pairs seen before.
+                square = block[right_rows.start - left_rows.start :]
                 square[np.tri(*square.shape, dtype=np.bool_)] = -np.inf
                 if block.max(initial=-np.inf) >= 0.0:
-                    rows, others = np.divmod(np.flatnonzero(block >= 0.0), block.shape[1])
-                    ratio = _largest_ratio(vectors, projection, rows + top.start, others + side.start)
+                    rows, columns = np.divmod(np.flatnonzero(block >= 0.0), block.shape[1])
+                    left_words = rows + left_rows.start
+                    right_words = columns + right_rows.start
+                    ratio = _largest_ratio(vectors, projection, left_words, right_words)
                     largest = max(largest, ratio)
                 bar.update(block.size - square.size // 2)
     return _rounded_up(largest * (1.0 + 2.0**-48) + projection.error)
 
 
-def _largest_ratio(vectors: Floats32, projection: RandomProjection, rows: Ints, others: Ints) -> float:
+def _largest_ratio(
+    vectors: Floats32, projection: RandomProjection, left: Ints, right: Ints
+) -> float:
     """Find the largest ratio of pairs of words, int64 (t,) each, in double precision."""
     largest = 0.0
-    for chunk in _blocks(0, len(rows), _CHUNK):
-        gaps = vectors[rows[chunk]].astype(np.float64) - vectors[others[chunk]]
+    for chunk in _blocks(0, len(left), _CHUNK):
+        gaps = vectors[left[chunk]].astype(np.float64) - vectors[right[chunk]]
         lengths = np.sqrt(np.square(gaps).sum(axis=1))
         distinct = lengths > 0.0
         images = projection.times(gaps[distinct])
@@ -182,47 +197,58 @@ def _blocks(start: int, stop: int, size: int) -> Iterator[slice]:
 class _Scores:
     """Factors of a product that shows which pairs may exceed the largest ratio so far.
 
-    That is b, of |p_i - p_j| to |x_i - x_j|, x the vectors and p their images. A pair's score
+    The ratio b is of |p_i - p_j| to |x_i - x_j|, x the vectors and p their images. A pair's score
     (|p_i - p_j|² - b² |x_i - x_j|²) / 2 is a product of two rows,
 
         (p_i, x_i, |p_i|²/2, |x_i|²/2, 1) · (-p_j, b² x_j, 1, -b², (|p_j|² - b² |x_j|²)/2),
 
-    so that only the right one changes as b grows. By Higham 2002, eq. 3.5, a single-precision product of k
-    terms in any order strays by gamma_k times the sum of their absolute values, here at most N_i + N_j with
-    N = |p|² + b² |x|². Each row carries ``slack`` N of its own in its sums of squares, so that a pair whose
-    ratio exceeds b never scores below 0. The vectors are centred first, for N counts their lengths.
+    so that only the right one changes as b grows. By Higham 2002, eq. 3.5, a single-precision
+    product of k terms in any order strays by gamma_k times the sum of their absolute values, here
+    at most N_i + N_j with N = |p|² + b² |x|². Each row carries ``slack`` N of its own in its sums
+    of squares, so that a pair whose ratio exceeds b never scores below 0. The vectors are centred
+    first, for N counts their lengths.
     """
 
     def __init__(self, vectors: Floats32, projection: RandomProjection) -> None:
-        self.vectors, self.matrix = vectors, projection.matrix
+        self.vectors = vectors
+        self.matrix = projection.matrix
         # Above 0, so that the double precision of p is relative to b |x| as well.
         self.floor = 2.0**-10 * float(np.sqrt(np.square(projection.matrix).sum()))
         terms = sum(projection.matrix.shape) + 3
-        # The terms added to k pay for rounding the factors, and double-precision p, to single precision.
+        # The terms added to k pay for rounding the factors, and double-precision p, to single
+        # precision.
         self.slack = 1.01 * gamma(1.01 * terms + 8) + 2.0 * projection.error / self.floor
         self.underflow = terms * 2.0**-112
         blocks = [*_blocks(0, len(vectors), _CHUNK)]
         self.centre = sum(vectors[b].sum(axis=0, dtype=np.float64) for b in blocks) / len(vectors)
-        _, exponent = math.frexp(max(float(np.abs(vectors[b]).max()) for b in blocks))
+        largest = max(float(np.abs(vectors[b]).max()) for b in blocks)
+        _, exponent = math.frexp(largest)
         self.unit = math.ldexp(1.0, exponent)
 
     def left(self, rows: slice) -> Floats32:
-        """Give left factors of some rows, float32 (b, m + n + 3)."""
+        """Compute left factors of some rows, float32 (b, m + n + 3)."""
         points, images, lengths, image_lengths = self._squared(rows)
         ones = np.ones_like(lengths)
-        return np.concatenate([images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32)
+        return np.concatenate(
+            [images, points, image_lengths, lengths, ones], axis=1, dtype=np.float32
+        )
 
     def right(self, rows: slice, largest: float) -> Floats32:
-        """Give right factors of some rows, with b the largest ratio so far."""
+        """Compute right factors of some rows, with b the largest ratio so far."""
         points, images, lengths, image_lengths = self._squared(rows)
-        square, ones = largest**2, np.ones_like(lengths)
-        own = image_lengths - square * lengths
-        return np.concatenate([-images, square * points, ones, -square * ones, own], axis=1, dtype=np.float32)
+        square = largest**2
+        ones = np.ones_like(lengths)
+        constants = image_lengths - square * lengths
+        return np.concatenate(
+            [-images, square * points, ones, -square * ones, constants], axis=1, dtype=np.float32
+        )
 
     def _squared(self, rows: slice) -> tuple[Floats, ...]:
-        """x (b, n), p (b, m) and half their squares (b, 1): |x|² less its slack, |p|² with its own."""
+        """Compute x (b, n), p (b, m), and halves of |x|² less slack and |p|² plus slack."""
         points = (self.vectors[rows] - self.centre) / self.unit
         images = points @ self.matrix.T
-        lengths = (0.5 - self.slack) * np.square(points).sum(axis=1, keepdims=True)
-        image_lengths = (0.5 + self.slack) * np.square(images).sum(axis=1, keepdims=True) + self.underflow
+        squares = np.square(points).sum(axis=1, keepdims=True)
+        image_squares = np.square(images).sum(axis=1, keepdims=True)
+        lengths = (0.5 - self.slack) * squares
+        image_lengths = (0.5 + self.slack) * image_squares + self.underflow
         return points, images, lengths, image_lengths

@@ -10,13 +10,13 @@ import scipy
 
 from dptext_spark.geometry import Floats
 
-# Relative error of SciPy's quantiles of the normal law and of Gamma laws of shapes from 1 to 1,000: measured,
-# below half of this against 40 digits.
+# Relative error of SciPy's quantiles of the normal distribution and of Gamma distributions of
+# shapes from 1 to 1,000: measured against 40 digits, below half of this.
 QUANTILE_ERROR: Final = 2.0**-47
 
 
 def noise_error(dimension: int) -> float:
-    """Bound the rounding of a computed length times a direction, in that length; beside it, of a unit vector.
+    """Bound the rounding error of a computed length times a direction, over that length.
 
     The sum of n squares in any order is good to n roundoffs, its root to half of these.
     """
@@ -24,12 +24,12 @@ def noise_error(dimension: int) -> float:
 
 
 def bits_left(error: float, dimension: int) -> int:
-    """Give the bits that noise of length 1 keeps in one coordinate of n, 1 / sqrt(n), beside an error."""
+    """Return how many bits of a coordinate, 1 / sqrt(n) of noise of length 1, exceed an error."""
     return max(0, math.floor(-math.log2(error * math.sqrt(dimension))))
 
 
 def uniform_directions(uniforms: Floats) -> Floats:
-    """Turn uniforms (t, n) in (0, 1) into points (t, n) uniform on the unit sphere, in the same memory.
+    """Turn uniforms (t, n) in (0, 1) into uniform points (t, n) of the unit sphere, in place.
 
     Source: Muller 1959, by normalised Gaussians.
     """
@@ -41,5 +41,8 @@ def uniform_directions(uniforms: Floats) -> Floats:
 
 
 def gamma_quantile(shape: float, uniforms: Floats) -> Floats:
-    """Quantile (t,) of the Gamma law of a shape and unit scale, for radii of multivariate Laplace noise."""
+    """Compute quantiles (t,) of the Gamma distribution of a shape and unit scale.
+
+    They are radii of multivariate Laplace noise.
+    """
     return np.asarray(scipy.special.gammaincinv(shape, uniforms), dtype=np.float64)

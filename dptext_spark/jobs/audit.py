@@ -46,7 +46,9 @@ def run(options: AuditOptions) -> Report:
         would = f"epsilon x {caught:g}" if caught else f"nothing up to x {max(FACTORS):g}"
         if found["violations"]:
             would = "VIOLATION"
-            violations += [f"VIOLATION in {world}: {violation}." for violation in found["violations"]]
+            violations += [
+                f"VIOLATION in {world}: {violation}." for violation in found["violations"]
+            ]
         losses = f"{found['nats']:.3g}", f"{found['claim']:.3g}"
         rows.append((world, f"{found['runs']:,}", " ".join(found["pair"]), *losses, would))
     lines = [

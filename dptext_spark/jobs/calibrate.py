@@ -12,7 +12,15 @@ from pyspark.sql import SparkSession
 from dptext_spark.bars import progress, stage
 from dptext_spark.calibration import facts, measure
 from dptext_spark.calibration.estimators import Grid
-from dptext_spark.calibration.facts import KEYS, OF_WORDS, Target, bounding_rank, searched, summary, tuned
+from dptext_spark.calibration.facts import (
+    KEYS,
+    OF_WORDS,
+    Target,
+    bounding_rank,
+    searched,
+    summary,
+    tuned,
+)
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.options import CalibrateOptions
@@ -33,7 +41,9 @@ def run(options: CalibrateOptions) -> Report:
     """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page."""
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        by_spec = [[each for each in options.mechanism if each.spec == spec] for spec in options.specs]
+        by_spec = [
+            [each for each in options.mechanism if each.spec == spec] for spec in options.specs
+        ]
         search, *_ = all_of(
             lambda: options.search_over(embedding, options.release_words),
             *(partial(own[0].prepare, embedding) for own in by_spec),
@@ -56,7 +66,9 @@ def run(options: CalibrateOptions) -> Report:
         check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         bundle = BundleFiles.send(spark, embedding)
         make = partial(_measured, options, spark, embedding, bundle, grids, target)
-        return write_results(spark, storage, options, make, file=facts.FILE, text=facts.said, page=facts.page)
+        return write_results(
+            spark, storage, options, make, file=facts.FILE, text=facts.said, page=facts.page
+        )
 
 
 def _measured(
@@ -78,18 +90,30 @@ def _measured(
             found.append(tuned(target, grid, look, release_words=options.release_words))
         # A release takes the epsilon that was found: the tables have it too.
         whole[number] = grid.at(*filter(None, {*grid.epsilons, found[-1]["epsilon"]}))
-    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({e for grid in whole for e in grid.epsilons}))
+    epsilons = ", ".join(
+        f"{epsilon:g}" for epsilon in sorted({e for grid in whole for e in grid.epsilons})
+    )
     with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {epsilons}"):
         words, outputs, cells = measure.tables(spark, bundle, whole)
     try:
         with progress(spark, "Adding up"):
-            moments = measure.moments(words, OF_WORDS), measure.moments(outputs, ("k_w", *measure.GUESSES))
+            moments = (
+                measure.moments(words, OF_WORDS),
+                measure.moments(outputs, ("k_w", *measure.GUESSES)),
+            )
             rows = summary(whole, *moments)
             least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
         with progress(spark, "Writing tables"):
-            for name, own in ("words", words.drop("rank")), ("outputs", outputs.select(*KEYS, "word", "k_w")):
-                measure.with_words(own.orderBy(*KEYS, "word"), bundle).write.parquet(f"{folder}/{name}")
-            from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1).write.parquet(f"{folder}/summary")
+            for name, own in (
+                ("words", words.drop("rank")),
+                ("outputs", outputs.select(*KEYS, "word", "k_w")),
+            ):
+                measure.with_words(own.orderBy(*KEYS, "word"), bundle).write.parquet(
+                    f"{folder}/{name}"
+                )
+            from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1).write.parquet(
+                f"{folder}/summary"
+            )
     finally:
         for frame in (words, outputs, cells):
             frame.unpersist()
@@ -101,7 +125,12 @@ def _measured(
 
 
 def _look(
-    spark: SparkSession, embedding: Embedding, bundle: BundleFiles, target: Target, grid: Grid, epsilon: float
+    spark: SparkSession,
+    embedding: Embedding,
+    bundle: BundleFiles,
+    target: Target,
+    grid: Grid,
+    epsilon: float,
 ) -> tuple[float, float]:
     """Give the target's statistic at an epsilon, and its bound."""
     alone = searched(target, grid).at(epsilon)

@@ -36,7 +36,6 @@ from dptext_spark.evaluation.simulate import (
     simulate,
 )
 from dptext_spark.evaluation.target import Target
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.facts import Report, embedding_json
@@ -56,8 +55,11 @@ from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import WordReader
 
-OWN_TEXTS: Final = "the known rows; how often words and pairs occur they know of the attacked rows, too"
+OWN_TEXTS: Final = (
+    "the known rows; how often words and pairs occur they know of the attacked rows, too"
+)
 
 # Work of a candidate for an output of a word, in operations of a matrix product.
 _ATTACKING: Final = 2e5
@@ -155,7 +157,9 @@ def _evaluated(
         chosen = sampled(selected, F.col(ID), rows=total, sample=size)
         frame = partitioning.spread(chosen, F.col(ID))
     rows = SampledRows(
-        frame=frame.persist(StorageLevel.MEMORY_ONLY), simulation=simulation, ways=columns.ways(df.schema)
+        frame=frame.persist(StorageLevel.MEMORY_ONLY),
+        simulation=simulation,
+        ways=columns.ways(df.schema),
     )
     try:
         with progress(spark, "Counting words"):
@@ -211,10 +215,14 @@ def _compared(
         sums: dict[int, Sums] = {third: {} for third in ATTACKED}
         if options.label is not None:
             names = ("accuracy", "accuracy_on_original")
-            of_label = classify(rows, options.label, names, mechanism, original=original, by_class=True)
+            of_label = classify(
+                rows, options.label, names, mechanism, original=original, by_class=True
+            )
             sums = {third: of_label[third] for third in ATTACKED}
         if options.author is not None:
-            of_author = classify(rows, options.author, ("attribution",), mechanism, original=original)
+            of_author = classify(
+                rows, options.author, ("attribution",), mechanism, original=original
+            )
             sums = {third: sums[third] | of_author[third] for third in ATTACKED}
         return sums
 
@@ -300,7 +308,9 @@ def _corpus(
     return SampledRows(frame=selected, simulation=simulation.public, ways=ways)
 
 
-def _known(thirds: Sequence[Counted], corpus: SampledRows | None) -> tuple[dict[int, PairCounts], PairCounts]:
+def _known(
+    thirds: Sequence[Counted], corpus: SampledRows | None
+) -> tuple[dict[int, PairCounts], PairCounts]:
     """Give what attackers learn the language from: by third, and all of it together.
 
     Without a public corpus the rows of the check alone must not have a share in the choice of a setting.

@@ -29,7 +29,8 @@ def run(options: LedgerOptions) -> Report:
         folder = LedgerFolder(options.path, storage)
         if not storage.exists(folder.events):
             raise ConfigError(
-                f"There is no ledger {options.path}", allowed="a folder that dptext privatize --ledger wrote"
+                f"There is no ledger {options.path}",
+                allowed="a folder that dptext privatize --ledger wrote",
             )
         return report(options.path, folder.read())
 
@@ -66,7 +67,9 @@ def losses(ledger: Ledger) -> Iterator[Facts]:
     limits = [getattr(law, "truncation", None) for law in laws] if known else [None]
     farthest = max((math.inf if limit is None else limit for limit in limits), default=0.0)
     typical = next((each.distances for each in terms if each.distances is not None), {})
-    for name in filter(typical.__contains__, NEIGHBOURS):  # events have names in the order of letters
+    for name in filter(
+        typical.__contains__, NEIGHBOURS
+    ):  # events have names in the order of letters
         distance = typical[name]
         pure = float(ledger.total()) * min(distance, farthest)
         deltas = DELTAS if known else ()

@@ -38,7 +38,9 @@ def run(options: PoincareOptions) -> Report:
         raise unreadable_pairs(options.pairs)
     announce_missing("the picture")
     relations, filtered = filtered_relations(options, vocabulary)
-    matches = choose(relations.words, matchable(unique_forms(relations.words)), None, denied)[1].values()
+    matches = choose(relations.words, matchable(unique_forms(relations.words)), None, denied)[
+        1
+    ].values()
     settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
     vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
@@ -75,15 +77,21 @@ def filtered_relations(
             min_links=options.min_links,
         )
     if steps[-1]["left"] == 0:
-        listed = "; ".join(f"{step['left']:,} after {step['removed']:,} {step['name']}" for step in steps)
-        raise InputError("The filters leave no pair", got=listed, do="Loosen the filter that removes most")
+        listed = "; ".join(
+            f"{step['left']:,} after {step['removed']:,} {step['name']}" for step in steps
+        )
+        raise InputError(
+            "The filters leave no pair", got=listed, do="Loosen the filter that removes most"
+        )
     words = (table[end].to_pylist() for end in ("hyponym", "hypernym"))
     relations = Relations.from_words(*words, order=vocabulary or ())
     cycles = relations.cycles()
     if options.transitive_closure:
         removed, relations = len(relations.pairs), relations.closure()
         left = len(relations.pairs)
-        steps.append({"name": "added by the transitive closure", "removed": removed - left, "left": left})
+        steps.append(
+            {"name": "added by the transitive closure", "removed": removed - left, "left": left}
+        )
     rows = steps[0]["removed"] + steps[0]["left"]
     counts = {"words": len(relations.words), "pairs": len(relations.pairs)}
     facts = {"rows": rows, "steps": steps, "cycles": cycles, **counts}
@@ -104,7 +112,9 @@ def _check_outputs(options: PoincareOptions) -> None:
     written = map(options.beside, ("report.json", "vec", "png"))
     if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
         raise ConfigError(
-            "Files next to the output exist", got=", ".join(there), do="Remove them, or allow --overwrite"
+            "Files next to the output exist",
+            got=", ".join(there),
+            do="Remove them, or allow --overwrite",
         )
 
 

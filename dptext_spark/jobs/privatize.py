@@ -11,7 +11,6 @@ from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.guarantee import Guarantee
-from dptext_spark.lookup import FEW
 from dptext_spark.options import PrivatizeOptions, read_row_budget
 from dptext_spark.release import Release
 from dptext_spark.report.facts import (
@@ -42,6 +41,7 @@ from dptext_spark.tables.ledger import LedgerRun
 from dptext_spark.tables.look import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.table import Table
+from dptext_spark.word_reader import FEW
 
 
 @leased()
@@ -103,7 +103,9 @@ def run(options: PrivatizeOptions) -> Report:
                 ledger.look(selected)
             found["row_lengths"] = sample.lengths
         else:
-            found |= _sanitized(table, worker, partitioning, ledger, count_unique=options.count_unique)
+            found |= _sanitized(
+                table, worker, partitioning, ledger, count_unique=options.count_unique
+            )
     if lengths := found.get("row_lengths"):
         found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
     found["coverage"] = coverage(sample.found)

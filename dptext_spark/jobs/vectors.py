@@ -12,7 +12,6 @@ from dptext_spark.bars import progress
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
-from dptext_spark.lookup import WordReader
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
@@ -27,6 +26,7 @@ from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import Segmentation
 from dptext_spark.vector_sanitizer import VectorCounts, VectorSanitizer, VectorWorker
+from dptext_spark.word_reader import WordReader
 
 # A word of a text, and a number of a vector's noise, in operations of a matrix product.
 _AVERAGING: Final = 2e5
@@ -73,7 +73,9 @@ def run(options: VectorsOptions) -> Report:
             )
         partitioning = Partitioning(
             word=_AVERAGING if sample else 0.0,
-            row=sum(2.0 * each.dimension * (each.input_dimension + _NOISE) for each in found.values()),
+            row=sum(
+                2.0 * each.dimension * (each.input_dimension + _NOISE) for each in found.values()
+            ),
             sample=sample,
         )
         sums: Mapping[str, Any] = {}
@@ -81,21 +83,34 @@ def run(options: VectorsOptions) -> Report:
             sanitizers = []
             for name, each in found.items():
                 of = fingerprints.get(name, "")
-                noise = ReleaseNoise.of(key, salt=options.name, law=each.law(), fingerprint=of)
+                noise = ReleaseNoise.of(
+                    key, salt=options.name, law=each.noise_parameters(), fingerprint=of
+                )
                 words = reader if name in options.text else None
-                sanitizers.append((name, VectorSanitizer(mechanism=each, noise=noise, reader=words)))
+                sanitizers.append(
+                    (name, VectorSanitizer(mechanism=each, noise=noise, reader=words))
+                )
             sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning)
         elif sample:
             sample(job.rows)
     counts = column_counts(columns.sanitized, VectorCounts[int], sums) if sums else {}
-    sizes = {n: {"input_dimension": m.input_dimension, "dimension": m.dimension} for n, m in found.items()}
+    sizes = {
+        n: {"input_dimension": m.input_dimension, "dimension": m.dimension}
+        for n, m in found.items()
+    }
     seen = {
         "coverage": coverage(sample.found) if sample else {},
         "rows": sums.get("rows"),
-        "columns": {n: sizes.get(n, {}) | (counts[n]._asdict() if sums else {}) for n in mechanisms},
+        "columns": {
+            n: sizes.get(n, {}) | (counts[n]._asdict() if sums else {}) for n in mechanisms
+        },
     }
     empty = [name for name in mechanisms if name not in found]
-    about = [f"Columns without a single vector, null in every row: {', '.join(empty)}."] if empty else []
+    about = (
+        [f"Columns without a single vector, null in every row: {', '.join(empty)}."]
+        if empty
+        else []
+    )
     facts = {
         "guarantees": _grouped((m.guarantee(fingerprints.get(n, "")), n) for n, m in found.items()),
         **table_facts(about=about, **job.table_facts(partitioning)),
@@ -136,7 +151,11 @@ def _lengths(job: Table, names: Sequence[str]) -> dict[str, int | None]:
     with progress(job.df.sparkSession, "Checking ids and lengths"):
         found = check_ids(job.df, job.checked_id, *measures)
     bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
-    wrong = [f"{name}: {low} to {high}" for name, (low, high) in bounds.items() if low != high or low == 0]
+    wrong = [
+        f"{name}: {low} to {high}"
+        for name, (low, high) in bounds.items()
+        if low != high or low == 0
+    ]
     if wrong:
         raise InputError(
             "Columns have vectors of unequal lengths, or empty ones",

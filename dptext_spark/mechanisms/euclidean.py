@@ -16,7 +16,7 @@ from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct, longest_of
 from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error, uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import NUMBER, Law
+from dptext_spark.mechanisms.mechanism import NUMBER, NoiseParameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
@@ -45,7 +45,7 @@ class Laplace(NoiseMechanism):
         """Weight of the embedding's covariance in the noise's shape, 0 (none, spherical noise) to 1."""
         return 0.0
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
 
     def bind(self, embedding: Embedding, search: Search) -> AdditiveNoise:

@@ -27,7 +27,7 @@ from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.metric import EuclideanMetric, Metric
 from dptext_spark.geometry.products import ExactProduct, gamma, longest_of
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import NUMBER, Law, Mechanism
+from dptext_spark.mechanisms.mechanism import NUMBER, Mechanism, NoiseParameters
 from dptext_spark.noise import SEED_UNIFORMS, further_uniforms
 from dptext_spark.search.exact import WORD_BLOCK
 from dptext_spark.search.nearest import Search
@@ -82,10 +82,12 @@ class Exponential(Mechanism):
     release_words_shape_law: ClassVar[bool] = True
 
     truncate: float | None = NUMBER(
-        default=None, gt=0.0, description="distance from which on all words are equally likely; default: none"
+        default=None,
+        gt=0.0,
+        description="distance from which on all words are equally likely; default: none",
     )
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         truncate = "none" if self.truncate is None else self.truncate
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 
@@ -101,7 +103,9 @@ class Exponential(Mechanism):
         near = NearByDifferences(metric=self.metric(embedding), release_words=released)
         if isinstance(space, EuclideanSpace):
             half_norms = np.asarray(space.half_norms)[:released]
-            near = NearByScreening(metric=space.metric(), release_words=released, half_norms=half_norms)
+            near = NearByScreening(
+                metric=space.metric(), release_words=released, half_norms=half_norms
+            )
         truncate = math.inf if self.truncate is None else self.truncate
 
         def choice(epsilon: float, size: int = CACHE_BYTES // EPSILONS) -> ExponentialChoice:
@@ -156,7 +160,9 @@ class NearByDifferences:
 
     def to_rows(self, words: Ints, rows: Ints) -> Floats:
         """Distances of words (k,) to rows (r,), float64 (k, r)."""
-        return self.between(np.repeat(words, len(rows)), np.tile(rows, len(words))).reshape(len(words), -1)
+        return self.between(np.repeat(words, len(rows)), np.tile(rows, len(words))).reshape(
+            len(words), -1
+        )
 
     def between(self, words: Ints, rows: Ints) -> Floats:
         """Distances of pairs (t,), by differences: those by which words are near."""
@@ -203,7 +209,9 @@ class NearByScreening(NearByDifferences):
             scores -= half_norms
             # Not "scores >= floor": what overflows to NaN is no far word.
             hot = np.flatnonzero(~(scores.max(axis=1) < floor))
-            place, row = np.divmod(np.flatnonzero(~(scores[hot] < floor[hot, None])), len(half_norms))
+            place, row = np.divmod(
+                np.flatnonzero(~(scores[hot] < floor[hot, None])), len(half_norms)
+            )
             places.append(hot[place])
             rows.append(row + start)
         order = np.argsort(joined := np.concatenate(places), kind="stable")
@@ -244,7 +252,11 @@ class NearByScreening(NearByDifferences):
                 product = ExactProduct.of(targets.T)
                 squares -= product.times(points / scales[:, None]) * (2.0 * scales[:, None])
                 # Factors are good to 2^(-1 - 2 bits) of their scale, squares to n 2^-53 of themselves.
-                error = points.shape[1] * 2.0 ** (2 - 2 * product.bits) * np.square(scales + product.scale)
+                error = (
+                    points.shape[1]
+                    * 2.0 ** (2 - 2 * product.bits)
+                    * np.square(scales + product.scale)
+                )
                 unsure = squares < 2.0**30 * error[:, None]
             places, close = np.nonzero(unsure)
             part = distances[:, start : start + _ROWS]
@@ -311,7 +323,9 @@ class Lists:
         return drawn, far
 
 
-def _count(values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys: Floats | Ints) -> Ints:
+def _count(
+    values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys: Floats | Ints
+) -> Ints:
     """Count the values[start : start + length], ascending, that are at most each key (t,): int64 (t,)."""
     count = np.zeros(len(keys), dtype=np.int64)
     step = 1 << int(lengths.max(initial=0)).bit_length() >> 1
@@ -361,7 +375,9 @@ class ExponentialChoice:
                     self.cache.add(distinct[group], lists)
                     chosen = np.flatnonzero((places >= group[0]) & (places <= group[-1]))
                     own = new[chosen]
-                    drawn[own] = self._draw(lists, places[chosen] - group[0], words[own], uniforms[own])
+                    drawn[own] = self._draw(
+                        lists, places[chosen] - group[0], words[own], uniforms[own]
+                    )
                     del lists  # before the next are made
         return drawn
 
@@ -384,7 +400,9 @@ class ExponentialChoice:
         for row, place in zip(numbers, left.tolist(), strict=True):
             word = words[place : place + 1]
             complete = self.lists(word, np.full(1, self.truncate))
-            drawn[place : place + 1] = self.round(complete, np.zeros(1, dtype=np.int64), word, row[None])
+            drawn[place : place + 1] = self.round(
+                complete, np.zeros(1, dtype=np.int64), word, row[None]
+            )
         return drawn
 
     def round(self, lists: Lists, places: Ints, words: Ints, uniforms: Floats) -> Ints:
@@ -407,7 +425,9 @@ class ExponentialChoice:
         return drawn
 
     def _weights(self, distances: Floats, radii: Floats) -> Floats:
-        weights: Floats = np.exp((np.minimum(distances, self.truncate) - radii) * (-self.epsilon / 2.0))
+        weights: Floats = np.exp(
+            (np.minimum(distances, self.truncate) - radii) * (-self.epsilon / 2.0)
+        )
         return weights
 
     def reach(self, words: Ints) -> tuple[Floats, Floats]:
@@ -426,7 +446,10 @@ class ExponentialChoice:
             distances[sample == words[:, None]] = np.inf  # it counts by itself
             # Weights relative to that of the nearest, which is 1 whatever epsilon.
             least = np.where(own, 0.0, distances.min(axis=1))
-            total = np.exp((distances - least[:, None]) * (-self.epsilon / 2.0)).sum(axis=1) * step + own
+            total = (
+                np.exp((distances - least[:, None]) * (-self.epsilon / 2.0)).sum(axis=1) * step
+                + own
+            )
             # No farther than where far words are hardly ever proposed.
             easy = least + np.log(released / (_EASY * total)) * (2.0 / self.epsilon)
             ranks = [rank for rank in 2 ** np.arange(9) if rank < len(sample)]
@@ -450,11 +473,15 @@ class ExponentialChoice:
             empty = (lengths == 0) & (radii < self.truncate)
             if empty.any():  # how often far words are accepted rests on listed ones
                 return self.lists(words, np.where(empty, self.truncate, radii))
-            for (_, part), radius in zip(near, radii.tolist(), strict=True):  # distances become shares
+            for (_, part), radius in zip(
+                near, radii.tolist(), strict=True
+            ):  # distances become shares
                 # Weights relative to the greatest one, which is 1 whatever epsilon.
                 least = part.min(initial=radius)
                 far_words = self.near.release_words - len(part)
-                far = far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
+                far = (
+                    far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
+                )
                 part -= least
                 part *= -self.epsilon / 2.0
                 np.exp(part, out=part)
@@ -462,7 +489,9 @@ class ExponentialChoice:
                 part /= part[-1:] + far
         return Lists(
             shares=np.concatenate([shares for _, shares in near]),
-            skips=np.concatenate([(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in near]),
+            skips=np.concatenate(
+                [(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in near]
+            ),
             starts=np.cumsum(lengths) - lengths,
             lengths=lengths,
             radii=radii,
@@ -474,9 +503,13 @@ class ExponentialChoice:
         It shares no lists, screening, rounds or cache with the draws, which can be checked against it.
         """
         rows = np.arange(self.near.release_words)
-        distances = np.stack([self.near.between(np.full(len(rows), word), rows) for word in words.tolist()])
+        distances = np.stack(
+            [self.near.between(np.full(len(rows), word), rows) for word in words.tolist()]
+        )
         np.minimum(distances, self.truncate, out=distances)
         with np.errstate(over="ignore", under="ignore"):
-            weights = np.exp(-self.epsilon / 2.0 * (distances - distances.min(axis=1, keepdims=True)))
+            weights = np.exp(
+                -self.epsilon / 2.0 * (distances - distances.min(axis=1, keepdims=True))
+            )
             probabilities: Floats = weights / weights.sum(axis=1, keepdims=True)
         return probabilities

@@ -17,7 +17,7 @@ from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import lorentz, translated, translation_error
 from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.mechanism import Law
+from dptext_spark.mechanisms.mechanism import NoiseParameters
 from dptext_spark.mechanisms.noisy import NoiseDensity, NoiseMechanism, NoisyNearest
 from dptext_spark.search.nearest import Search
 
@@ -34,7 +34,9 @@ class HyperbolicNoise(NoisyNearest):
         if epsilons is not None:
             raise ConfigError("Noise in the Poincaré ball has one epsilon for all words")
         radii = self.law.radii(uniforms[:, 0].copy())
-        return translated(np.asarray(self.vectors[words]), radii, uniform_directions(uniforms[:, 1:]))
+        return translated(
+            np.asarray(self.vectors[words]), radii, uniform_directions(uniforms[:, 1:])
+        )
 
     def density(self, words: Ints) -> NoiseDensity:
         return HyperbolicDensity(self, words)
@@ -86,7 +88,7 @@ class BallNoise(NoiseMechanism):
             source=self.source,
         )
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         return {"law": self.name, "epsilon": self.epsilon}
 
     def noise_bits(self, embedding: Embedding) -> int:
@@ -123,7 +125,9 @@ class Hyperbolic(BallNoise):
 
     name: ClassVar[str] = "hyperbolic"
     losses: ClassVar[type[BallLaw]] = VolumeLaw
-    source: ClassVar[str] = "Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume"
+    source: ClassVar[str] = (
+        "Feyisetan et al. 2019, section V-A, for the density by hyperbolic volume"
+    )
 
     def check(self, embedding: Embedding) -> None:
         super().check(embedding)

@@ -27,7 +27,9 @@ NUMBER: Final = partial(Field, allow_inf_nan=False, strict=True)
 # Drawing a uniform and making noise of it, in operations of a matrix product.
 _DRAWING: Final = 2500.0
 
-PUBLIC_WORDS: Final = "the embedding and the release vocabulary were not made from the private table"
+PUBLIC_WORDS: Final = (
+    "the embedding and the release vocabulary were not made from the private table"
+)
 
 
 def assumptions(noise_bits: int) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def assumptions(noise_bits: int) -> tuple[str, ...]:
     )
 
 
-Law: TypeAlias = Mapping[str, str | float | int]
+NoiseParameters: TypeAlias = Mapping[str, str | float | int]
 
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {}
 
@@ -60,7 +62,8 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     epsilon: float = NUMBER(
-        ge=LEAST_EPSILON, description="privacy parameter, in nats per unit of the mechanism's distance"
+        ge=LEAST_EPSILON,
+        description="privacy parameter, in nats per unit of the mechanism's distance",
     )
 
 
@@ -87,7 +90,10 @@ class Mechanism(Parameters, ABC):
         try:
             super().__init__(**parameters)
         except ValidationError as error:
-            owner, known = f"mechanism {self.name}", [field.alias or name for name, field in fields.items()]
+            owner, known = (
+                f"mechanism {self.name}",
+                [field.alias or name for name, field in fields.items()],
+            )
             found = faults(
                 error,
                 lambda each: f"Parameter {next(iter(each['loc']), '')} of {owner}",
@@ -143,10 +149,11 @@ class Mechanism(Parameters, ABC):
         )
 
     @abstractmethod
-    def law(self, dimension: int) -> Law:
-        """Name the noise law in n dimensions and every parameter of it, as the noise's context wants them.
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
+        """Return the noise law's name and all its parameters in n dimensions, for the noise's context.
 
-        Equal laws must turn equal uniforms into equal noise. What only looks at the noisy point is no part.
+        Equal parameters must turn equal uniforms into equal noise. Parameters that act on the noisy
+        point afterwards do not belong here.
         """
 
     def release_noise(
@@ -159,12 +166,12 @@ class Mechanism(Parameters, ABC):
         epsilons: RowEpsilons | None = None,
     ) -> ReleaseNoise:
         """Derive the noise of a release of this mechanism; see :meth:`ReleaseNoise.of`."""
-        law = {
-            **self.law(embedding.dimension),
-            **({} if epsilons is None else {"row budget": epsilons.identity}),
-            **({"release words": search.release_words} if self.release_words_shape_law else {}),
-        }
-        return ReleaseNoise.of(key, salt=salt, law=law, fingerprint=embedding.fingerprint)
+        parameters = dict(self.noise_parameters(embedding.dimension))
+        if epsilons is not None:
+            parameters["row budget"] = epsilons.identity
+        if self.release_words_shape_law:
+            parameters["release words"] = search.release_words
+        return ReleaseNoise.of(key, salt=salt, law=parameters, fingerprint=embedding.fingerprint)
 
     @abstractmethod
     def uniforms_per_token(self, dimension: int) -> int:
@@ -181,7 +188,9 @@ class Mechanism(Parameters, ABC):
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
         """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own."""
-        return RowEpsilons.of(budget, lambda epsilon: self.at(epsilon).claim(embedding).law, self.epsilon)
+        return RowEpsilons.of(
+            budget, lambda epsilon: self.at(epsilon).claim(embedding).law, self.epsilon
+        )
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
@@ -252,7 +261,9 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
     try:
         chosen = parsed(spec)[1]
         if "epsilon" in chosen:
-            raise ConfigError("Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec))
+            raise ConfigError(
+                "Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec)
+            )
         return kind(**{**chosen, **parameters})
     except ConfigError as error:
         listed = []

@@ -39,7 +39,9 @@ class NoisyNearest(ABC):
     """A noise mechanism bound to an embedding; see :class:`Perturbation`."""
 
     search: NearestWords
-    vickrey: float | None = None  # weight t of the first-or-second choice; None takes the nearest always
+    vickrey: float | None = (
+        None  # weight t of the first-or-second choice; None takes the nearest always
+    )
 
     @abstractmethod
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:

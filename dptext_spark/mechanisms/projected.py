@@ -24,7 +24,7 @@ from dptext_spark.geometry.projection import (
 )
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.guarantee import Claim, rounded_up
-from dptext_spark.mechanisms.mechanism import NUMBER, Law, Parameters
+from dptext_spark.mechanisms.mechanism import NUMBER, NoiseParameters, Parameters
 from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
@@ -37,16 +37,23 @@ class ProjectionParameters(Parameters):
     beta: float = NUMBER(
         default=0.9, gt=0.0, lt=1.0, description="distortion that the dimension is chosen for"
     )
-    delta: float = NUMBER(default=1e-6, gt=0.0, lt=1.0, description="probability of more distortion")
+    delta: float = NUMBER(
+        default=1e-6, gt=0.0, lt=1.0, description="probability of more distortion"
+    )
     dimension: int | None = Field(
-        default=None, ge=1, strict=True, description="dimension to project to; default: by beta and delta"
+        default=None,
+        ge=1,
+        strict=True,
+        description="dimension to project to; default: by beta and delta",
     )
     sensitivity: Literal["paper", "vocabulary", "spectral"] = Field(
         default="vocabulary",
         description="what the noise is scaled by: vocabulary, the largest stretch of all pairs of words, "
         "spectral, of all vectors, or paper, 1 + beta",
     )
-    seed: int = Field(default=0, ge=0, lt=2**63, strict=True, description="public seed of the projection")
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, strict=True, description="public seed of the projection"
+    )
 
     def rows(self, dimension: int) -> int:
         """Give the dimension m that vectors of ``dimension`` are projected to."""
@@ -87,7 +94,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
     def uniforms_per_token(self, dimension: int) -> int:
         return super().uniforms_per_token(self.rows(dimension))
 
-    def law(self, dimension: int) -> Law:
+    def noise_parameters(self, dimension: int) -> NoiseParameters:
         chosen = self.model_dump(exclude={"select", "t"})
         return {**chosen, "law": "projection", "dimension": self.dimension or 0}
 
@@ -144,7 +151,9 @@ class Projection(ProjectionParameters, NoiseMechanism):
         )
 
     def _noise(self, embedding: Embedding) -> NoisyProjection:
-        return NoisyProjection(self.projection(embedding.dimension), self.constant(embedding) / self.epsilon)
+        return NoisyProjection(
+            self.projection(embedding.dimension), self.constant(embedding) / self.epsilon
+        )
 
     def claim(self, embedding: Embedding) -> Claim:
         space, columns = self.space(embedding, EuclideanSpace), embedding.dimension

@@ -22,7 +22,7 @@ from dptext_spark.geometry.projection import (
     spectral_constant,
 )
 from dptext_spark.guarantee import Guarantee, rounded_up
-from dptext_spark.mechanisms.mechanism import NUMBER, PUBLIC_WORDS, Law, assumptions
+from dptext_spark.mechanisms.mechanism import NUMBER, PUBLIC_WORDS, NoiseParameters, assumptions
 from dptext_spark.mechanisms.projected import ProjectionParameters
 
 # Steps of the grid to Delta sqrt(m) / epsilon, the size of the noise in one coordinate, at least.
@@ -105,7 +105,9 @@ class VectorNoise:
     @property
     def grid(self) -> float:
         """The power of two of which all released numbers are multiples."""
-        return float(2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS)))
+        return float(
+            2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS))
+        )
 
     @property
     def longest(self) -> float:
@@ -138,8 +140,8 @@ class VectorNoise:
             "matrix": self.projection.matrix.tolist(),
         }
 
-    def law(self) -> Law:
-        """Name the law of released vectors and every parameter of it; see :meth:`Mechanism.law`."""
+    def noise_parameters(self) -> NoiseParameters:
+        """Return the parameters of released vectors; see :meth:`Mechanism.noise_parameters`."""
         return {**self._facts(), "law": "projected vectors", "constant": self.sensitivity}
 
     def guarantee(self, fingerprint: str = "") -> Guarantee:

@@ -78,7 +78,9 @@ def filter_pairs(
     merged, kept = 2, len(names)
     judged = _judged(rows, vocabulary, min_count).persist()
     try:
-        totals = judged.groupBy("verdict").agg(F.sum("rows").alias("rows"), F.count("*").alias("pairs"))
+        totals = judged.groupBy("verdict").agg(
+            F.sum("rows").alias("rows"), F.count("*").alias("pairs")
+        )
         counts = {row["verdict"]: (row["rows"], row["pairs"]) for row in totals.collect()}
         pairs = judged.filter(F.col("verdict") == kept).select(*_ENDS)
         ends = pairs.select(F.explode(F.array(*_ENDS)).alias("word"))
@@ -89,7 +91,9 @@ def filter_pairs(
     finally:
         judged.unpersist()
     removed = [counts.get(place, (0, 0))[place > merged] for place in range(len(names))]
-    removed[merged] = sum(seen - distinct for place, (seen, distinct) in counts.items() if place > merged)
+    removed[merged] = sum(
+        seen - distinct for place, (seen, distinct) in counts.items() if place > merged
+    )
     left = sum(seen for seen, _ in counts.values())
     steps = []
     for name, gone in zip(names, removed, strict=True):
@@ -114,7 +118,9 @@ def _judged(rows: DataFrame, vocabulary: Sequence[str] | None, min_count: int) -
     for end in _ENDS:
         named = facts.select(F.col("word").alias(end), F.struct(*lists).alias(f"{end}_is"))
         pairs = pairs.join(F.broadcast(named), end, "left")
-    known, stop = ([F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for end in _ENDS] for name in lists)
+    known, stop = (
+        [F.coalesce(F.col(f"{end}_is")[name], F.lit(False)) for end in _ENDS] for name in lists
+    )
     verdict = (
         F.when(F.col("hyponym").isNull(), 0)
         .when(F.col("hyponym") == F.col("hypernym"), 1)

@@ -23,7 +23,9 @@ def disk_coordinates(vectors: Floats) -> Floats:
     if vectors.shape[1] == 2:
         return vectors
     flat = vectors @ np.linalg.eigh(vectors.T @ vectors)[1][:, -2:]
-    scale = np.sqrt(squared_norms(vectors) / np.maximum(squared_norms(flat), np.finfo(np.float64).tiny))
+    scale = np.sqrt(
+        squared_norms(vectors) / np.maximum(squared_norms(flat), np.finfo(np.float64).tiny)
+    )
     return np.asarray(flat * scale[:, None])
 
 

@@ -39,7 +39,9 @@ class Relations:
         rank = {word: row for row, word in enumerate(order)}
         distinct = {pair for pair in zip(hyponyms, hypernyms, strict=True) if pair[0] != pair[1]}
         if not distinct:
-            raise InputError("There are no is-a pairs", allowed="at least one pair of two different words")
+            raise InputError(
+                "There are no is-a pairs", allowed="at least one pair of two different words"
+            )
         links = Counter(chain.from_iterable(distinct))
         words = sorted(links, key=lambda word: (rank.get(word, len(rank)), -links[word], word))
         row = {word: number for number, word in enumerate(words)}
@@ -66,11 +68,15 @@ class Relations:
         reached = self._matrix
         while True:
             # An upper bound of the product's size, from row and column sums alone.
-            steps = int(np.bincount(reached.indices, minlength=reached.shape[0]) @ np.diff(reached.indptr))
+            steps = int(
+                np.bincount(reached.indices, minlength=reached.shape[0]) @ np.diff(reached.indptr)
+            )
             if steps > _LARGEST_CLOSURE:
                 what = "The transitive closure of the pairs is too large"
                 do = "Raise --min-count, which breaks cycles, or leave out --transitive-closure"
-                raise InputError(what, allowed=f"at most {_LARGEST_CLOSURE:,} steps", got=f"{steps:,}", do=do)
+                raise InputError(
+                    what, allowed=f"at most {_LARGEST_CLOSURE:,} steps", got=f"{steps:,}", do=do
+                )
             further = sparse.csr_array(reached + reached @ reached)
             if further.nnz == reached.nnz:
                 break
@@ -96,13 +102,17 @@ def measure(vectors: Floats, relations: Relations, *, words: int = 10_000) -> di
     norms = squared_norms(vectors)
     rows = _spread(len(vectors), 1_000)
     # Rounding can make what is nearly 0 negative.
-    nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (1 - norms[rows])
+    nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (
+        1 - norms[rows]
+    )
     shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), 10)]
     order = [np.argsort(closeness, kind="stable")[:5] for closeness in _closeness(vectors, shown)]
     return {
         "reconstruction": reconstruction(vectors, relations, words=words),
         "largest_norm": float(np.sqrt(norms.max())),
-        "nearest_distances": np.quantile(2 * np.arcsinh(np.sqrt(nearest)), (0.05, 0.5, 0.95)).tolist(),
+        "nearest_distances": np.quantile(
+            2 * np.arcsinh(np.sqrt(nearest)), (0.05, 0.5, 0.95)
+        ).tolist(),
         "neighbours": {
             relations.words[row]: [relations.words[near] for near in others if near != row]
             for row, others in zip(shown, order, strict=True)

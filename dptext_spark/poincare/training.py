@@ -48,7 +48,9 @@ class Settings:
     learning_rate: float = 0.3
     batch_size: int = 128
     patience: int = 50  # epochs without a better mean rank after which training ends
-    max_radius: float | None = None  # hyperbolic, at most ``LARGEST_RADIUS``; None leaves it to the dimension
+    max_radius: float | None = (
+        None  # hyperbolic, at most ``LARGEST_RADIUS``; None leaves it to the dimension
+    )
     seed: int = 0
 
     @property
@@ -94,7 +96,9 @@ def run_epoch(points: Floats, epoch: int, relations: Relations, settings: Settin
     rate = rate / 10 if passed < 0 else rate * (1 - 0.99 * passed)
     order = np.argsort(uniforms(settings.seed, "order", epoch, (len(pairs),)), kind="stable")
     starts = range(0, len(pairs), size)
-    for start, drawn in zip(starts, draw_negatives(relations, settings, epoch, len(starts)), strict=True):
+    for start, drawn in zip(
+        starts, draw_negatives(relations, settings, epoch, len(starts)), strict=True
+    ):
         (low, high), negatives = pairs[order[start : start + size]].T, np.unique(drawn)
         losses, *gradients = loss_and_gradients(
             points[low],
@@ -109,7 +113,9 @@ def run_epoch(points: Floats, epoch: int, relations: Relations, settings: Settin
         rows, inverse, counts = np.unique(touched, return_inverse=True, return_counts=True)
         # The mean for each word: its gradients in a batch say nearly the same, and their sum would overshoot.
         places, shape = (inverse, np.arange(len(touched))), (len(rows), len(touched))
-        steps = sparse.csr_array(((1 / counts)[inverse], places), shape=shape) @ np.concatenate(gradients)
+        steps = sparse.csr_array(((1 / counts)[inverse], places), shape=shape) @ np.concatenate(
+            gradients
+        )
         points[rows] = exponential_map(
             points[rows], -rate * steps, longest=_LONGEST_STEP, max_radius=settings.radius
         )

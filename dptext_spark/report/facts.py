@@ -43,7 +43,9 @@ class Report:
 
     facts: Facts  # JSON-ready
     text: str  # the same in plain words, lines
-    failure: DptextError | None = None  # with what the command ends when the report was shown and written
+    failure: DptextError | None = (
+        None  # with what the command ends when the report was shown and written
+    )
 
     def to_json(self) -> str:
         """Write the facts as JSON text."""
@@ -65,7 +67,9 @@ class Report:
             try:
                 path.write_text(self.to_json(), encoding="utf-8")
             except OSError as error:
-                raise ConfigError(f"The report {path} cannot be written", got=str(error.strerror)) from None
+                raise ConfigError(
+                    f"The report {path} cannot be written", got=str(error.strerror)
+                ) from None
         if self.failure is not None:
             raise self.failure
 
@@ -107,7 +111,9 @@ def has_arrays(columns: Collection[str]) -> bool:
     return any("[]" in name for name in columns)
 
 
-def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False) -> list[str]:
+def key_scope(
+    *, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False
+) -> list[str]:
     """Say what another release of the same rows tells and costs, a sentence each.
 
     By whether the key is kept, ``what`` is released in words, whether in ``arrays``, whether rows are named
@@ -125,11 +131,15 @@ def key_scope(*, kept: bool, what: str, arrays: bool, by_position: bool, grows: 
         "part alone.",
     ]
     if arrays:
-        said.append("Elements of arrays are named by their positions: elements that shift count as changed.")
+        said.append(
+            "Elements of arrays are named by their positions: elements that shift count as changed."
+        )
     if by_position:
         said.append("Rows that move to another file or position count as changed.")
     if grows and by_position:
-        said.append("A file that comes again under another name adds its rows again, as changed ones.")
+        said.append(
+            "A file that comes again under another name adds its rows again, as changed ones."
+        )
     return said
 
 
@@ -177,7 +187,9 @@ def table_facts(
     }
 
 
-def release_facts(release: Release, guarantee: Guarantee, recall: Facts | None = None, **table: Any) -> Facts:
+def release_facts(
+    release: Release, guarantee: Guarantee, recall: Facts | None = None, **table: Any
+) -> Facts:
     """Give what there is to say of a release of words before it is made; for ``table`` see above."""
     if recall is not None:
         table["remarks"] = [recall["said"], *table.get("remarks", ())]
@@ -267,7 +279,9 @@ def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilon
         losses = {p: _losses(guarantee, within, count) for p, count in words.items() if count}
     else:
         budget = epsilons.budget
-        slack = {p: {"delta": count * budget.delta} if budget.delta else {} for p, count in rows.items()}
+        slack = {
+            p: {"delta": count * budget.delta} if budget.delta else {} for p, count in rows.items()
+        }
         name = "loss" if budget.delta else "pure"
         losses = {p: {name: count * budget.loss, **slack[p]} for p, count in rows.items()}
     nobody = f"; {found['nobody']:,} rows name none" if found["nobody"] else ""
@@ -308,7 +322,10 @@ def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | N
     lines = [f"Rows: {rows:,}{added}"]
     for name, counts in columns.items():
         if "released" in counts:
-            parts, words = [f"{counts['released']:,} vectors released"], counts["known"] + counts["unknown"]
+            parts, words = (
+                [f"{counts['released']:,} vectors released"],
+                counts["known"] + counts["unknown"],
+            )
             if words:
                 unknown = counts["unknown"]
                 parts.append(f"{unknown:,} of {words:,} words unknown ({unknown / words:.1%})")

@@ -71,7 +71,9 @@ def number(value: float | None) -> str:
 
 def _marked(text: str) -> Markup:
     """Write N_w with its index, and what stands between backticks as code."""
-    with_index = re.sub(r"\b([A-Z])_(w|eta|inf|0)\b", r"\1<sub>\2</sub>", str(escape(printable(text))))
+    with_index = re.sub(
+        r"\b([A-Z])_(w|eta|inf|0)\b", r"\1<sub>\2</sub>", str(escape(printable(text)))
+    )
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", with_index))
 
 
@@ -105,7 +107,9 @@ def _drawn(spec: Spec) -> dict[str, Any]:
             look = {"capsize": 2.0, "elinewidth": 1.0, f"{spec['bars']}err": reach, **_look(i)}
             axes.errorbar(line["x"], line["y"], label=_text(label), **look)
             for mark, x, y in zip(line.get("marks", ()), line["x"], line["y"], strict=False):
-                axes.annotate(_text(mark), (x, y), (4, -11), textcoords="offset points", fontsize=8.0)
+                axes.annotate(
+                    _text(mark), (x, y), (4, -11), textcoords="offset points", fontsize=8.0
+                )
         if "floor" in spec:
             axes.axvline(spec["floor"][0], color="#777777", lw=1.0, ls=":", label=_FLOOR[0])
             axes.axhline(spec["floor"][1], color="#777777", lw=1.0, ls=(0, (1, 3)), label=_FLOOR[1])

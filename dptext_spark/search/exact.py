@@ -1,8 +1,9 @@
 """Nearest words of noisy points: exact, blocked, and the same whatever the batch and thread count.
 
-A single-precision matrix product scores all words; every word whose score could still be among the best,
-given a proven bound on that product's rounding error, is scored again in double precision, by a
-reduction of its own. The answer therefore depends on the point alone, not on how BLAS cut the work.
+A single-precision matrix product scores all words; every word whose score could still be among the
+best, given a proven bound on that product's rounding error, is scored again in double precision, by
+a reduction of its own. The answer therefore depends on the point alone, not on how BLAS cut the
+work.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import lorentz, rims
 from dptext_spark.geometry.products import gamma, longest_of, score_slack
-from dptext_spark.search.coarse import CoarseWords, coarse_words, products_of
+from dptext_spark.search.coarse import coarse_candidates
+from dptext_spark.search.code_files import coded_words, products_of
+from dptext_spark.search.codes import CodedWords
 from dptext_spark.search.nearest import NearestWords, Search
 
 # A block of scores (2 MiB) stays in the cache between the product and the scan.
@@ -39,7 +42,7 @@ _FARTHEST: Final = 1e24
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """Scores queries @ matrix.T - offsets of points, in single precision, and how far they can stray.
+    """Scores queries @ matrix.T - offsets in single precision, and how far they can stray.
 
     If word i is exactly as near as word j or nearer, then score i >= (score j - width j) - slack.
     """
@@ -52,8 +55,13 @@ class Scan:
 
     @np.errstate(under="ignore")
     def candidates(self, k: int) -> tuple[Ints, Ints]:
-        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
-        matrix, offsets = np.asarray(self.matrix), np.asarray(self.offsets)  # slices of memmaps take long
+        """Find all words that may be among the k nearest.
+
+        Returns rows of points and of words, int64 (c,) each.
+        """
+        # Slices of memmaps take long.
+        matrix = np.asarray(self.matrix)
+        offsets = np.asarray(self.offsets)
         shortlist = Shortlist(len(self.queries), k, self.slack)
         everyone = np.arange(len(self.queries))
         buffer = np.empty((len(self.queries), min(WORD_BLOCK, len(matrix))), dtype=np.float32)
@@ -63,41 +71,49 @@ class Scan:
             np.matmul(self.queries, matrix[block].T, out=scores)
             scores -= offsets[block]
             words = np.arange(start, start + scores.shape[1])
-            shortlist.add(everyone, words, scores, None if self.widths is None else self.widths[block])
+            widths = None if self.widths is None else self.widths[block]
+            shortlist.add(everyone, words, scores, widths)
         return shortlist.pairs()
 
 
 class Shortlist:
-    """The words that may be among the k nearest of points (t,), of whose scores block after block comes.
+    """The words that may be among the k nearest of points (t,); scores are added block by block.
 
-    ``slack`` (t,) is how much less a score may be than the k ``best`` (t, k) that are certain, in any order.
+    ``best`` (t, k) are the k best scores that are certain, in any order; ``slack`` (t,) is how much
+    less another score may be.
     """
 
     def __init__(self, points: int, k: int, slack: Floats32) -> None:
-        self.best, self.slack = np.full((points, k), -np.inf, dtype=np.float32), slack
+        self.best = np.full((points, k), -np.inf, dtype=np.float32)
+        self.slack = slack
         self._floor = np.full(points, -np.inf, dtype=np.float32)
         nothing = np.empty(0, dtype=np.int64)
         self._parts = [(nothing, nothing, np.empty(0, dtype=np.float32))]
 
-    def add(self, points: Ints, words: Ints, scores: Floats32, widths: Floats32 | None = None) -> None:
-        """Look at scores (r, b) of some points (r,) for words (b,), each certain but for its word's width."""
+    def add(
+        self, points: Ints, words: Ints, scores: Floats32, widths: Floats32 | None = None
+    ) -> None:
+        """Add scores (r, b) of points (r,) for words (b,), each certain to its word's width."""
         peaks = scores.max(axis=1)
         hot = np.flatnonzero(peaks >= self._floor[points])
         if not len(hot):
             return
-        scores, points = scores[hot], points[hot]
+        scores = scores[hot]
+        points = points[hot]
         if self.best.shape[1] == 1 and widths is None:
             self.best[points, 0] = np.maximum(self.best[points, 0], peaks[hot])
         else:
-            self.best[points] = largest(self.best[points], scores if widths is None else scores - widths)
-        self._floor[points] = floor = self.best[points].min(axis=1) - self.slack[points]
+            certain = scores if widths is None else scores - widths
+            self.best[points] = largest(self.best[points], certain)
+        floor = self.best[points].min(axis=1) - self.slack[points]
+        self._floor[points] = floor
         # Flat, for NumPy finds the nonzeros of one dimension several times as fast as of two.
         flat = np.flatnonzero(scores >= floor[:, None])
         row, word = np.divmod(flat, scores.shape[1])
         self._parts.append((points[row], words[word], scores.ravel()[flat]))
 
     def pairs(self) -> tuple[Ints, Ints]:
-        """Give the pairs of points and words that are left at last: int64 (c,) each."""
+        """Return the pairs of points and words that are left, int64 (c,) each."""
         points, words, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
         certain = scores >= self._floor[points]
         return points[certain], words[certain]
@@ -109,7 +125,8 @@ def largest(best: Floats32, scores: Floats32) -> Floats32:
         return np.asarray(np.maximum(best, scores.max(axis=1, keepdims=True)))
     merged = np.concatenate([best, scores], axis=1)
     # Two passes for the largest are four times as fast as a partition.
-    rows, first = np.arange(len(merged)), merged.argmax(axis=1)
+    rows = np.arange(len(merged))
+    first = merged.argmax(axis=1)
     peaks = merged[rows, first]
     merged[rows, first] = -np.inf
     return np.stack([peaks, merged.max(axis=1)], axis=1)
@@ -120,7 +137,7 @@ class _ExactNearest(NearestWords):
 
     point_block: ClassVar[int] = POINT_BLOCK
     vectors: NDArray[Any]  # (V, n)
-    coarse: CoarseWords | None = None  # looked at first, where there is one
+    coarse: CodedWords | None = None  # looked at first, where there are codes
 
     def __call__(self, points: Floats) -> Ints:
         nearest = np.empty(len(points), dtype=np.int64)
@@ -145,7 +162,10 @@ class _ExactNearest(NearestWords):
         return nearest, distances
 
     def settled(self, points: Floats, rows: Ints, words: Ints, k: int) -> tuple[Ints, Ints, Floats]:
-        """Choose in float64: rows of points (r,), ascending, the k nearest words (r, k) and scores (r, k)."""
+        """Choose in float64 the k nearest of each point's words.
+
+        Returns rows of points (r,), ascending, word ids (r, k) and scores (r, k).
+        """
         scores = np.empty(len(rows))
         for start in range(0, len(rows), _SETTLE_BLOCK):
             part = slice(start, start + _SETTLE_BLOCK)
@@ -156,7 +176,7 @@ class _ExactNearest(NearestWords):
         return owners, words[leaders], scores[leaders]
 
     def _located(self, points: Floats) -> Floats:
-        """Bring points into the form in which the other methods want them; refuse those out of reach."""
+        """Convert points to the scan's coordinates; refuse those out of reach."""
         farthest = self.reach
         if not np.abs(points).max(initial=0.0) <= farthest:  # also where one is NaN
             raise ConfigError(
@@ -172,11 +192,16 @@ class _ExactNearest(NearestWords):
         """The largest coordinate of points whose scores single precision holds."""
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
-        """Find all words that may be among the k nearest: rows of points and of words, int64 (c,) each."""
-        dimension, found = self.vectors.shape[1], None
+        """Find all words that may be among the k nearest.
+
+        Returns rows of points and of words, int64 (c,) each.
+        """
         if self.coarse is not None:
-            found = self.coarse.candidates(points[:, -dimension:], k)
-        return self.scan(points).candidates(k) if found is None else found
+            dimension = self.vectors.shape[1]
+            pairs = coarse_candidates(self.coarse, points[:, -dimension:], k)
+            if pairs is not None:
+                return pairs
+        return self.scan(points).candidates(k)
 
     @abstractmethod
     def scan(self, points: Floats) -> Scan:
@@ -188,7 +213,7 @@ class _ExactNearest(NearestWords):
 
     @abstractmethod
     def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
-        """Distances (t, 2), ascending, of points to their two nearest words (t, 2) of these scores."""
+        """Return distances (t, 2), ascending, of points to their two nearest words (t, 2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,16 +258,16 @@ class EuclideanWords(_ExactNearest):
 class EuclideanNearest(EuclideanWords):
     """Exact Euclidean nearest-word search over a (memory-mapped) embedding matrix."""
 
-    coarse: CoarseWords | None = None
+    coarse: CodedWords | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HyperbolicNearest(_ExactNearest):
     """Exact nearest-word search in the Poincaré ball, by hyperbolic distance.
 
-    Points are given as float64 (t, n + 1), the columns ln q0 and w of the point's Lorentz coordinates
-    q0 (1, w), with ln q0 >= 0 and |w|² = 1 - 1 / q0², so that no radius overflows. Where rounding left
-    them apart, q0 tells how far the point is and w in which direction.
+    Points are float64 (t, n + 1), the columns ln q0 and w of the point's Lorentz coordinates
+    q0 (1, w), with ln q0 >= 0 and |w|² = 1 - 1 / q0², so that no radius overflows. Where rounding
+    left them apart, q0 is the point's distance and w its direction.
 
     ``space`` (V, n) and ``time`` (V,) are the words' Lorentz coordinates; see :func:`ball.lorentz`.
     """
@@ -250,7 +275,7 @@ class HyperbolicNearest(_ExactNearest):
     vectors: Floats  # (V, n), C order, points of the ball; used in place, never copied
     space: Floats32
     time: Floats32
-    coarse: CoarseWords | None = None
+    coarse: CodedWords | None = None
 
     @property
     def reach(self) -> float:
@@ -261,21 +286,23 @@ class HyperbolicNearest(_ExactNearest):
         points = super()._located(points)
         with np.errstate(under="ignore"):
             lengths = np.sqrt(np.square(points[:, 1:]).sum(axis=1))
-            told = np.sqrt(-np.expm1(-2.0 * points[:, 0]))
-        strays = np.flatnonzero(np.abs(lengths - told) > _STRAY)
+            exact_lengths = np.sqrt(-np.expm1(-2.0 * points[:, 0]))
+        strays = np.flatnonzero(np.abs(lengths - exact_lengths) > _STRAY)
         if len(strays):
             points = points.copy()
-            points[strays, 1:] *= (told[strays] / np.maximum(lengths[strays], _STRAY))[:, None]
+            factors = exact_lengths[strays] / np.maximum(lengths[strays], _STRAY)
+            points[strays, 1:] *= factors[:, None]
         return points
 
     def scan(self, points: Floats) -> Scan:
         """Score words by their Lorentz product over q0, u0 (v·w - 1), each as high as it can be.
 
-        A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are rounded; in
-        units of u0 roundoffs, the offset strays by 2.5, the subtraction by 2 and the threshold, score -
-        width, by 2. That is below bound * u0 with bound = gamma_(n + 10), which leaves half a unit for w's
-        length and the rounding of :meth:`_scores`; hence score >= exact >= score - 2 bound u0. Near the edge
-        u0 is large: one slack for all words would keep them all.
+        A product of n terms strays by gamma_(n + 2) u0 at most, for |v|, |w| <= 1 and both are
+        rounded; in units of u0 roundoffs, the offset strays by 2.5, the subtraction by 2 and the
+        threshold, score - width, by 2. That is below bound * u0 with bound = gamma_(n + 10), which
+        leaves half a unit for w's length and the rounding of :meth:`_scores`; hence score >= exact
+        >= score - 2 bound u0. Near the edge u0 is large: one slack for all words would keep them
+        all.
         """
         with np.errstate(under="ignore"):
             queries = points[:, 1:].astype(np.float32)
@@ -290,7 +317,10 @@ class HyperbolicNearest(_ExactNearest):
 
     @np.errstate(under="ignore")
     def _scores(self, points: Floats, words: Ints) -> Floats:
-        """|p - b|² / (1 - |p|²), b = w q0 / (1 + q0) the point in the ball: no difference of like numbers."""
+        """Compute |p - b|² / (1 - |p|²), where b = w q0 / (1 + q0) is the point in the ball.
+
+        It takes no difference of like numbers.
+        """
         vectors = self.vectors[words]
         inward = np.exp(-np.logaddexp(0.0, points[:, 0]))  # 1 / (1 + q0)
         gaps = vectors - points[:, 1:]
@@ -300,7 +330,7 @@ class HyperbolicNearest(_ExactNearest):
 
     @np.errstate(under="ignore", divide="ignore")
     def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
-        """2 arcsinh(sqrt(score (1 + q0) / 2)), by the logarithm of the root, which does not overflow."""
+        """Compute 2 arcsinh(sqrt(score (1 + q0) / 2)) by the root's logarithm: no overflow."""
         logs = np.log(scores) + np.logaddexp(0.0, points[:, :1]) - np.log(2.0)
         far = np.maximum(logs, 0.0)
         beyond = far + 2.0 * np.log1p(np.sqrt(1.0 + np.exp(-far)))
@@ -324,16 +354,23 @@ class ExactSearch(Search):
                 return self._of(vectors, half_norms, embedding)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
-                own, coarse = points[released], coarse_words(np.asarray(points[released]), embedding, lorentz)
+                coarse = coded_words(np.asarray(points[released]), embedding, lorentz)
                 return HyperbolicNearest(
-                    vectors=own, space=space[released], time=time[released], coarse=coarse
+                    vectors=points[released],
+                    space=space[released],
+                    time=time[released],
+                    coarse=coarse,
                 )
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
 
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
         return self._of(vectors, half_norms)
 
-    def _of(self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None) -> NearestWords:
-        own, halves = vectors[: self.release_words], half_norms[: self.release_words]
-        coarse = coarse_words(np.asarray(own), bundle)
-        return EuclideanNearest(vectors=own, half_norms=halves, coarse=coarse)
+    def _of(
+        self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None
+    ) -> NearestWords:
+        released = slice(self.release_words)
+        coarse = coded_words(np.asarray(vectors[released]), bundle)
+        return EuclideanNearest(
+            vectors=vectors[released], half_norms=half_norms[released], coarse=coarse
+        )

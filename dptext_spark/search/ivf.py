@@ -1,8 +1,8 @@
 """Nearest words among some lists of the vocabulary, those around the centroids nearest to a point.
 
-Which lists are looked at and which word is taken there is a function of the point alone, near ties settled in
-double precision as in the exact search. So the search is post-processing and leaves guarantees as they are;
-what it misses changes the law of the output words.
+Which lists are searched and which word is chosen there is a function of the point alone; near ties
+are settled in double precision, as in the exact search. So the search is post-processing and leaves
+guarantees as they are; the words that it misses change the distribution of outputs.
 
 Points are grouped by the lists that they look at, and each list takes one single-precision product.
 """
@@ -29,8 +29,8 @@ from dptext_spark.search.nearest import NearestWords, Search
 POINT_BLOCK: Final = 16384
 """Points searched at once: the more there are, the more of them share a list."""
 
-# Points whose lists are chosen at once, and scores held at once: they stay in the cache between the product
-# and the scan.
+# Points whose lists are chosen at once, and scores held at once: they stay in the cache between the
+# product and the scan.
 _CHOICE_BLOCK: Final = 512
 _CELLS: Final = 1 << 19
 
@@ -42,82 +42,107 @@ class IvfNearest(EuclideanWords):
     point_block: ClassVar[int] = POINT_BLOCK
 
     lists: InvertedLists
-    stops: Ints  # (L,), where each list ends, of the words that may be output
-    probes: int  # how many lists each point looks at
+    stops: Ints  # (L,), where the words of each list that may be output end
+    probes: int  # how many lists are searched for each point
 
-    def looked_at(self, points: Floats) -> tuple[NDArray[np.bool_], Ints]:
-        """Say which lists points (t, n) look at, bool (t, L), and how many words each has, int64 (L,)."""
+    def searched_lists(self, points: Floats) -> tuple[NDArray[np.bool_], Ints]:
+        """Choose the lists to search.
+
+        Returns which lists are searched for points (t, n), bool (t, L), and how many words each
+        list has, int64 (L,).
+        """
         count = len(self.lists.centroids)
-        # Each list's points lie side by side in memory, for so they are visited.
-        chosen = np.ones((count, len(points)), dtype=np.bool_).T
-        for start in range(0, len(points) if self.probes < count else 0, _CHOICE_BLOCK):
-            block = slice(start, start + _CHOICE_BLOCK)
-            chosen[block] = self._nearest_lists(points[block])
-        return chosen, self.stops - self.lists.starts[:-1]
+        sizes = self.stops - self.lists.starts[:-1]
+        # Each list's points lie side by side in memory, because they are visited list by list.
+        is_searched = np.ones((count, len(points)), dtype=np.bool_).T
+        if self.probes < count:
+            for start in range(0, len(points), _CHOICE_BLOCK):
+                block = slice(start, start + _CHOICE_BLOCK)
+                is_searched[block] = self._nearest_lists(points[block])
+        return is_searched, sizes
 
     def _nearest_lists(self, points: Floats) -> NDArray[np.bool_]:
+        """Find the lists whose centroids are nearest to points (t, n): bool (t, L)."""
         queries = points.astype(np.float32)
-        centroids, half_norms = self.lists.centroids, self.lists.centroid_half_norms
+        centroids = self.lists.centroids
+        half_norms = self.lists.centroid_half_norms
         scores = queries @ centroids.T
         scores -= half_norms
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
         slack = score_slack(queries.shape[1] + 4, lengths, longest_of(half_norms))
         place = len(centroids) - self.probes
         last = np.partition(scores, place, axis=1)[:, place]
-        # A list that scores more than the last one by the slack is certainly among the nearest, one that
-        # scores less by as much is certainly not.
-        chosen = scores > (last + slack)[:, None]
-        missing = self.probes - chosen.sum(axis=1)
-        rows, lists = np.nonzero((scores >= (last - slack)[:, None]) & ~chosen)
+        # A list that scores more than the last one by the slack is certainly among the nearest, one
+        # that scores less by as much is certainly not.
+        is_nearest = scores > (last + slack)[:, None]
+        missing = self.probes - is_nearest.sum(axis=1)
+        rows, lists = np.nonzero((scores >= (last - slack)[:, None]) & ~is_nearest)
         contested = np.bincount(rows, minlength=len(scores))[rows] > missing[rows]
-        chosen[rows[~contested], lists[~contested]] = True
-        rows, lists = rows[contested], lists[contested]
+        is_nearest[rows[~contested], lists[~contested]] = True
+        rows = rows[contested]
+        lists = lists[contested]
         vectors = centroids[lists].astype(np.float64)
         exact = ((points[rows] - 0.5 * vectors) * vectors).sum(axis=1)
         order = np.lexsort((lists, -exact, rows))
-        rows, lists = rows[order], lists[order]
-        taken = np.arange(len(rows)) - np.searchsorted(rows, rows) < missing[rows]
-        chosen[rows[taken], lists[taken]] = True
-        return chosen
+        rows = rows[order]
+        lists = lists[order]
+        ranks = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        winners = ranks < missing[rows]
+        is_nearest[rows[winners], lists[winners]] = True
+        return is_nearest
 
     def candidates(self, points: Floats, k: int) -> tuple[Ints, Ints]:
-        queries, index = points.astype(np.float32), self.lists
+        queries = points.astype(np.float32)
         shortlist = Shortlist(len(queries), k, self.slack(queries))
-        chosen, sizes = self.looked_at(points)
+        is_searched, sizes = self.searched_lists(points)
         for number in np.flatnonzero(sizes).tolist():
-            own = slice(int(index.starts[number]), int(self.stops[number]))
-            vectors, offsets = index.vectors[own], index.half_norms[own]
-            words = index.rows[own].astype(np.int64)
-            looking, size = np.flatnonzero(chosen[:, number]), max(1, _CELLS // len(words))
-            for start in range(0, len(looking), size):
-                part = looking[start : start + size]
-                scores = queries[part] @ vectors.T
+            members = slice(int(self.lists.starts[number]), int(self.stops[number]))
+            vectors = self.lists.vectors[members]
+            offsets = self.lists.half_norms[members]
+            words = self.lists.rows[members].astype(np.int64)
+            visitors = np.flatnonzero(is_searched[:, number])
+            size = max(1, _CELLS // len(words))
+            for start in range(0, len(visitors), size):
+                block = visitors[start : start + size]
+                scores = queries[block] @ vectors.T
                 scores -= offsets
-                shortlist.add(part, words, scores)
-        rows, found = shortlist.pairs()
-        # Lists without enough words among them are no answer; all words are.
-        if sizes.min() < k and (held := chosen @ sizes).min() < k:
-            enough, short = held[rows] >= k, np.flatnonzero(held < k)
-            whole = EuclideanNearest(vectors=self.vectors, half_norms=self.half_norms)
-            more, others = whole.candidates(points[short], k)
-            rows = np.concatenate([rows[enough], short[more]])
-            found = np.concatenate([found[enough], others])
-        return rows, found
+                shortlist.add(block, words, scores)
+        rows, words = shortlist.pairs()
+        if sizes.min() >= k:
+            return rows, words
+        return self._completed(points, k, rows, words, is_searched @ sizes)
+
+    def _completed(
+        self, points: Floats, k: int, rows: Ints, words: Ints, word_counts: Ints
+    ) -> tuple[Ints, Ints]:
+        """Replace candidates of points whose lists have under k words by those of all words."""
+        if word_counts.min() >= k:
+            return rows, words
+        enough = word_counts[rows] >= k
+        short = np.flatnonzero(word_counts < k)
+        all_words = EuclideanNearest(vectors=self.vectors, half_norms=self.half_norms)
+        short_rows, short_words = all_words.candidates(points[short], k)
+        completed_rows = np.concatenate([rows[enough], short[short_rows]])
+        completed_words = np.concatenate([words[enough], short_words])
+        return completed_rows, completed_words
 
 
 @dataclass(frozen=True, kw_only=True)
 class IvfSearch(Search):
-    """Looks at the words of the lists nearest to a point."""
+    """Searches the words of the lists nearest to a point."""
 
     name: ClassVar[str] = "ivf"
-    convex_cells: ClassVar[bool] = False  # a word is not found where its list is not looked at
+    convex_cells: ClassVar[bool] = False  # a word is not found where its list is not searched
     parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
         "probes": ("1 or more", lambda value: isinstance(value, int) and value >= 1),
-        "recall": ("above 0, at most 1", lambda value: not isinstance(value, str) and 0 < value <= 1),
+        "recall": (
+            "above 0, at most 1",
+            lambda value: not isinstance(value, str) and 0 < value <= 1,
+        ),
     }
 
     lists: int  # of the bundle's index
-    probes: int  # how many of them are looked at
+    probes: int  # how many of them are searched
 
     @property
     def label(self) -> str:
@@ -128,7 +153,7 @@ class IvfSearch(Search):
         return {"search": f"{self.name}:probes={self.probes}"}
 
     def operations(self, columns: int) -> float:
-        """Centroids, then the words of the lists; a short product takes twice its operations."""
+        """Count centroids and the lists' words, twice: their products are short."""
         share = min(1.0, self.probes / self.lists)
         return 2.0 * columns * (self.lists + 2.0 * share * self.release_words)
 
@@ -136,10 +161,13 @@ class IvfSearch(Search):
     def over(
         cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any
     ) -> Self:
-        """See :meth:`Search.over`; refuses a bundle without the lists, and to look at none of them."""
-        search = super().over(embedding := Embedding.of(embedding), release_words, **parameters)
+        """See :meth:`Search.over`; refuse a bundle without the lists, and a search of no list."""
+        embedding = Embedding.of(embedding)
+        search = super().over(embedding, release_words, **parameters)
         if search.probes < 1:
-            raise ConfigError("Search ivf looks at no list", allowed="1 or more", got=str(search.probes))
+            raise ConfigError(
+                "Search ivf looks at no list", allowed="1 or more", got=str(search.probes)
+            )
         search.of_words(embedding)
         return search
 

@@ -1,9 +1,9 @@
-"""What every search is: a value that says how the nearest released word is found, and what finds it."""
+"""The contract of searches: a value that names how nearest words are found, and what finds them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -28,7 +28,10 @@ class NearestWords(ABC):
 
     @abstractmethod
     def nearest_two(self, points: Floats) -> tuple[Ints, Floats]:
-        """Find the two nearest likewise: word ids (t, 2), the nearest first, and their distances (t, 2)."""
+        """Find the two nearest words likewise.
+
+        Returns word ids (t, 2), the nearest first, and their distances (t, 2).
+        """
 
 
 SEARCHES: Final[dict[str, type[Search]]] = {}
@@ -36,16 +39,18 @@ SEARCHES: Final[dict[str, type[Search]]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Search(ABC):
-    """How released words are searched: small, picklable, comparable. Subclasses register under their name.
+    """How released words are searched: small, picklable, comparable.
 
-    What a search finds must be a function of the point alone, whatever the batch and the number of threads:
-    then it is post-processing of the noisy point, and leaves every guarantee as it is.
+    Subclasses register under their name. What a search finds must be a function of the point alone,
+    whatever the batch and the number of threads: then it is post-processing of the noisy point, and
+    leaves every guarantee as it is.
     """
 
-    name: ClassVar[str]  # as reports have it
-    # Whether the points with one answer are a convex set, which bounds of finite arithmetic count on.
+    name: ClassVar[str]  # in options and reports
+    # Whether the points with one answer are a convex set, which bounds of finite arithmetic need.
     convex_cells: ClassVar[bool] = True
-    # What may follow its name in options, one of them: in words, and whether a value is allowed.
+    # Parameters that may follow the name, one at a time: allowed values in words, and a test of a
+    # value.
     parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {}
     release_words: int  # how many words, the first ones, may be output
 
@@ -55,60 +60,83 @@ class Search(ABC):
 
     @property
     def label(self) -> str:
-        """What reports call it: two searches that find different words have different labels."""
+        """The name in reports: two searches that find different words have different labels."""
         return self.name
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that choose it again; none for the default."""
-        return {} if self.name == "exact" else {"search": self.name}
+        """The options that choose this search; none for the default."""
+        if self.name == "exact":
+            return {}
+        return {"search": self.name}
 
     def operations(self, columns: int) -> float:
         """Estimate the operations that a search takes for a point of so many coordinates."""
         return 2.0 * self.release_words * columns
 
     def products(self, dimension: int) -> str | None:
-        """Say what scores of vectors of this dimension are computed with first, where machines differ."""
+        """Describe the products that score such vectors, if machines differ in them."""
         return None
 
     @staticmethod
     def named(spec: str) -> tuple[type[Search], dict[str, Any]]:
-        """Read a search as options name it, ``exact`` or ``ivf:probes=12``: its class and parameters."""
-        name, given = parsed(spec)
-        kind = SEARCHES.get(name, Search)
-        right = [key in kind.parameters and kind.parameters[key][1](value) for key, value in given.items()]
-        if name not in SEARCHES or len(given) > 1 or not all(right):
-            forms = ", ".join(
-                form
-                for known, other in sorted(SEARCHES.items())
-                for form in (known, *(f"{known}:{key}= ({r})" for key, (r, _) in other.parameters.items()))
+        """Read a search, such as ``ivf:probes=12``, and return its class and parameters."""
+        name, parameters = parsed(spec)
+        search = SEARCHES.get(name, Search)
+        if name not in SEARCHES or len(parameters) > 1 or not search._allows(parameters):
+            raise ConfigError(
+                "The search (--search) cannot be read",
+                allowed=", ".join(_forms()),
+                got=repr(spec),
+                do=nearest([name, *parameters], [*SEARCHES, *search.parameters]),
             )
-            do = nearest([name, *given], [*SEARCHES, *kind.parameters])
-            raise ConfigError("The search (--search) cannot be read", allowed=forms, got=repr(spec), do=do)
-        return kind, given
+        return search, parameters
+
+    @classmethod
+    def _allows(cls, parameters: Mapping[str, Any]) -> bool:
+        for key, value in parameters.items():
+            if key not in cls.parameters:
+                return False
+            _, is_allowed = cls.parameters[key]
+            if not is_allowed(value):
+                return False
+        return True
 
     @classmethod
     def over(
         cls, embedding: Embedding | Path | str, release_words: int | None = None, **parameters: Any
     ) -> Self:
-        """Search the first so many words, two or more, of a bundle; by default all that may be released."""
+        """Create a search of a bundle's first words, two or more.
+
+        By default these are all words that may be released.
+        """
         embedding = Embedding.of(embedding)
-        wanted = embedding.releasable if release_words is None else release_words
-        if not 2 <= wanted <= embedding.releasable:
+        if release_words is None:
+            release_words = embedding.releasable
+        if not 2 <= release_words <= embedding.releasable:
             raise ConfigError(
                 "The release vocabulary (--release-words) has an impossible size",
                 allowed=f"2 to {embedding.releasable} words of this bundle",
-                got=str(wanted),
+                got=str(release_words),
             )
-        return cls(release_words=wanted, **parameters)
+        return cls(release_words=release_words, **parameters)
 
     @abstractmethod
     def of_words(self, embedding: Embedding) -> NearestWords:
-        """Get ready to find the bundle's own words, by the distance of its geometry."""
+        """Return what finds the bundle's own words, by the distance of its geometry."""
 
     @abstractmethod
     def of_images(self, vectors: Floats32, half_norms: Floats32) -> NearestWords:
-        """Get ready to find images of the released words by Euclidean distance, in a space of their own.
+        """Return what finds images of the released words by Euclidean distance.
 
-        They are float32 (release_words, m), C order; ``half_norms`` is half the squared length of each.
+        The images are float32 (release_words, m), C order, in a space of their own; ``half_norms``
+        is half the squared length of each.
         """
+
+
+def _forms() -> Iterator[str]:
+    """Yield the forms of all searches, with the allowed values of their parameters."""
+    for name, search in sorted(SEARCHES.items()):
+        yield name
+        for key, (values, _) in search.parameters.items():
+            yield f"{name}:{key}= ({values})"

@@ -30,12 +30,20 @@ def _check_version() -> None:
     spec = None
     with suppress(ModuleNotFoundError):
         spec = find_spec("pyspark")
-    read = getattr(spec and spec.loader, "get_data", None)  # from a folder, or the zip that a cluster has
-    text = read(re.sub(r"__init__\.py$", "version.py", str(spec.origin))).decode() if spec and read else ""
+    read = getattr(
+        spec and spec.loader, "get_data", None
+    )  # from a folder, or the zip that a cluster has
+    text = (
+        read(re.sub(r"__init__\.py$", "version.py", str(spec.origin))).decode()
+        if spec and read
+        else ""
+    )
     found = re.search(r"__version__\D+((\d+)\.(\d+)[\w.]*)", text)
     if found and (int(found[2]), int(found[3])) < (3, 5):
         do = "Choose a newer runtime of your platform, or install pyspark 3.5 or newer"
-        raise ConfigError("This Spark is too old", allowed="Spark 3.5 or newer", got=found[1], do=do)
+        raise ConfigError(
+            "This Spark is too old", allowed="Spark 3.5 or newer", got=found[1], do=do
+        )
     if found and int(found[2]) < 4 and find_spec("distutils") is None:
         raise ConfigError(
             "This Spark needs the module distutils, which this Python lacks",

@@ -50,8 +50,14 @@ class BundleFiles:
         if not connect and (spark.sparkContext.master or "").split("[")[0] == "local":
             stamps = embedding.stamps if embedding.verified else ()
             return cls(path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps)
-        files = [MANIFEST, *embedding.manifest.files, *(file for part in parts for file in part.files)]
-        bundle = cls(path=str(path), fingerprint=fingerprint, files=tuple(sorted(files)), parts=parts)
+        files = [
+            MANIFEST,
+            *embedding.manifest.files,
+            *(file for part in parts for file in part.files),
+        ]
+        bundle = cls(
+            path=str(path), fingerprint=fingerprint, files=tuple(sorted(files)), parts=parts
+        )
         if connect:
             bundle._send_to_server(spark)
             return bundle
@@ -68,7 +74,9 @@ class BundleFiles:
         return bundle
 
     def _send_to_server(self, spark: Any) -> None:
-        sent = {(spark.session_id, self.sent_name(name)): Path(self.path, name) for name in self.files}
+        sent = {
+            (spark.session_id, self.sent_name(name)): Path(self.path, name) for name in self.files
+        }
         if missing := sent.keys() - _AT_SERVERS:
             with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
                 for session, name in missing:
@@ -106,7 +114,9 @@ class BundleFiles:
                     making = Path(scratch, self.fingerprint)
                     self._receive(self.files, making)
                     # What was altered on its way must not become the copy that later runs find.
-                    sent = "The embedding bundle that Spark sent is not the one that the job was given"
+                    sent = (
+                        "The embedding bundle that Spark sent is not the one that the job was given"
+                    )
                     self._verified(making, sent, _AGAIN)
                     making.rename(place)
             # A later run may bring parts to the bundle that an earlier one placed.
@@ -134,7 +144,9 @@ class BundleFiles:
                     got=f"fingerprint {embedding.fingerprint}",
                     do=_AGAIN,
                 )
-            if self.files and (damaged := [part.name for part in self.parts if not part.is_whole(folder)]):
+            if self.files and (
+                damaged := [part.name for part in self.parts if not part.is_whole(folder)]
+            ):
                 raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
         except BundleError as error:
             raise (BundleError(what, got=error.what, do=do) if what else error) from None

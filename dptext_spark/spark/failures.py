@@ -125,7 +125,9 @@ def plain(error: Exception, what: str = FAILED) -> DptextError:
         if found := re.search(pattern, _text(error), re.MULTILINE):
             return JobError(what, got=got.format(*found.groups()), do=do)
     got, see = condition(error), "" if getattr(error, "filename", None) else see_log()
-    said = next((told for name, told in _CONDITIONS.items() if re.match(name, got)), f"{what}. {see}")
+    said = next(
+        (told for name, told in _CONDITIONS.items() if re.match(name, got)), f"{what}. {see}"
+    )
     what, _, do = said.partition(". ")
     return JobError(what, got=got, do=do)
 
@@ -140,7 +142,9 @@ def file_fault(error: Exception) -> InputError | None:
             if not found and kind.startswith("org.apache.spark."):
                 found = _fields(thrown)
             fault = _FAULTS.get(kind.rpartition(".")[2], fault)
-            if fault is _FAULTS["FileNotFoundException"] and "Permission denied" in str(thrown.getMessage()):
+            if fault is _FAULTS["FileNotFoundException"] and "Permission denied" in str(
+                thrown.getMessage()
+            ):
                 fault = _DENIED  # as Java says on a local disk
             thrown = thrown.getCause()
     match found:
@@ -148,7 +152,9 @@ def file_fault(error: Exception) -> InputError | None:
             what, _, do = fault.partition(". ")
             return InputError(f"The file {path} of the input {what}", do=do)
         case [path, column, expected, actual]:
-            return two_types(column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path))
+            return two_types(
+                column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path)
+            )
     return None
 
 
@@ -175,7 +181,9 @@ def _fields(thrown: Any) -> list[str]:
         for about, fields in _FIELDS.items():
             if name == about or name.startswith(f"{about}."):
                 path, *types = [str(given[field]) for field in fields if given[field] is not None]
-                is_url = "FOOTER" not in name  # a footer's is a path already, which may have percent signs
+                is_url = (
+                    "FOOTER" not in name
+                )  # a footer's is a path already, which may have percent signs
                 return [plain_path(path if is_url else path.replace("%", "%25")), *types]
     return []
 
@@ -198,11 +206,17 @@ def condition(error: Exception) -> str:
             while thrown is not None:  # Spark 3.5 names the stage that failed first, and last why
                 name = str(thrown.getClass().getName())
                 with suppress(Py4JError):  # not all of Spark's own errors have another name
-                    name = str((name.startswith("org.apache.spark.") and thrown.getErrorClass()) or name)
+                    name = str(
+                        (name.startswith("org.apache.spark.") and thrown.getErrorClass()) or name
+                    )
                 thrown = thrown.getCause()
             return name
     named = _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
-    return f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else named
+    return (
+        f"{error.strerror} ({error.filename})"
+        if isinstance(error, OSError) and error.filename
+        else named
+    )
 
 
 def _text(error: Exception) -> str:

@@ -67,7 +67,9 @@ def ensure_java() -> None:
     for place, java, home in _runtimes():
         if not (fault := _fault(java)):
             os.environ.pop("JAVA_HOME", None)
-            os.environ |= {"JAVA_HOME": home} if home else {}  # without it Spark takes what is on PATH
+            os.environ |= (
+                {"JAVA_HOME": home} if home else {}
+            )  # without it Spark takes what is on PATH
             return
         faults.append(f"{place}: {java} {fault}")
     raise ConfigError(
@@ -245,7 +247,11 @@ def has_ended() -> bool:
     context: Any = SparkContext._active_spark_context
     try:
         return context is not None and not context.defaultParallelism
-    except (Py4JError, OSError, AttributeError):  # a context that was stopped here has no Java object
+    except (
+        Py4JError,
+        OSError,
+        AttributeError,
+    ):  # a context that was stopped here has no Java object
         return True
 
 
@@ -317,6 +323,10 @@ def start_failure() -> str:
     if not _logs:
         return ""
     lines = [line for line in _logs[0].read_text(errors="replace").splitlines() if line.strip()]
-    lines = lines or [f"{os.environ.get('SPARK_HOME', 'pyspark')}/bin/spark-submit ended without a message"]
-    faults = (x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x))
+    lines = lines or [
+        f"{os.environ.get('SPARK_HOME', 'pyspark')}/bin/spark-submit ended without a message"
+    ]
+    faults = (
+        x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x)
+    )
     return next(faults, lines[-1]).strip().rstrip(".")

@@ -77,7 +77,9 @@ def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
 
     before, meanwhile = spark.client.get_retry_policies(), DefaultPolicy(max_retries=most)
     spark.client.set_retry_policies([meanwhile])
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # also of other threads: the error says it
+    warnings.filterwarnings(
+        "ignore", r"\[RETRIES_EXCEEDED\]"
+    )  # also of other threads: the error says it
     try:
         yield
     finally:
@@ -88,12 +90,17 @@ def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
 def change(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Change settings of a session of Spark Connect for the run at work alone."""
     (undo, changed), conf = LEASE.get(), spark.conf
-    other = [name for name in settings if conf.isModifiable(name) and conf.get(name) != settings[name]]
+    other = [
+        name for name in settings if conf.isModifiable(name) and conf.get(name) != settings[name]
+    ]
     given = {name: conf.get(name, None) for name in other}  # None where it has Spark's default
     changed += other
 
     def put_back() -> None:
-        with suppress(PySparkException, OSError), retries(spark):  # a session that was ended has none
+        with (
+            suppress(PySparkException, OSError),
+            retries(spark),
+        ):  # a session that was ended has none
             for name, value in given.items():
                 conf.unset(name) if value is None else conf.set(name, value)
 
@@ -111,7 +118,9 @@ def session(app: str, *, on_connect: bool = False) -> SparkSession:
     remote = _REMOTE in wanted or (is_remote() and not running)
     if remote:
         if not on_connect:
-            raise ConfigError(f"{app} does not run on Spark Connect", do="Start it without a remote session")
+            raise ConfigError(
+                f"{app} does not run on Spark Connect", do="Start it without a remote session"
+            )
         spark = _connected(wanted.pop(_REMOTE, None))
     elif not running:
         settings = {} if java.is_submitted() else local_settings(wanted)
@@ -155,7 +164,9 @@ def _connected(url: str | None) -> SparkSession:
             _ = spark.version  # asks the server
     except (PySparkException, ImportError, OSError) as error:
         do = "See whether it runs; for the client's libraries: pip install 'pyspark[connect]'"
-        raise JobError("The server of Spark Connect cannot be used", got=condition(error), do=do) from None
+        raise JobError(
+            "The server of Spark Connect cannot be used", got=condition(error), do=do
+        ) from None
 
     def leave(_: int) -> None:
         with suppress(PySparkException, OSError), retries(spark):

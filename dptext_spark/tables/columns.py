@@ -24,11 +24,11 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from dptext_spark.errors import InputError, nearest
-from dptext_spark.lookup import FEW
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
+from dptext_spark.word_reader import FEW
 
 if TYPE_CHECKING:  # workers import this module, and need no options
     from dptext_spark.tables.source import Source
@@ -55,7 +55,9 @@ Worker: TypeAlias = "Sanitizer | VectorWorker"
 """What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
 
 
-@lru_cache(maxsize=2)  # a reused worker sees a new one for every release, and must not keep them all
+@lru_cache(
+    maxsize=2
+)  # a reused worker sees a new one for every release, and must not keep them all
 def shared(worker: WorkerT) -> WorkerT:
     """Give the first of all equal workers that this process saw, with all that it has opened and bound.
 
@@ -127,7 +129,11 @@ class TableColumns:
                 (self.tokens, f"array<{_STRING}>", "array<string>"),
                 (self.vector, "array<(float|double)>", "array<float> or array<double>"),
                 # Decimals without a scale are unsigned integers, as Spark reads them.
-                ([own.name for own in ids], rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
+                (
+                    [own.name for own in ids],
+                    rf"\w*int|decimal\(\d+,0\)|{_STRING}",
+                    "an integer or string id",
+                ),
             )
             for name in names
             if not re.fullmatch(kinds, fields[name].data_type.simpleString())
@@ -160,11 +166,16 @@ class TableColumns:
             allowed="names that differ" if exact else "names that differ in more than capitals",
             do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
         )
-        pairs = (sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2))
+        pairs = (
+            sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2)
+        )
         within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
         _refuse("Columns to sanitize are named twice, or lie inside one another", within)
         clash = [
-            (s, k) for s in sanitized for k in map(fields.__getitem__, self.keep) if s.holds(k) or k.holds(s)
+            (s, k)
+            for s in sanitized
+            for k in map(fields.__getitem__, self.keep)
+            if s.holds(k) or k.holds(s)
         ]
         _refuse(
             "Columns are both sanitized and kept raw",
@@ -196,7 +207,9 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = bare(table, [fields[name].path for name in (*self.sanitized, *self.keep)])
+        schema: StructType = bare(
+            table, [fields[name].path for name in (*self.sanitized, *self.keep)]
+        )
         return schema
 
     def released(self, table: StructType) -> StructType:
@@ -245,7 +258,9 @@ class TableColumns:
             counters += [singled_out(few) for few in FEW]
         # Spark trusts this schema and matches columns by position.
         row = StructField(ROW, self.released(table), nullable=False)
-        outputs = StructType([row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))])
+        outputs = StructType(
+            [row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))]
+        )
         work = partial(_sanitize_batches, worker, self.ways(table), row_counts=row_counts)
         result = selected.mapInArrow(work, outputs)
         if observation is not None:
@@ -255,7 +270,10 @@ class TableColumns:
             if not self.vectors:
                 row_words = reduce(
                     add,
-                    (columns[counter(n, "tokens")] - columns[counter(n, "dropped")] for n in self.sanitized),
+                    (
+                        columns[counter(n, "tokens")] - columns[counter(n, "dropped")]
+                        for n in self.sanitized
+                    ),
                 )
                 measures.append(F.percentile_approx(row_words, 0.5, ACCURACY).alias(MEDIAN))
                 measures.append(F.max(row_words).alias(LONGEST))
@@ -298,10 +316,14 @@ def singled_out(few: int) -> str:
     return f"__dptext_singled_out_{few}"
 
 
-def column_counts(columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]) -> dict[str, KindT]:
+def column_counts(
+    columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]
+) -> dict[str, KindT]:
     """Sort the observed sums by column and counter."""
     # The sum over no rows is null.
-    return {name: kind(**{c: found[counter(name, c)] or 0 for c in kind._fields}) for name in columns}
+    return {
+        name: kind(**{c: found[counter(name, c)] or 0 for c in kind._fields}) for name in columns
+    }
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
@@ -333,7 +355,8 @@ def check_refused(source: Source, columns: TableColumns) -> TableColumns:
     absent = [
         other
         for other in columns.left_out
-        if any(_lies_in(name, other) for name in source.refused) and not Field.find(source.df.schema, other)
+        if any(_lies_in(name, other) for name in source.refused)
+        and not Field.find(source.df.schema, other)
     ]
     return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
 
@@ -370,5 +393,8 @@ def absent_columns(absent: Sequence[str], allowed: Sequence[str], path: str = ""
         )
     names = ", ".join(allowed) or "none: the table has no columns"
     return InputError(
-        "The input table lacks columns", allowed=names, got=", ".join(absent), do=nearest(absent, allowed)
+        "The input table lacks columns",
+        allowed=names,
+        got=", ".join(absent),
+        do=nearest(absent, allowed),
     )

@@ -148,14 +148,29 @@ def privatize(
     """
     if df.isStreaming:
         do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
-        raise ConfigError("A streaming frame cannot be sanitized: ids are checked over all rows", do=do)
+        raise ConfigError(
+            "A streaming frame cannot be sanitized: ids are checked over all rows", do=do
+        )
     check_release_name(key, name)
-    void = [f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)]
-    df = df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df  # null texts
-    words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}
+    void = [
+        f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)
+    ]
+    df = (
+        df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df
+    )  # null texts
+    words: dict[str, Any] = {
+        "oov": oov,
+        "protect": protect,
+        "layout": layout,
+        "tokenizer": tokenizer,
+    }
     policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers, mask_spans=mask_spans)
     columns = TableColumns(
-        text=_names(text), tokens=_names(tokens), keep=_names(keep), id=id, slots=policy.spans_column
+        text=_names(text),
+        tokens=_names(tokens),
+        keep=_names(keep),
+        id=id,
+        slots=policy.spans_column,
     ).named(df.schema)
     columns.check(df)
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
@@ -198,12 +213,19 @@ def privatize_udf(
     of a row: there are no slots and no row budget.
     """
     check_release_name(key, name)
-    words: dict[str, Any] = {"oov": oov, "protect": protect, "layout": layout, "tokenizer": tokenizer}
+    words: dict[str, Any] = {
+        "oov": oov,
+        "protect": protect,
+        "layout": layout,
+        "tokenizer": tokenizer,
+    }
     policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers)
     if policy.protect.slots_column:
         raise ConfigError(
             "A UDF sees no slots",
-            allowed=", ".join(form for form in Protection.forms() if not Protection.of(form).slots_column),
+            allowed=", ".join(
+                form for form in Protection.forms() if not Protection.of(form).slots_column
+            ),
             got=repr(str(policy.protect)),
             do="Use privatize(df, ...)",
         )
@@ -230,7 +252,9 @@ def _show(columns: TableColumns, release: Release, *, kept: bool) -> None:
     ipython = sys.modules.get("IPython")
     if ipython is None or ipython.get_ipython() is None:
         return
-    by_key = key_scope(kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False)
+    by_key = key_scope(
+        kept=kept, what="text", arrays=has_arrays(columns.sanitized), by_position=False
+    )
     facts = release_facts(
         release,
         release.guarantee(),

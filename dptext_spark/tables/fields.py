@@ -77,7 +77,9 @@ def _paths(data_type: DataType, name: str) -> Iterator[tuple[Path, DataType]]:
         yield (), data_type
     elif isinstance(data_type, ArrayType):
         if name.startswith("[]"):
-            yield from (((None, *rest), kind) for rest, kind in _paths(data_type.elementType, name[2:]))
+            yield from (
+                ((None, *rest), kind) for rest, kind in _paths(data_type.elementType, name[2:])
+            )
     elif isinstance(data_type, StructType):
         for field in data_type.fields:
             if name.startswith(f".{field.name}"):
@@ -90,7 +92,9 @@ def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
     if isinstance(data_type, StructType):
         for field in data_type.fields:
             yield from field_names(field.dataType, f"{name}.{field.name}" if name else field.name)
-    elif isinstance(data_type, ArrayType) and isinstance(data_type.elementType, ArrayType | StructType):
+    elif isinstance(data_type, ArrayType) and isinstance(
+        data_type.elementType, ArrayType | StructType
+    ):
         yield from field_names(data_type.elementType, f"{name}[]")
     else:
         yield name
@@ -110,7 +114,9 @@ def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
     match data_type:
         case StructType():
             inside = [(field, after(field.name)) for field in data_type.fields]
-            return StructType([StructField(f.name, bare(f.dataType, p), f.nullable) for f, p in inside if p])
+            return StructType(
+                [StructField(f.name, bare(f.dataType, p), f.nullable) for f, p in inside if p]
+            )
         case ArrayType():
             return ArrayType(bare(data_type.elementType, after(None)), data_type.containsNull)
         case MapType():
@@ -132,7 +138,9 @@ def beside(data_type: Any, taken: Collection[Path], name: str = "") -> Iterator[
     else:
         for field in data_type.fields:
             inside = [path[1:] for path in taken if path[0] == field.name]
-            yield from beside(field.dataType, inside, f"{name}.{field.name}" if name else field.name)
+            yield from beside(
+                field.dataType, inside, f"{name}.{field.name}" if name else field.name
+            )
 
 
 def without(data_type: Any, paths: Collection[Path]) -> Any:

@@ -57,7 +57,9 @@ def fingerprint_batches(
     def hashed(*parts: bytes | memoryview) -> bytes:
         return key.derive(*parts).secret[:_BYTES]
 
-    def hashed_tokens(row_id: bytes, place: bytes, tokens: Iterable[tuple[int, str]]) -> Iterator[int]:
+    def hashed_tokens(
+        row_id: bytes, place: bytes, tokens: Iterable[tuple[int, str]]
+    ) -> Iterator[int]:
         for start, token in tokens:
             token_place = start.to_bytes(8, "little")
             digest = key.derive(b"token", row_id, place, token_place, token.encode()).secret
@@ -74,7 +76,9 @@ def fingerprint_batches(
             unprotected: list[list[int]] = [[] for _ in row_ids]
             unknown: list[list[int]] = [[] for _ in row_ids]
             # In a text a masked span is one letter, in a list as many elements as before.
-            moves_tokens = bool(policy.mask_spans) and column_kind(found.values.type, column) == "text"
+            moves_tokens = (
+                bool(policy.mask_spans) and column_kind(found.values.type, column) == "text"
+            )
             of_values = zip(
                 found.rows.tolist(),
                 found.positions.astype("<i8"),
@@ -110,7 +114,9 @@ def fingerprint_batches(
 
 def _sorted(tokens: Sequence[list[int] | None]) -> pa.Array:
     """Return lists of hashes without the order of their tokens."""
-    return pa.array([None if of_row is None else sorted(of_row) for of_row in tokens], pa.list_(pa.int64()))
+    return pa.array(
+        [None if of_row is None else sorted(of_row) for of_row in tokens], pa.list_(pa.int64())
+    )
 
 
 def _unmasked(
@@ -153,7 +159,10 @@ def _span_bytes(spans: Sequence[tuple[int, int]] | None) -> bytes:
 def measures() -> list[Column]:
     """Aggregates of fingerprints that say whether files hold what was written."""
     lines = F.xxhash64(*(name for name, _ in _FIELDS))
-    return [F.count(F.lit(1)).alias("lines"), F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum")]
+    return [
+        F.count(F.lit(1)).alias("lines"),
+        F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum"),
+    ]
 
 
 # What a release costs
@@ -230,12 +239,18 @@ def _tiny(number: Decimal | float) -> Decimal:
 
 def _under_one_name(lines: DataFrame, family: Sequence[Entry], terms: Terms) -> DataFrame:
     """Return fingerprints whose columns have the names under which they are compared."""
-    columns = {column for release in [terms, *(e.terms for e in family)] for column in release.columns}
-    names = F.create_map(*(F.lit(name) for column in columns for name in (column, terms.name(column))))
+    columns = {
+        column for release in [terms, *(e.terms for e in family)] for column in release.columns
+    }
+    names = F.create_map(
+        *(F.lit(name) for column in columns for name in (column, terms.name(column)))
+    )
     return lines.withColumn("column", F.coalesce(names[F.col("column")], "column"))
 
 
-def _with_others(places: DataFrame, uses: DataFrame, texts: Texts, columns: Collection[str]) -> DataFrame:
+def _with_others(
+    places: DataFrame, uses: DataFrame, texts: Texts, columns: Collection[str]
+) -> DataFrame:
     """Add what other columns of a row spent that may hold the same text.
 
     ``others`` is all, ``others_added`` what this release adds. Of columns with different texts one at most
@@ -273,7 +288,9 @@ def _with_others(places: DataFrame, uses: DataFrame, texts: Texts, columns: Coll
             total = nothing
             for group in of_column:
                 sums = [F.col(f"{sum_of} {places_of[other]}") for other in group]
-                total = total + F.greatest(nothing, *sums)  # null where the row never had the column
+                total = total + F.greatest(
+                    nothing, *sums
+                )  # null where the row never had the column
             chosen = F.when(F.col("column") == column, total.cast(_SUM)).otherwise(chosen)
         return chosen
 
@@ -303,7 +320,9 @@ def exposed_by_row(
         earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
     family = before.family(terms)
     mine, earlier = (_under_one_name(lines, family, terms) for lines in (mine, earlier))
-    theirs = earlier.select("row", *(F.col(name).alias(f"their {name}") for name in _COMPARED), "release")
+    theirs = earlier.select(
+        "row", *(F.col(name).alias(f"their {name}") for name in _COMPARED), "release"
+    )
     pairs = mine.select("row", *_COMPARED).distinct().join(theirs, "row", "left")
     judges = [_judge(exposure, before, terms) for exposure in exposures]
     rows = pairs.groupBy("row", *_COMPARED).agg(
@@ -338,7 +357,9 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
     family = {entry.release: entry for entry in before.family(terms)}
     committed = {name for name, entry in family.items() if entry.state == "committed"}
     same_spans = F.col("spans").eqNullSafe(F.col("their spans"))
-    same_content = (F.col("column") == F.col("their column")) & (F.col("content") == F.col("their content"))
+    same_content = (F.col("column") == F.col("their column")) & (
+        F.col("content") == F.col("their content")
+    )
     release = F.col("release")
     number = _by_release({name: entry.number for name, entry in family.items()}).cast("long")
 
@@ -359,14 +380,18 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
         all_theirs = F.flatten(F.collect_set(F.when(release.isin(committed), theirs)))
         mine = F.any_value(tokens)
         out = F.coalesce(F.array_size(F.array_except(mine, all_theirs)) == 0, out)
-    always = [entry.number for entry in before.counted if entry.release in covering("no") - family.keys()]
+    always = [
+        entry.number for entry in before.counted if entry.release in covering("no") - family.keys()
+    ]
     of_family = [family[name].number for name in covering("no") & family.keys()]
     if terms.known_as == "position":  # any earlier row may be this one
         always += of_family
     last = [F.max(F.when(protects, number)), _number(always)]
     if terms.known_as == "file":  # so may it be in a file that comes again
         last.append(F.when(F.count(release) > 0, _number(of_family)))
-    keeping = {name for name in committed if family[name].terms.raw(exposure.column, terms) == [WHOLE]}
+    keeping = {
+        name for name in committed if family[name].terms.raw(exposure.column, terms) == [WHOLE]
+    }
     is_kept = release.isin(keeping)
     if terms.known_as != "id":
         is_kept = is_kept & same_content

@@ -133,7 +133,9 @@ def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataF
     return prepared.select(*map(column, prepared.columns))
 
 
-def files_without_values(flat: DataFrame, folders: Folders, place: str) -> Iterator[tuple[str, str]]:
+def files_without_values(
+    flat: DataFrame, folders: Folders, place: str
+) -> Iterator[tuple[str, str]]:
     """Compare columns of files, which ``flat`` has, with the values that names of folders give them.
 
     Yields:
@@ -159,7 +161,9 @@ def _compared(flat: DataFrame, field: StructField, folders: Folders) -> DataFram
     rows = list[tuple[str, str | None]]()
     for file, names in folders.items():
         texts = [name.partition("=") for name in names]
-        (text,) = [text for name, _, text in texts if _as_spark_reads(name).lower() == field.name.lower()]
+        (text,) = [
+            text for name, _, text in texts if _as_spark_reads(name).lower() == field.name.lower()
+        ]
         rows.append((file_url(file), None if text == _NULL else _meaning(text)))
     schema = StructType([StructField(_URL, StringType()), StructField("folder", StringType())])
     known = flat.sparkSession.createDataFrame(rows, schema)
@@ -207,7 +211,9 @@ def check_accounts(storage: LocalFiles, what: str, paths: Iterable[str]) -> None
             )
 
 
-def check_logged(storage: LocalFiles, place: str, paths: Iterable[str], files: Iterable[str]) -> None:
+def check_logged(
+    storage: LocalFiles, place: str, paths: Iterable[str], files: Iterable[str]
+) -> None:
     """Refuse files in or below the folder of a streaming job whose log does not name them.
 
     Spark passes over them in the folder itself, and reads them in a folder below.

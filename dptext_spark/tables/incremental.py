@@ -42,13 +42,22 @@ from dptext_spark.tables.table import Entered, Table
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
 # passes through by its columns.
 _FREE: Final = {
-    *("budget", "changed-files", "count-unique", "dry-run", "embedding", "epsilon-from-private-rows"),
+    *(
+        "budget",
+        "changed-files",
+        "count-unique",
+        "dry-run",
+        "embedding",
+        "epsilon-from-private-rows",
+    ),
     *("except", "format"),
     *("incremental", "ledger", "mode", "new-text", "output-format", "read-option", "reports"),
     "write-option",
 }
 _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
-CUT_OFF: Final = "The Spark job failed; the output has the batches before, and the same command goes on"
+CUT_OFF: Final = (
+    "The Spark job failed; the output has the batches before, and the same command goes on"
+)
 _RECORD: Final = "dptext.json"
 _COUNTS: Final = "batches/*.json"
 _SIZES: Final = "sizes/*.json"
@@ -79,9 +88,17 @@ class GrowingTable(Table):
     def claim(self, release: Release, key: NoiseKey) -> None:
         """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run."""
         options, seal = self.options, key.seal
-        formats = {"format": options.format, "output-format": options.output_format or options.format}
-        for name, pairs in {"read-option": options.read_option, "write-option": options.write_option}.items():
-            formats[name] = "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
+        formats = {
+            "format": options.format,
+            "output-format": options.output_format or options.format,
+        }
+        for name, pairs in {
+            "read-option": options.read_option,
+            "write-option": options.write_option,
+        }.items():
+            formats[name] = "\n".join(
+                pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS)
+            )
         identity = {
             **{name: value for name, value in options.to_json().items() if name not in _FREE},
             "input": self.storage.real(options.input),
@@ -98,7 +115,11 @@ class GrowingTable(Table):
             **release.search.options,
             "columns": self.columns.schema(self.source.df.schema).jsonValue(),
             # Parquet goes without saying.
-            **{name: seal(value) for name, value in formats.items() if value not in ("", Parquet.name)},
+            **{
+                name: seal(value)
+                for name, value in formats.items()
+                if value not in ("", Parquet.name)
+            },
         }
         self.source.stream()  # or refuse the input
         record, identity = f"{self._checkpoint}/{_RECORD}", json.loads(json.dumps(identity))
@@ -146,10 +167,14 @@ class GrowingTable(Table):
                 for path in self.storage.below(self.options.output, f"{folders}*{name}-*"):
                     self.storage.delete(path)
                 self.written.add_files(result, name)
-                counts = {name: count or 0 for name, count in observation.get.items() if name != MEDIAN}
+                counts = {
+                    name: count or 0 for name, count in observation.get.items() if name != MEDIAN
+                }
                 self._note(noted, counts)
 
-        with self.storage.locked(f"{self._checkpoint}/lock", "Another run works with this checkpoint"):
+        with self.storage.locked(
+            f"{self._checkpoint}/lock", "Another run works with this checkpoint"
+        ):
             before = self.storage.below(self._checkpoint, _COUNTS)
             rows = replace(self, source=self.source.stream()).rows
             query = rows.writeStream.foreachBatch(add)
@@ -212,7 +237,11 @@ class GrowingTable(Table):
         """Return, by path, the modification time in milliseconds and the size of all files of the input."""
         if self.source.list_files is None:
             return {}
-        rows = self.source.list_files().select("path", F.unix_millis("modificationTime"), "length").collect()
+        rows = (
+            self.source.list_files()
+            .select("path", F.unix_millis("modificationTime"), "length")
+            .collect()
+        )
         return {file_url(path): (changed, size) for path, changed, size in rows}
 
     def _sizes(self) -> dict[str, int]:

@@ -49,7 +49,13 @@ from dptext_spark.release import Release, in_euclidean_distance
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition
 from dptext_spark.spark.session import is_connect
-from dptext_spark.tables.fingerprints import LINES, compare, exposed_by_row, fingerprint_batches, measures
+from dptext_spark.tables.fingerprints import (
+    LINES,
+    compare,
+    exposed_by_row,
+    fingerprint_batches,
+    measures,
+)
 from dptext_spark.tables.storage import LocalFiles, Storage, literal, local_path
 from dptext_spark.version import __version__
 
@@ -64,7 +70,12 @@ _PAUSE: Final = 0.2
 
 _RELEASE: Final = "/rows/([0-9a-f]{32})/[^/]*$"
 # The last one is all that Spark 3.5 says of a file that it fails to read.
-_UNREADABLE: Final = ("CANNOT_READ", "FAILED_READ_FILE", "PATH_NOT_FOUND", "org.apache.spark.SparkException")
+_UNREADABLE: Final = (
+    "CANNOT_READ",
+    "FAILED_READ_FILE",
+    "PATH_NOT_FOUND",
+    "org.apache.spark.SparkException",
+)
 
 
 class LedgerFolder:
@@ -80,7 +91,9 @@ class LedgerFolder:
     def read(self) -> Ledger:
         """Read all events; a ledger that nobody began has none. One that is damaged is refused."""
         # In this order: another run may begin the ledger meanwhile.
-        others = [p for p in self.storage.children(self.path) if not p.rpartition("/")[2].startswith(".")]
+        others = [
+            p for p in self.storage.children(self.path) if not p.rpartition("/")[2].startswith(".")
+        ]
         if not self.storage.exists(self.events):
             if not others:
                 return Ledger()
@@ -154,8 +167,13 @@ class LedgerRun:
         storage, columns = job.storage, job.columns
         guarantee = in_euclidean_distance(guarantee, release.embedding)
         if guarantee.epsilon > LARGEST_EPSILON:
-            raise ConfigError("Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less")
-        far, place = guarantee.distances, storage.real(options.incremental) if options.incremental else ""
+            raise ConfigError(
+                "Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less"
+            )
+        far, place = (
+            guarantee.distances,
+            storage.real(options.incremental) if options.incremental else "",
+        )
         known_as: Naming = "id" if options.id is not None else "file" if job.grows else "position"
         names = f"id {options.id}" if known_as == "id" else f"{known_as} {job.identity}\n{place}"
         self.job, self.options = job, options
@@ -173,8 +191,9 @@ class LedgerRun:
             new_texts=options.new_text,
             exact_names=job.df.sparkSession.conf.get("spark.sql.caseSensitive") == "true",
             kept=columns.keep,
-            policy=recorded_policy(release.policy) | {"release words": str(release.search.release_words)},
-            law=dict(release.mechanism.law(release.embedding.dimension)),
+            policy=recorded_policy(release.policy)
+            | {"release words": str(release.search.release_words)},
+            law=dict(release.mechanism.noise_parameters(release.embedding.dimension)),
             unit=Unit(metric=guarantee.metric, fingerprint=guarantee.fingerprint),
             epsilon=guarantee.epsilon,
             delta=0.0,
@@ -195,7 +214,9 @@ class LedgerRun:
         """Refuse, whatever the rows are, what does not go with a ledger."""
         path, terms = self.folder.path, self.terms
         ledger.check_unit(path, terms.unit)
-        known = (e for e in ledger.counted if (e.terms.key, e.terms.label) == (terms.key, terms.label))
+        known = (
+            e for e in ledger.counted if (e.terms.key, e.terms.label) == (terms.key, terms.label)
+        )
         if (other := next((e for e in known if e.terms.input != terms.input), None)) is not None:
             raise ConfigError(
                 f"The ledger {path} has a release of another input under this key and name",
@@ -219,7 +240,9 @@ class LedgerRun:
 
     def look(self, selected: DataFrame) -> None:
         """Find what a release of these rows would cost, or refuse it, and write nothing."""
-        mine = None if self._fingerprints is None else selected.mapInArrow(self._fingerprints, LINES)
+        mine = (
+            None if self._fingerprints is None else selected.mapInArrow(self._fingerprints, LINES)
+        )
         self._assess(self.folder.read(), mine)
 
     @contextmanager
@@ -233,7 +256,9 @@ class LedgerRun:
             if self._fingerprints is not None:
                 # Before they are reserved: whoever sees the reservation can read them.
                 observation = Observation("dptext fingerprints")
-                lines = selected.mapInArrow(self._fingerprints, LINES).observe(observation, *measures())
+                lines = selected.mapInArrow(self._fingerprints, LINES).observe(
+                    observation, *measures()
+                )
                 with progress(spark, "Fingerprinting rows for the ledger"):
                     lines.write.parquet(self.folder.rows(release))
                 made = observation.get
@@ -241,7 +266,9 @@ class LedgerRun:
             with self._turn():
                 facts = {
                     "number": 1 + max((e.number for e in self.folder.read().entries), default=0),
-                    "time": datetime.now(UTC).isoformat(timespec="seconds"),  # for people: it orders nothing
+                    "time": datetime.now(UTC).isoformat(
+                        timespec="seconds"
+                    ),  # for people: it orders nothing
                     "terms": self.terms.model_dump(mode="json"),
                     "fingerprints": made,
                 }
@@ -257,7 +284,11 @@ class LedgerRun:
         except BaseException:
             with suppress(*FAILURES, DptextError):
                 # Where a table was before, or grows, nobody can tell.
-                place = self.options.output if self.job.written.has_path and not self.job.grows else None
+                place = (
+                    self.options.output
+                    if self.job.written.has_path and not self.job.grows
+                    else None
+                )
                 if place is not None and not storage.exists(place):
                     self._leave(release)
             raise
@@ -270,7 +301,9 @@ class LedgerRun:
         with ExitStack() as held:
             while True:
                 with suppress(JobError) if time.monotonic() < deadline else nullcontext():
-                    held.enter_context(self.job.storage.locked(lock, "Another run reserves in the ledger"))
+                    held.enter_context(
+                        self.job.storage.locked(lock, "Another run reserves in the ledger")
+                    )
                     break
                 time.sleep(_PAUSE)
             yield
@@ -303,20 +336,28 @@ class LedgerRun:
     def _earlier(self, mine: DataFrame, before: Ledger) -> DataFrame | None:
         """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""
         family = before.family(self.terms)
-        wanted = {e.release: e.fingerprints for e in family if e.fingerprints and e.fingerprints["lines"]}
+        wanted = {
+            e.release: e.fingerprints for e in family if e.fingerprints and e.fingerprints["lines"]
+        }
         if not wanted:
             return None
         try:
             files = [literal(self.folder.rows(name)) for name in wanted]
             read = mine.sparkSession.read.schema(LINES).parquet(*files)
-            earlier = read.withColumn("release", F.regexp_extract("_metadata.file_path", _RELEASE, 1))
+            earlier = read.withColumn(
+                "release", F.regexp_extract("_metadata.file_path", _RELEASE, 1)
+            )
             found = earlier.groupBy("release").agg(*measures()).collect()  # a line for each release
         except (PySparkException, Py4JJavaError) as error:
             if not (got := condition(error)).startswith(_UNREADABLE):
                 raise
         else:
-            measured = {name: {"lines": lines, "checksum": checksum} for name, lines, checksum in found}
-            got = ", ".join(f"rows/{name}" for name, facts in wanted.items() if measured.get(name) != facts)
+            measured = {
+                name: {"lines": lines, "checksum": checksum} for name, lines, checksum in found
+            }
+            got = ", ".join(
+                f"rows/{name}" for name, facts in wanted.items() if measured.get(name) != facts
+            )
             if not got:
                 return earlier
         raise damaged(got, "the fingerprints of a release's rows are not those that were written")

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress, tell
-from dptext_spark.lookup import FEW, WordReader, rows_with_words
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
@@ -32,6 +31,7 @@ from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES, find
 from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
+from dptext_spark.word_reader import FEW, WordReader, rows_with_words
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
@@ -91,11 +91,15 @@ class Coverage(Counter[str]):
 
     def identified(self, but: Collection[str] = ()) -> str:
         """Count what patterns find, by type but for some; empty if nothing."""
-        return ", ".join(f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but)
+        return ", ".join(
+            f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
+        )
 
     def describe(self) -> str:
         """Say how much the vocabulary has."""
-        found = f"; identifiers that patterns find: {self.identified()}" if self.identified() else ""
+        found = (
+            f"; identifiers that patterns find: {self.identified()}" if self.identified() else ""
+        )
         sample = f"a sample of {self['rows']:,} rows"
         if not self["tokens"]:
             return f"no words in {sample}{found}"
@@ -149,7 +153,9 @@ class Sample:
     # How many words its rows have, all columns together, and on average; None before it, and for no rows.
     lengths: dict[str, int | None] | None = None
     words: float | None = None
-    rows: list[int] | None = None  # of each of Spark's partitions, where the sample is the whole table
+    rows: list[int] | None = (
+        None  # of each of Spark's partitions, where the sample is the whole table
+    )
 
     def __call__(self, selected: DataFrame) -> None:
         """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
@@ -184,12 +190,18 @@ class Sample:
         """Return what to know before the run: one sentence a concern, however many columns share it."""
         warnings = []
         for concern, share in (("unspaced", "unspaced_share"), ("unknown", "unknown_share")):
-            shares = {name: getattr(own, share) for name, own in self.found.items() if own.concern == concern}
+            shares = {
+                name: getattr(own, share)
+                for name, own in self.found.items()
+                if own.concern == concern
+            }
             if shares:
                 worst, *others = sorted(shares, key=lambda name: -shares[name])
                 warnings.append(self.found[worst].warning(worst, self.fate, others))
         marked = self.reader.policy.identifiers.marked
-        identified = [name for name, coverage in self.found.items() if coverage.identified(but=marked)]
+        identified = [
+            name for name, coverage in self.found.items() if coverage.identified(but=marked)
+        ]
         if identified and self.identifiers:
             first, *others = identified
             coverage = self.found[first]
@@ -201,7 +213,9 @@ class Sample:
         return warnings
 
 
-def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sample(
+    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Count words in the first rows of a task; runs in Python workers.
 
     A task without rows gives zeros: no other task is asked in its place, however few rows there are.
@@ -213,7 +227,9 @@ def _sample(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch])
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
         batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
-        found["coverage"] = [Coverage.measure(own.values, reader, own.slots) for _, own in batch.fields()]
+        found["coverage"] = [
+            Coverage.measure(own.values, reader, own.slots) for _, own in batch.fields()
+        ]
         # Sorted: no number has the place of a row.
         found["words"] = np.sort(batch.words(reader.visible_words)).tolist()
         # Where this is the end, Spark uses the worker again.
@@ -275,10 +291,14 @@ def count_persons(
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
     work = partial(_count, reader, columns.ways(df.schema))
     counted = selected.mapInArrow(work, "person string, words long")
-    sums = counted.groupBy("person").agg(F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words"))
+    sums = counted.groupBy("person").agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words")
+    )
     named = F.col("person").isNotNull()
     shares = [*_PERCENTILES.values()]
-    totals = [F.percentile_approx(F.when(named, F.col(n)), shares, ACCURACY) for n in ("rows", "words")]
+    totals = [
+        F.percentile_approx(F.when(named, F.col(n)), shares, ACCURACY) for n in ("rows", "words")
+    ]
     nobody = F.sum(F.when(~named, F.col("rows")))
     persons, unnamed, rows, words = sums.agg(F.count("person"), nobody, *totals).collect()[0]
     if not persons:
@@ -293,7 +313,9 @@ def count_persons(
     }
 
 
-def _count(reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _count(
+    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Count the words of rows; runs in Python workers."""
     reader = shared(reader)
     for batch in Batch.parts(batches, ways):

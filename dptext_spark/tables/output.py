@@ -125,7 +125,9 @@ def _clear(storage: Storage, mine: str, output: str) -> None:
         files.delete(mine)
 
     try:
-        if storage.exists(f"{mine}/table"):  # its tasks may be at work still, and would make the folder anew
+        if storage.exists(
+            f"{mine}/table"
+        ):  # its tasks may be at work still, and would make the folder anew
             storage.await_tasks()
         remove(storage)
     except FAILURES:

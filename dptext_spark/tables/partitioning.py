@@ -41,12 +41,18 @@ class Partitioning:
 
     word: float  # operations for each of a row's words
     row: float = 0.0  # and for a row besides them
-    sample: Sample | None = None  # knows, once it was taken, the words of a row, perhaps rows of partitions
+    sample: Sample | None = (
+        None  # knows, once it was taken, the words of a row, perhaps rows of partitions
+    )
     keeps_order: bool = True  # whether no row that was spread lost its place
-    private_remarks: list[str] = field(default_factory=list)  # of a report, for those who run the job
+    private_remarks: list[str] = field(
+        default_factory=list
+    )  # of a report, for those who run the job
     _nonce: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
-    def spread(self, rows: DataFrame, row_id: Column, partitions: Sequence[Column] = ()) -> DataFrame:
+    def spread(
+        self, rows: DataFrame, row_id: Column, partitions: Sequence[Column] = ()
+    ) -> DataFrame:
         """Spread rows over tasks, lazily, and drop the columns of :data:`POSITION`.
 
         Rows that have a position keep their order. Others come in the order of a hash that nobody can compute
@@ -62,7 +68,11 @@ class Partitioning:
             # Of text formats Spark refuses to read no column at all.
             read = F.lit(0) if position else F.xxhash64(row_id)
             numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
-            found = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read")).collect()
+            found = (
+                numbered.groupBy("partition")
+                .agg(F.count("*").alias("rows"), F.max("read"))
+                .collect()
+            )
             counts = [row["rows"] for row in found]  # numbers, no data
         row = (_ROW + self.row + (_WORDS if words is None else words) * self.word) / _SPEED
         cores = rows.sparkSession.sparkContext.defaultParallelism
@@ -81,7 +91,9 @@ def planned_tasks(partitions: Sequence[float], cores: int) -> int | None:
     """Say over how many tasks to spread partitions of so many seconds each; None to leave them."""
     seconds = sum(partitions)
     length = min(_PLANNED, max(_SHORTEST, seconds / (_TASKS_OF_CORE * cores)))
-    tasks = min(math.ceil(round(seconds / length, 6)), 10_000)  # Spark's driver keeps account of each
+    tasks = min(
+        math.ceil(round(seconds / length, 6)), 10_000
+    )  # Spark's driver keeps account of each
     few = len(partitions) < min(2 * cores, tasks)
     return tasks if few or max(partitions, default=0.0) > 4.0 * _PLANNED else None
 
@@ -98,7 +110,9 @@ def is_encrypted(spark: SparkSession) -> bool:
     crypto = has("spark.authenticate") and has("spark.network.crypto.enabled")
     sent = one_machine or crypto or has("spark.ssl.rpc.enabled")
     return (
-        has("spark.io.encryption.enabled") and sent and conf.get("spark.shuffle.manager", "sort") in _SHUFFLES
+        has("spark.io.encryption.enabled")
+        and sent
+        and conf.get("spark.shuffle.manager", "sort") in _SHUFFLES
     )
 
 

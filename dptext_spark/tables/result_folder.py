@@ -24,10 +24,13 @@ def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) ->
     if not places.exists(place):
         return
     if not places.exists(f"{place}/{file}"):
-        raise ConfigError(f"The output {place} exists and is no {what}", do="Choose another --output")
+        raise ConfigError(
+            f"The output {place} exists and is no {what}", do="Choose another --output"
+        )
     if not overwrite:
         raise ConfigError(
-            f"The {what} {place} exists", do="Choose another --output, or replace it with --overwrite"
+            f"The {what} {place} exists",
+            do="Choose another --output, or replace it with --overwrite",
         )
 
 

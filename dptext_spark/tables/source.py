@@ -137,7 +137,9 @@ class Source:
                 got=self.place,
             )
         # By default Spark passes over files that are a week older than the newest one it saw.
-        reader = self.read.sparkSession.readStream.schema(self.read.schema).option("maxFileAge", "36500d")
+        reader = self.read.sparkSession.readStream.schema(self.read.schema).option(
+            "maxFileAge", "36500d"
+        )
         return replace(self, read=self.load(reader))
 
 

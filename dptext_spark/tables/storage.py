@@ -195,7 +195,9 @@ class LocalFiles:
         """Give the paths below a folder of any name, as Hadoop does not, that a pattern with ``*`` means."""
         found = [folder]
         for part in pattern.split("/"):
-            inside = [p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])]
+            inside = [
+                p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])
+            ]
             found = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
         return [path for path in found if "*" in part or self.exists(path)]
 
@@ -305,7 +307,9 @@ class Storage(LocalFiles):
             unknown = re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error))
             do = "Correct it; one that begins with a name with a colon needs ./ before it"
             do = _LIBRARIES if unknown else do
-            raise ConfigError(f"The path {path} cannot be used", got=condition(error), do=do) from None
+            raise ConfigError(
+                f"The path {path} cannot be used", got=condition(error), do=do
+            ) from None
 
     def _check_name(self, path: str) -> None:
         """Refuse a name of this machine that Java cannot have under its locale: nothing would be there."""

@@ -67,7 +67,9 @@ class Table:
             local = [place for place in places if local_path(place[2])]
             check_places(files, local)
             _check_partition(files, written, local)
-            if isinstance(written, FileFormat) and all(p in local for p in places if p[0] != "Input"):
+            if isinstance(written, FileFormat) and all(
+                p in local for p in places if p[0] != "Input"
+            ):
                 cls.check_output(files, options, written)
             check_input(read)
 
@@ -86,7 +88,9 @@ class Table:
                 check_places(storage, places)
                 _check_partition(storage, written, places)
                 cls.check_output(storage, options, written, spark)
-                place = storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
+                place = (
+                    storage.real(options.input) if read.has_path else f"{read.name} {options.input}"
+                )
             source = read.open(spark)
             columns = check_refused(source, columns)
             try:
@@ -101,7 +105,9 @@ class Table:
                     written=replace(written, partitions=folders),
                     identity=place,
                 )
-                _ = table.rows  # what is wrong with the filter, or with the names of rows, is said now
+                _ = (
+                    table.rows
+                )  # what is wrong with the filter, or with the names of rows, is said now
             except (ConfigError, InputError) as error:
                 if not (read.names_remedy and error.allowed):
                     raise
@@ -112,7 +118,11 @@ class Table:
 
     @classmethod
     def check_output(
-        cls, storage: LocalFiles, options: TableOptions, written: Format, spark: SparkSession | None = None
+        cls,
+        storage: LocalFiles,
+        options: TableOptions,
+        written: Format,
+        spark: SparkSession | None = None,
     ) -> None:
         """Refuse to replace what exists, unless told to: the output before its reports."""
         written.check_place(storage, spark)
@@ -169,7 +179,9 @@ class Table:
         folders = [F.col(ROW).getField(name) for name in self.written.partitions]
         spread = partitioning.spread(rows, F.col(ID), folders)
         schema = self.source.df.schema
-        return self.columns.sanitize(spread, schema, worker, observation, self.row_counts), observation
+        return self.columns.sanitize(
+            spread, schema, worker, observation, self.row_counts
+        ), observation
 
     def table_facts(self, partitioning: Partitioning) -> Facts:
         """Give what a report says of the table, for :func:`~dptext_spark.report.facts.table_facts`."""
@@ -246,7 +258,9 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
     name = options.output_format or options.format
     written = Format.named(name, options.output, options.write_options, options.mode)
     if not (read.has_path or written.has_path) and options.input == options.output:
-        raise ConfigError("Input and output are one table", got=options.input, do="Choose another --output")
+        raise ConfigError(
+            "Input and output are one table", got=options.input, do="Choose another --output"
+        )
     read.check_input(has_id=options.id is not None, grows=grows)
     written.check_output(grows=grows)
     if not (written.has_path or options.reports or options.dry_run):
@@ -263,7 +277,9 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
     return read, written
 
 
-def _check_partition(storage: LocalFiles, written: Format, places: Iterable[tuple[str, str, str]]) -> None:
+def _check_partition(
+    storage: LocalFiles, written: Format, places: Iterable[tuple[str, str, str]]
+) -> None:
     """Refuse a run's files inside the table of which the output is a partition."""
     if not written.has_path:
         return
@@ -289,7 +305,10 @@ def _check_connect(options: TableOptions, read: Format, written: Format) -> None
     formats = {"--format": read, "--output-format": written}
     folders = (("reports", options.reports), ("ledger", getattr(options, "ledger", None)))
     given = {
-        **{f"{name} {chosen.name}": chosen.name != CatalogTable.name for name, chosen in formats.items()},
+        **{
+            f"{name} {chosen.name}": chosen.name != CatalogTable.name
+            for name, chosen in formats.items()
+        },
         **{f"--{name}": getattr(options, name, None) for name in ("where", "incremental")},
         f"--mode {options.mode}": options.mode != "error",
         **{f"--{name} {path}": not local_path(path) for name, path in folders if path},

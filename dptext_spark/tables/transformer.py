@@ -33,8 +33,12 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     """
 
     embedding = _param("embedding", lambda value: str(getattr(value, "path", value)))
-    mechanism = _param("mechanism", lambda v: v if isinstance(v, dict) else Mechanism.of(v).to_json())
-    row_budget = _param("row_budget", lambda v: vars(v if isinstance(v, RowBudget) else RowBudget(**v)))
+    mechanism = _param(
+        "mechanism", lambda v: v if isinstance(v, dict) else Mechanism.of(v).to_json()
+    )
+    row_budget = _param(
+        "row_budget", lambda v: vars(v if isinstance(v, RowBudget) else RowBudget(**v))
+    )
     text, tokens, keep = (_param(name, _names) for name in ("text", "tokens", "keep"))
     id, name, search, oov = map(_param, ("id", "name", "search", "oov"))
     protect, layout, tokenizer = map(_param, ("protect", "layout", "tokenizer"))
@@ -42,7 +46,9 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     release_words = _param("release_words", TypeConverters.toInt)
     trust_id = _param("trust_id", TypeConverters.toBoolean)
 
-    def __init__(self, *unnamed: Any, key_file: str | Path | None = None, **parameters: Any) -> None:
+    def __init__(
+        self, *unnamed: Any, key_file: str | Path | None = None, **parameters: Any
+    ) -> None:
         super().__init__()
         self.key_file = key_file
         names = [param.name for param in self.params]
@@ -61,4 +67,6 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
         given["mechanism"] = mechanism(options.pop("mechanism"), **options)
         if "row_budget" in given:
             given["row_budget"] = RowBudget(**given["row_budget"])
-        return privatize(dataset, key=NoiseKey.read(Path(self.key_file)) if self.key_file else None, **given)
+        return privatize(
+            dataset, key=NoiseKey.read(Path(self.key_file)) if self.key_file else None, **given
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from dptext_spark.text.tokens import PLAIN, Tokenizer, between, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
-# Released in place of a token instead of a word: the placeholder, the token itself, nothing, a mark.
+# Released in place of a token, other than a word: the placeholder, the token, nothing, a mark.
 MASK: Final = -1
 KEEP: Final = -2
 DROP: Final = -3
@@ -32,13 +32,13 @@ SLICE_BYTES: Final = 1 << 20
 Kind = Literal["text", "tokens"]
 
 PythonColumn: TypeAlias = Any
-"""An Arrow array, chunked or not, a pandas Series, a NumPy array, or any sequence of Python values."""
+"""An Arrow array, chunked or not, a pandas Series, a NumPy array, or a sequence of values."""
 
 Span = tuple[int, int]
-"""Where something starts and ends, the end exclusive: code points of a text, or elements of a token list."""
+"""Start and end, the end exclusive: code points of a text, or elements of a token list."""
 
 Spans = Sequence[Sequence[Span] | None]
-"""The spans of each row, in order, none touching the next; None for a row that is marked as a whole."""
+"""The spans of each row, in order, none touching the next; None for a row marked as a whole."""
 
 _ALLOWED: Final = "an Arrow array, a pandas Series, a NumPy array of one dimension, or a list"
 
@@ -52,7 +52,7 @@ def _is_list(data_type: pa.DataType) -> bool:
 
 
 def column_kind(data_type: pa.DataType, column: str) -> Kind:
-    """Say whether a column holds texts or token lists."""
+    """Return whether a column holds texts or token lists."""
     if _is_text(data_type):
         return "text"
     if _is_list(data_type) and _is_text(data_type.value_type):
@@ -63,7 +63,7 @@ def column_kind(data_type: pa.DataType, column: str) -> Kind:
 
 
 def check_unicode(values: pa.Array, column: str) -> None:
-    """Refuse strings that are not UTF-8: Parquet and Spark do not check what is in a string column."""
+    """Check that strings are UTF-8: Parquet and Spark do not check what is in a string column."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:  # it quotes the data, so nothing is chained to it
@@ -73,20 +73,20 @@ def check_unicode(values: pa.Array, column: str) -> None:
 
 
 def as_arrow(values: PythonColumn, what: str) -> pa.Array:
-    """Give a column as an Arrow array: what pandas takes for missing is null, categories are their values."""
-    got = f"{type(values).__module__.partition('.')[0]}.{type(values).__name__}".removeprefix("builtins.")
+    """Convert a column to Arrow: pandas' missing values become null, categories are decoded."""
+    library = type(values).__module__.partition(".")[0]
+    type_name = f"{library}.{type(values).__name__}".removeprefix("builtins.")
     # Arrow would silently take these apart: a text into letters, a table into its columns' names.
     if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
-        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=got)
+        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=type_name)
     array = None
-    with suppress(pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError):
-        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
-        read = values if is_arrow else pa.array(values, from_pandas=True)
-        flat = read.combine_chunks() if isinstance(read, pa.ChunkedArray) else read
-        array = flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
+    with suppress(
+        pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError
+    ):
+        array = _decoded(values)
     if array is None:  # not raised above, as what it would be chained to quotes values
         allowed = f"{_ALLOWED}, with values of one kind and no more than 2 GiB"
-        raise InputError(f"{what} cannot be read", allowed=allowed, got=got)
+        raise InputError(f"{what} cannot be read", allowed=allowed, got=type_name)
     # Without a value nothing shows the type.
     if not isinstance(values, pa.Array) and array.null_count == len(array):
         return pa.nulls(len(array), pa.string())
@@ -95,23 +95,43 @@ def as_arrow(values: PythonColumn, what: str) -> pa.Array:
     return array
 
 
+def _decoded(values: PythonColumn) -> pa.Array:
+    """Return a column as one Arrow array without a dictionary."""
+    array = values
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        array = pa.array(values, from_pandas=True)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array
+
+
 def id_bytes(ids: pa.Array) -> list[bytes]:
-    """Encode row ids for the noise's context: equal numbers of different widths give equal bytes."""
+    """Return row ids for the noise's context: equal numbers give equal bytes at any width."""
     kind = ids.type
-    whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
-    if not (whole or _is_text(kind)):
-        raise InputError("The row ids have the wrong type", allowed="integer, string", got=str(kind))
+    is_whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+    if not (is_whole or _is_text(kind)):
+        raise InputError(
+            "The row ids have the wrong type", allowed="integer, string", got=str(kind)
+        )
     if ids.null_count:
-        raise InputError("Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows")
+        raise InputError(
+            "Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows"
+        )
     return [str(value).encode() for value in ids.to_pylist()]
 
 
 def slices(values: pa.Array) -> Iterator[slice]:
-    """Cut rows into runs of about ``SLICE_BYTES`` of text, one row at least."""
+    """Yield runs of rows with about ``SLICE_BYTES`` of text, one row at least."""
     is_text = column_kind(values.type, "") == "text"
-    sizes = pc.fill_null(pc.binary_length(values if is_text else values.flatten()), 0)
-    ends = np.cumsum([0, *(sizes.to_numpy(zero_copy_only=False).astype(np.int64) + 1)])
-    ends = ends if is_text else ends[list_offsets(values)]
+    strings = values
+    if not is_text:
+        strings = values.flatten()
+    sizes = pc.fill_null(pc.binary_length(strings), 0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(sizes.astype(np.int64) + 1)])
+    if not is_text:
+        ends = ends[list_offsets(values)]
     start = 0
     while start < len(values):
         stop = max(start + 1, int(np.searchsorted(ends[1:], ends[start] + SLICE_BYTES)))
@@ -120,7 +140,7 @@ def slices(values: pa.Array) -> Iterator[slice]:
 
 
 def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
-    """int64 (rows + 1,), where each row's elements start in ``lists.flatten()``."""
+    """Return int64 (rows + 1,): where each row's elements start in ``lists.flatten()``."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
@@ -128,20 +148,24 @@ def list_offsets(lists: pa.ListArray) -> NDArray[np.int64]:
 def check_positions(data_type: pa.DataType, column: str) -> None:
     """Check that a column's type can hold positions."""
     integers: set[str] = set()
-    if _is_list(data_type) and pa.types.is_struct(kind := data_type.value_type):
-        # The index of a name that occurs twice is -1.
-        integers = {f.name for f in kind if pa.types.is_integer(f.type) and kind.get_field_index(f.name) >= 0}
+    if _is_list(data_type) and pa.types.is_struct(data_type.value_type):
+        struct = data_type.value_type
+        for field in struct:
+            is_unique = struct.get_field_index(field.name) >= 0  # -1 where the name occurs twice
+            if is_unique and pa.types.is_integer(field.type):
+                integers.add(field.name)
     if not {"start", "end"} <= integers:
         raise InputError(
             f"Column {column} cannot hold the positions of slots",
             allowed="array<struct<start: int, end: int>>, the end exclusive",
             got=f"{column}, {data_type}",
-            do="Give positions, not texts: a text does not say where it stands. Parse JSON before the run",
+            do="Give positions, not texts: a text does not say where it stands. Parse JSON before "
+            "the run",
         )
 
 
 def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
-    """Read the spans of texts or token lists (rows,) from structs with the integers ``start`` and ``end``.
+    """Read the spans of texts or token lists (rows,) from structs of ``start`` and ``end``.
 
     A row whose spans are null, malformed, empty or outside its text is marked as a whole.
     """
@@ -149,35 +173,56 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     if all(nulls) or (_is_list(slots.type) and not len(slots.flatten())):  # no value shows the type
         return [None if null else [] for null in nulls]
     check_positions(slots.type, column)
-    starts, ends = (pc.struct_field(slots.flatten(), name).to_pylist() for name in ("start", "end"))
+    structs = slots.flatten()
+    starts = pc.struct_field(structs, "start").to_pylist()
+    ends = pc.struct_field(structs, "end").to_pylist()
     pairs = zip(starts, ends, strict=True)
     lengths = pc.fill_null(pc.list_value_length(slots), 0).to_pylist()
-    measure = pc.list_value_length if _is_list(values.type) else pc.utf8_length
+    measure = pc.utf8_length
+    if _is_list(values.type):
+        measure = pc.list_value_length
     sizes = pc.fill_null(measure(values), 0).to_pylist()
     spans: list[list[Span] | None] = []
-    for null, length, size in zip(nulls, lengths, sizes, strict=True):
-        own = [*islice(pairs, length)]
-        sound = not null and all(None not in pair and 0 <= pair[0] < pair[1] <= size for pair in own)
-        merged: list[Span] = []
-        for start, end in sorted(own) if sound else ():
-            if merged and start <= merged[-1][1]:
-                first, last = merged.pop()
-                start, end = first, max(last, end)
-            merged.append((start, end))
-        spans.append(merged if sound else None)
+    for is_null, length, size in zip(nulls, lengths, sizes, strict=True):
+        row_pairs = [*islice(pairs, length)]
+        if is_null or not all(_is_inside(pair, size) for pair in row_pairs):
+            spans.append(None)
+        else:
+            spans.append(_merged(row_pairs))
     return spans
 
 
+def _is_inside(pair: tuple[int | None, int | None], size: int) -> bool:
+    """Return whether a start and an end make a span of a text of that size."""
+    start, end = pair
+    return start is not None and end is not None and 0 <= start < end <= size
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order; those that overlap or touch become one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            first, last = merged.pop()
+            merged.append((first, max(last, end)))
+        else:
+            merged.append((start, end))
+    return merged
+
+
 def with_letter(values: pa.Array, spans: Spans, letter: str) -> pa.Array:
-    """Put one letter in place of each span of texts, or of each element that one covers."""
+    """Return values with one letter in place of each span of texts, or of each covered element."""
     rows: list[str | list[str | None] | None] = []
-    for value, own in zip(values.to_pylist(), spans, strict=True):
-        if isinstance(value, str):
-            pieces = [value[start:end] for start, end in between(own or (), len(value))]
-            value = letter * bool(value) if own is None else letter.join(pieces)
-        elif value is not None:
-            for start, end in [(0, len(value))] if own is None else own:
-                value[start:end] = [letter] * (end - start)
+    for value, row_spans in zip(values.to_pylist(), spans, strict=True):
+        if value is not None and len(value) > 0:
+            if row_spans is None:
+                row_spans = [(0, len(value))]
+            if isinstance(value, str):
+                pieces = [value[start:end] for start, end in between(row_spans, len(value))]
+                value = letter.join(pieces)
+            else:
+                for start, end in row_spans:
+                    value[start:end] = [letter] * (end - start)
         rows.append(value)
     return pa.array(rows, values.type)
 
@@ -197,22 +242,19 @@ class Tokens:
     marked: NDArray[np.bool_]  # (tokens,), which of them belong to spans
 
     @classmethod
-    def of(cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None) -> Tokens:
+    def of(
+        cls, values: pa.Array, tokenizer: Tokenizer = PLAIN, spans: Spans | None = None
+    ) -> Tokens:
         """Read a column of texts, which the tokenizer splits, or of token lists."""
         if column_kind(values.type, "") == "text":
             strings = values.to_pylist()
-            rows = zip(strings, [()] * len(strings) if spans is None else spans, strict=True)
-            cuts = [cut_marked(text or "", own, tokenizer) for text, own in rows]
-            elements = pa.array([token for tokens, _ in cuts for token in tokens], pa.string())
-            offsets = np.cumsum([0, *(len(tokens) for tokens, _ in cuts)], dtype=np.int64)
-            marked = np.array([flag for _, flags in cuts for flag in flags], dtype=np.bool_)
+            tokens, offsets, marked = _cut_texts(strings, tokenizer, spans)
+            elements = pa.array(tokens, pa.string())
         else:
-            elements, offsets = values.flatten(), list_offsets(values)
+            elements = values.flatten()
             strings = elements.to_pylist()
-            marked = np.zeros(len(elements), dtype=np.bool_)
-            for own, first, after in zip(spans or (), offsets[:-1], offsets[1:], strict=bool(spans)):
-                for start, end in [(0, after - first)] if own is None else own:
-                    marked[first + start : first + end] = True
+            offsets = list_offsets(values)
+            marked = _marked_elements(offsets, spans)
         encoded = elements.cast(pa.string()).dictionary_encode()
         return cls(
             distinct=encoded.dictionary,
@@ -235,34 +277,79 @@ class Tokens:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """int64 (tokens,), the row of each token."""
+        """Return int64 (tokens,): the row of each token."""
         return np.repeat(np.arange(len(self.null_rows)), np.diff(self.offsets))
 
     def flag(self, test: Callable[[str], bool]) -> NDArray[np.bool_]:
-        """bool (tokens,): apply a test once per distinct token; null elements give False."""
+        """Return bool (tokens,): a test, run once per distinct token; False for null elements."""
         flags = np.array([*map(test, self.distinct.to_pylist()), False], dtype=np.bool_)
         return flags[self.codes]  # code -1, a null element, picks the last entry
 
     def count(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """int64 (rows,): how many tokens of each row are flagged."""
+        """Return int64 (rows,): how many tokens of each row are flagged."""
         return np.bincount(self.rows[flags], minlength=len(self.null_rows))
 
     def row_tokens(self) -> Iterator[list[str | None]]:
-        """Give each row's tokens as Python strings."""
+        """Yield each row's tokens as Python strings."""
         tokens = [*self.distinct.to_pylist(), None]
-        return ([tokens[code] for code in self.codes[a:b].tolist()] for a, b in pairwise(self.offsets))
+        for start, end in pairwise(self.offsets):
+            yield [tokens[code] for code in self.codes[start:end].tolist()]
 
     def row_content(self, row: int) -> tuple[bytes, bytes]:
-        """A row's content for the noise's context: its strings' lengths (-1 for null) and bytes.
+        """Return a row's content for the noise's context: its strings' lengths and its bytes.
 
-        What else decides on words comes in too: the spans of a text, and whether lookup forms do. Equal
-        contents have equal words at equal positions.
+        The length of null is -1. The first part also has what else decides on words: whether lookup
+        forms do, and the spans of a text. Equal contents have equal words at equal positions.
         """
-        elements = self.kind == "tokens"
-        strings = self.strings[self.offsets[row] : self.offsets[row + 1]] if elements else [self.strings[row]]
-        rules = b"form" * by_form("\n".join(filter(None, strings)), elements=elements)
-        if spans := b"" if elements or not self.spans else np.array(self.spans[row] or (), "<i8").tobytes():
-            rules += b"slots" + spans
-        content = [None if string is None else string.encode() for string in strings]
-        lengths = np.array([-1 if string is None else len(string) for string in content], dtype="<i8")
-        return lengths.tobytes() + rules, b"".join(filter(None, content))
+        is_list = self.kind == "tokens"
+        if is_list:
+            strings = self.strings[self.offsets[row] : self.offsets[row + 1]]
+        else:
+            strings = [self.strings[row]]
+        rules = b""
+        if by_form("\n".join(filter(None, strings)), elements=is_list):
+            rules += b"form"
+        if self.spans and not is_list:
+            row_spans = self.spans[row]
+            if row_spans:
+                rules += b"slots" + np.array(row_spans, "<i8").tobytes()
+        contents: list[bytes] = []
+        lengths: list[int] = []
+        for string in strings:
+            if string is None:
+                lengths.append(-1)
+            else:
+                contents.append(string.encode())
+                lengths.append(len(contents[-1]))
+        return np.array(lengths, dtype="<i8").tobytes() + rules, b"".join(contents)
+
+
+def _cut_texts(
+    texts: Sequence[str | None], tokenizer: Tokenizer, spans: Spans | None
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the tokens of texts, where each text's tokens start, and which belong to spans."""
+    if spans is None:
+        spans = [()] * len(texts)
+    tokens: list[str] = []
+    marked: list[bool] = []
+    offsets = [0]
+    for text, text_spans in zip(texts, spans, strict=True):
+        text_tokens, flags = cut_marked(text or "", text_spans, tokenizer)
+        tokens += text_tokens
+        marked += flags
+        offsets.append(len(tokens))
+    return tokens, np.array(offsets, dtype=np.int64), np.array(marked, dtype=np.bool_)
+
+
+def _marked_elements(offsets: NDArray[np.int64], spans: Spans | None) -> NDArray[np.bool_]:
+    """Return bool (tokens,): which elements of token lists their rows' spans cover."""
+    marked = np.zeros(offsets[-1], dtype=np.bool_)
+    if spans is None:
+        return marked
+    for row_spans, (first, after) in zip(spans, pairwise(offsets), strict=True):
+        if row_spans is None:
+            marked[first:after] = True
+        else:
+            for start, end in row_spans:
+                marked[first + start : first + end] = True
+    return marked

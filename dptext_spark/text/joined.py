@@ -42,7 +42,10 @@ _RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x
 def vocabulary_forms(token: str) -> tuple[str, ...]:
     """Give the forms under which a text's token is looked up: with one space for whitespace, then ``_``."""
     words = lookup_form(token).split()
-    return (*lookup_forms(" ".join(words)), *(lookup_forms("_".join(words)) if len(words) > 1 else ()))
+    return (
+        *lookup_forms(" ".join(words)),
+        *(lookup_forms("_".join(words)) if len(words) > 1 else ()),
+    )
 
 
 @lru_cache(maxsize=1 << 17)  # nearly all that occur, in some tens of MB at most
@@ -95,7 +98,11 @@ class JoinedWords:
         if stopped:  # most full stops end a sentence
             bare = pa.array([token.lower() for token in stopped.values()], pa.string())
             known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist()
-            stopped = {word: token for (word, token), k in zip(stopped.items(), known, strict=True) if not k}
+            stopped = {
+                word: token
+                for (word, token), k in zip(stopped.items(), known, strict=True)
+                if not k
+            }
             longest |= {(_fold(token),): 1 for token in stopped.values()}
         all_words = frozenset([*joined, *stopped])
         return cls(base=base, words=all_words, longest=longest) if all_words else base
@@ -107,7 +114,9 @@ class JoinedWords:
         tokens, longest = self.base(text), self.longest
         # By the tokens where a word may start, how many tokens it has at most.
         pairs = enumerate(pairwise([*map(_fold, tokens), ""]))
-        starts = {i: most for i, pair in pairs if (most := longest.get(pair) or longest.get(pair[:1]))}
+        starts = {
+            i: most for i, pair in pairs if (most := longest.get(pair) or longest.get(pair[:1]))
+        }
         if not starts:
             return tokens
         text = straight(text)
@@ -120,7 +129,9 @@ class JoinedWords:
                     break
                 stops = [end + 1] * bool(_STOP.match(text, end)) + [end] * (last > first)
                 words = (text[start:stop] for stop in stops)
-                known = (word for word in words if not self.words.isdisjoint(vocabulary_forms(word)))
+                known = (
+                    word for word in words if not self.words.isdisjoint(vocabulary_forms(word))
+                )
                 candidates += [(first - last, first, word) for word in islice(known, 1)]
         joined: list[str | None] = [*tokens]
         free = [True] * len(tokens)
@@ -138,7 +149,9 @@ def unused_letter(tokenizer: Tokenizer) -> str:
     words = getattr(tokenizer, "words", ())
     if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
         return unused[0]
-    raise ConfigError("Slots need a letter that no joined word of the vocabulary has", got="no such letter")
+    raise ConfigError(
+        "Slots need a letter that no joined word of the vocabulary has", got="no such letter"
+    )
 
 
 def cut_marked(
@@ -172,13 +185,17 @@ def unique_forms(words: Sequence[str]) -> pa.StringArray:
     """Give the lookup forms of a vocabulary's words (V,): null where an earlier word has the same one."""
     forms = [*map(lookup_form, words)]
     first = dict(zip(reversed(forms), range(len(forms) - 1, -1, -1), strict=True))
-    return pa.array([form if first[form] == at else None for at, form in enumerate(forms)], pa.string())
+    return pa.array(
+        [form if first[form] == at else None for at, form in enumerate(forms)], pa.string()
+    )
 
 
 def matchable(forms: pa.StringArray) -> NDArray[np.bool_]:
     """bool (V,): which forms of a vocabulary some text holds as one token; the others no text ever does."""
     tokenizer = JoinedWords.of(forms.drop_null())
-    odd = pc.fill_null(pc.match_substring_regex(forms, f"{_ODD}|^$"), True).to_numpy(zero_copy_only=False)
+    odd = pc.fill_null(pc.match_substring_regex(forms, f"{_ODD}|^$"), True).to_numpy(
+        zero_copy_only=False
+    )
     flags = np.ones(len(forms), dtype=np.bool_)
     flags[odd] = [
         bool(form)

@@ -80,7 +80,9 @@ class Layout(NamedPolicy, ABC):
     kind = "layout"
     option = "--layout"
     policies: ClassVar[dict[str, type[Layout]]] = {}
-    capitals: ClassVar[bool]  # whether each word takes the capitals of the token in whose place it stands
+    capitals: ClassVar[
+        bool
+    ]  # whether each word takes the capitals of the token in whose place it stands
 
     @property
     def identity(self) -> str:
@@ -104,7 +106,7 @@ class SingleSpaces(Layout):
 
 
 @dataclass(frozen=True)
-class AsItStood(Layout):
+class KeepLayout(Layout):
     """The words where the tokens stood: listed signs around them stay, and the pattern of capitals."""
 
     name = "keep"
@@ -180,7 +182,12 @@ def assemble(
             *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, cut)])
             pieces: list[str] = []
             for gap, output in zip(compress(before, own_kept), map(str, own), strict=True):
-                if pieces and output in clitics and gap in ("", " ") and is_apart(pieces[-1], output):
+                if (
+                    pieces
+                    and output in clitics
+                    and gap in ("", " ")
+                    and is_apart(pieces[-1], output)
+                ):
                     gap = ""
                 elif pieces and gap in _JOINING:
                     gap += " "

@@ -1,4 +1,4 @@
-"""Policies of a release: each is one class, which its name makes a value of its kind's option."""
+"""Policies of a release: each is one class, and an option names it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dptext_spark.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class NamedPolicy:
-    """A policy: small, picklable, comparable. If it takes a field, the option has it after the name.
+    """A policy: small, picklable, comparable. An option has a policy's fields after its name.
 
     Attributes:
         kind: What the policies of one ``option`` are, in words.
@@ -31,36 +31,54 @@ class NamedPolicy:
 
     @classmethod
     def of(cls, value: Self | str) -> Self:
-        """Give the policy of this kind that an option's value names."""
+        """Return the policy of this kind that an option's value names."""
         if isinstance(value, cls):
             return value
         name = str(value).partition(":")[0]
         policy = cls.policies.get(name)
-        needed = [] if policy is None else [field.default is MISSING for field in policy._given()]
-        _, *arguments = str(value).split(":", max(len(needed), 1))
-        if policy is None or not sum(needed) <= len(arguments) <= len(needed) or not all(arguments):
-            raise ConfigError(
-                f"The {cls.kind} ({cls.option}) is unknown",
-                allowed=", ".join(cls.forms()),
-                got=repr(value),
-                do=nearest([name], cls.policies),
-            )
-        return policy(*arguments)
+        if policy is not None:
+            arguments = policy._arguments(str(value))
+            if arguments is not None:
+                return policy(*arguments)
+        raise ConfigError(
+            f"The {cls.kind} ({cls.option}) is unknown",
+            allowed=", ".join(cls.forms()),
+            got=repr(value),
+            do=nearest([name], cls.policies),
+        )
+
+    @classmethod
+    def _arguments(cls, value: str) -> list[str] | None:
+        """Return what follows the name in an option's value; None where the fields do not fit."""
+        most = len(cls._init_fields())
+        least = len(cls._required())
+        _, *arguments = value.split(":", max(most, 1))
+        is_fitting = least <= len(arguments) <= most and all(arguments)
+        return arguments if is_fitting else None
 
     @classmethod
     def forms(cls) -> list[str]:
-        """Give the option's values, with what must follow a name in capitals."""
-        needed = {n: [f for f in p._given() if f.default is MISSING] for n, p in cls.policies.items()}
-        return [":".join([name, *(field.name.upper() for field in own)]) for name, own in needed.items()]
+        """Return the option's values, with what must follow a name in capitals."""
+        forms = []
+        for name, policy in cls.policies.items():
+            required = [field.name.upper() for field in policy._required()]
+            forms.append(":".join([name, *required]))
+        return forms
 
     def __str__(self) -> str:
-        given = (getattr(self, field.name) for field in self._given())
-        return ":".join([self.name, *filter(None, given)])
+        arguments = [getattr(self, field.name) for field in self._init_fields()]
+        return ":".join([self.name, *filter(None, arguments)])
 
     @classmethod
-    def _given(cls) -> list[Field[str]]:
+    def _init_fields(cls) -> list[Field[str]]:
+        """Return the fields that an option's value may have after the name."""
         return [field for field in fields(cls) if field.init]
 
+    @classmethod
+    def _required(cls) -> list[Field[str]]:
+        """Return the fields that an option's value must have."""
+        return [field for field in cls._init_fields() if field.default is MISSING]
+
     def describe(self, **names: str) -> str:
-        """Say what the guarantee covers under this policy; ``names`` are the other braces of its sentence."""
+        """Return what the guarantee covers under this policy; ``names`` fill the other braces."""
         return self.scope.format(**vars(self), **names)

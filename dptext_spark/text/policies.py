@@ -14,7 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dptext_spark.errors import ConfigError, InputError, check_names
-from dptext_spark.text.columns import DROP, KEEP, MASK, PLACEHOLDER, Spans, Tokens, read_spans, with_letter
+from dptext_spark.text.columns import (
+    DROP,
+    KEEP,
+    MASK,
+    PLACEHOLDER,
+    Spans,
+    Tokens,
+    read_spans,
+    with_letter,
+)
 from dptext_spark.text.identifiers import MARKS, NUMBER, NUMBERS, VERSION, Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
@@ -44,7 +53,9 @@ class OovPolicy(NamedPolicy):
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
     stand_in: ClassVar[int] = MASK  # or KEEP or DROP
-    shape: ClassVar[str] = (  # what a row still reveals without its words; ``words`` may be marks, too
+    shape: ClassVar[
+        str
+    ] = (  # what a row still reveals without its words; ``words`` may be marks, too
         "The number of {words} in each row and which rows are null or have none are released as they are."
     )
 
@@ -86,7 +97,9 @@ class RandomWord(OovPolicy):
     name = "random"
     scope = "{unknown} become a uniformly random word of those that may be output."
 
-    def release(self, count: int, release_words: int, uniforms: Uniforms, column: str) -> NDArray[np.int64]:
+    def release(
+        self, count: int, release_words: int, uniforms: Uniforms, column: str
+    ) -> NDArray[np.int64]:
         points = (np.cumprod(1.0 / drawn, axis=1) for drawn in uniforms(_POINTS))
         words = [np.where(each < release_words, each, 0.0).max(axis=1) for each in points]
         return np.concatenate(words).astype(np.int64)
@@ -121,7 +134,9 @@ class Protection(NamedPolicy, ABC):
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
-    unknown: ClassVar[str] = "Protected words outside the vocabulary"  # as scopes of unknown words call them
+    unknown: ClassVar[str] = (
+        "Protected words outside the vocabulary"  # as scopes of unknown words call them
+    )
 
     @property
     def identity(self) -> str:
@@ -235,7 +250,9 @@ class TextPolicy:
     ) -> None:
         check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
         if numbers not in NUMBERS:
-            raise ConfigError("--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers))
+            raise ConfigError(
+                "--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers)
+            )
         vars(self).update(
             oov=OovPolicy.of(oov),
             protect=Protection.of(protect),
@@ -263,9 +280,13 @@ class TextPolicy:
     def marks_identity(self) -> str:
         """What decides which parts of texts are marks, as the noise's context has it; empty where none is."""
         patterns = f"identifiers {self.identifiers}, numbers {self.numbers}, patterns {VERSION}"
-        return ", ".join([*[patterns] * bool(self.types), *["masked spans"] * bool(self.mask_spans)])
+        return ", ".join(
+            [*[patterns] * bool(self.types), *["masked spans"] * bool(self.mask_spans)]
+        )
 
-    def read(self, values: pa.Array, spans: pa.Array | None, letter: str) -> tuple[pa.Array, Spans | None]:
+    def read(
+        self, values: pa.Array, spans: pa.Array | None, letter: str
+    ) -> tuple[pa.Array, Spans | None]:
         """Put a letter in place of masked spans of texts or token lists; give the slots, if there are any."""
         if self.spans_column is None:
             return values, None
@@ -303,7 +324,9 @@ class TextPolicy:
 
     def _about_identifiers(self) -> str:
         marked = self.identifiers.marked
-        return self.identifiers.describe(listed=", ".join(marked), first=next(iter(marked), "").upper())
+        return self.identifiers.describe(
+            listed=", ".join(marked), first=next(iter(marked), "").upper()
+        )
 
 
 def _continued(sentence: str) -> str:

@@ -21,13 +21,13 @@ UNSPACED_SCRIPTS: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khm
 # With the signs that they share: for long sounds, voiced sounds and repetition.
 UNSPACED_LETTERS: Final = rf"{UNSPACED_SCRIPTS}\u3006\u3031-\u3035\u303c\u30fc\uff70\uff9e\uff9f"
 
-# Invisible characters: of Unicode 16 those of format (Cf), those that fonts leave out (default ignorable),
-# and control characters that are no white space.
+# Invisible characters: of Unicode 16 those of format (Cf), those that fonts leave out (default
+# ignorable), and control characters that are no white space.
 _INVISIBLE: Final = (
-    "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f"
-    "\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
-    "\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff"
+    "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891"
+    "\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 INVISIBLE: Final = re.compile(f"[{_INVISIBLE}]")
 """Finds each invisible character."""
@@ -35,14 +35,16 @@ INVISIBLE: Final = re.compile(f"[{_INVISIBLE}]")
 # A space of no width is the border of words in scripts that have no other.
 _WITHOUT_SPACE: Final = _INVISIBLE.replace("\u200b-", "\u200c-")
 _LEFT_OUT: Final = regex.compile(
-    rf"(?<![{UNSPACED_LETTERS}{_INVISIBLE}])[{_INVISIBLE}]++(?![{UNSPACED_LETTERS}])|[{_WITHOUT_SPACE}]+"
+    rf"(?<![{UNSPACED_LETTERS}{_INVISIBLE}])[{_INVISIBLE}]++(?![{UNSPACED_LETTERS}])"
+    rf"|[{_WITHOUT_SPACE}]+"
 )
 _OF_EMOJI: Final = regex.compile(
-    rf"(?<=(?!\+)\p{{S}})[\u200d\ufe0e\ufe0f\U000e0020-\U000e007f]++(?![\p{{L}}\p{{M}}\p{{N}}'{_INVISIBLE}])"
+    r"(?<=(?!\+)\p{S})[\u200d\ufe0e\ufe0f\U000e0020-\U000e007f]++"
+    rf"(?![\p{{L}}\p{{M}}\p{{N}}'{_INVISIBLE}])"
     r"|\ufe0f(?=\u20e3)"
 )
 
-# A token is a run of letters and digits with their combining marks; inner apostrophes stay, and the
+# A token is a run of letters and digits with their combining marks. Inner apostrophes are kept. The
 # clitics of English are tokens of their own ("do" + "n't"), as in GloVe's vocabularies.
 _CHARACTER: Final = r"[\p{L}\p{M}\p{N}]"
 _STEM: Final = rf"[\p{{L}}\p{{N}}]{_CHARACTER}*"
@@ -59,7 +61,8 @@ _PLAIN_TOKEN: Final = regex.compile(_STEM)
 # With Hebrew's geresh and gershayim.
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\u2019\u02bc\uff07\u05f3", "'") | {"\u05f4": '"'})
 _DOTTED: Final = re.compile("i\u0307+")
-_MAYBE_BY_FORM: Final = re.compile('["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]')  # fast, and rare
+# Fast, and rarely true.
+_MAYBE_BY_FORM: Final = re.compile('["\u00b7\u0130\u0307\u0590-\u05ff\ufb1d-\ufb4f]')
 _BY_FORM: Final = regex.compile(
     r"[\u00b7\u0130\u0307\u05f3\u05f4]|\w\.?\"\w|(?<=\p{Hebrew})['\u2019\u02bc\uff07]"
 )
@@ -70,43 +73,54 @@ _RUN: Final = regex.compile(rf"((?!\p{{M}})[{UNSPACED_LETTERS}][{UNSPACED_LETTER
 class Tokenizer(Hashable, Protocol):
     """Splits texts into tokens: small, picklable, comparable.
 
-    The tokens of a text are pieces of ``straight(text)`` as they stand, in their order and without overlap;
-    every visible letter and digit is in one of them. Invisible characters (soft hyphens, joiners, variation
-    selectors) end no word.
+    The tokens of a text are pieces of ``straight(text)``, unchanged, in their order and without
+    overlap. Every visible letter and digit is in one of them. Invisible characters (soft hyphens,
+    joiners, variation selectors) end no word.
     """
 
     def __call__(self, text: str) -> list[str]: ...
 
 
 def straight(text: str) -> str:
-    """Give a text with straight apostrophes and quotes, character for character."""
+    """Return a text with straight apostrophes and quotes, character for character."""
     return text.translate(_STRAIGHT)
 
 
 def all_visible(text: str) -> bool:
-    """Whether there is no invisible character in a text."""
-    # The first half is true of most texts, and takes a sixth of the time.
-    return (text.isascii() and text.replace("\n", " ").isprintable()) or INVISIBLE.search(text) is None
+    """Return whether a text has no invisible character."""
+    # This is true of most texts, and takes a sixth of the time.
+    if text.isascii() and text.replace("\n", " ").isprintable():
+        return True
+    return INVISIBLE.search(text) is None
 
 
 def by_form(text: str, *, elements: bool = False) -> bool:
-    """Whether lookup forms may decide which words a text, or the elements of a list, has.
+    """Return whether lookup forms may decide which words a text, or the elements of a list, has.
 
     Such rows have noise of their own: earlier versions cut them or looked them up in another way.
     """
-    if not all_visible(text) and (elements or not all_visible(_OF_EMOJI.sub("", straight(text)))):
-        return True
+    if not all_visible(text):
+        if elements:
+            return True
+        without_emoji_parts = _OF_EMOJI.sub("", straight(text))
+        if not all_visible(without_emoji_parts):
+            return True
     if _MAYBE_BY_FORM.search(text) is not None and _BY_FORM.search(text) is not None:
         return True
     return elements and straight(text) != text
 
 
 def cut_visible(text: str, cut: Callable[[str], list[str]]) -> list[str]:
-    """Cut a text as what is visible of it is cut; the tokens have the invisible characters inside them."""
-    runs = between((match.span() for match in _LEFT_OUT.finditer(text)), len(text))
-    places = [place for start, end in runs for place in range(start, end)]
-    seen = "".join(text[place] for place in places)
-    return [text[places[start] : places[end - 1] + 1] for start, end in token_spans(seen, cut(seen))]
+    """Return the tokens of a text's visible characters, with the invisible ones inside them."""
+    invisible = (match.span() for match in _LEFT_OUT.finditer(text))
+    places: list[int] = []
+    for start, end in between(invisible, len(text)):
+        places += range(start, end)
+    visible = "".join(text[place] for place in places)
+    tokens = []
+    for start, end in token_spans(visible, cut(visible)):
+        tokens.append(text[places[start] : places[end - 1] + 1])
+    return tokens
 
 
 def tokenize(text: str) -> list[str]:
@@ -116,13 +130,17 @@ def tokenize(text: str) -> list[str]:
     ['Do', "n't", 'e', 'mail', 'bob', 'example', 'com', 'it', "'s", '5', "o'clock"]
     """
     text = straight(text)
-    # Without apostrophes both patterns find the same tokens, the second one four times as fast.
-    find: Callable[[str], list[str]] = (_TOKEN if "'" in text else _PLAIN_TOKEN).findall
-    return find(text) if all_visible(text) else cut_visible(text, find)
+    # Without apostrophes both patterns find the same tokens, and this one is four times as fast.
+    pattern = _PLAIN_TOKEN
+    if "'" in text:
+        pattern = _TOKEN
+    if all_visible(text):
+        return pattern.findall(text)
+    return cut_visible(text, pattern.findall)
 
 
 def token_spans(text: str, tokens: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Find where the tokens of a text with straight apostrophes start and end in it."""
+    """Yield where the tokens of a text with straight apostrophes start and end in it."""
     end = 0
     for token in tokens:
         # The next visible letter or digit is this token's: there is none between tokens.
@@ -132,7 +150,7 @@ def token_spans(text: str, tokens: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def between(spans: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:
-    """Give where each part of a text before, between and behind some spans starts and ends."""
+    """Yield where each part of a text before, between and after some spans starts and ends."""
     end = 0
     for start, after in spans:
         yield end, start
@@ -141,8 +159,8 @@ def between(spans: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[int
 
 
 def lookup_form(word: str) -> str:
-    """Give the one form of a word, capitals apart, by which vocabularies, lists and texts are compared."""
-    if word.isascii() and word.isprintable():  # most words are in it
+    """Return the form by which vocabularies, lists and texts are compared; it keeps capitals."""
+    if word.isascii() and word.isprintable():  # most words have it already
         return word
     composed = unicodedata.normalize("NFC", INVISIBLE.sub("", straight(word)))
     # The lower case of Turkish İ has a dot of its own.
@@ -150,18 +168,21 @@ def lookup_form(word: str) -> str:
 
 
 def lookup_forms(token: str) -> tuple[str, str]:
-    """Give the forms under which a token is looked up, one after the other: as it stands, and lower case."""
+    """Return the forms under which a token is looked up, in order: as written, and lower case."""
     form = lookup_form(token)
     return form, lookup_form(form.lower())
 
 
 def unspaced_share(texts: pa.Array) -> float:
-    """Give the share of the letters of texts that are of scripts without spaces; 0 without letters."""
-    unspaced, all_letters = (
-        pc.sum(pc.count_substring_regex(texts, pattern=pattern)).as_py() or 0
-        for pattern in (rf"[{UNSPACED_SCRIPTS}]", rf"[\p{{L}}{UNSPACED_SCRIPTS}]")
-    )
+    """Return the share of texts' letters that are of scripts without spaces; 0 without letters."""
+    unspaced = _count_characters(texts, UNSPACED_SCRIPTS)
+    all_letters = _count_characters(texts, rf"\p{{L}}{UNSPACED_SCRIPTS}")
     return unspaced / max(all_letters, 1)
+
+
+def _count_characters(texts: pa.Array, characters: str) -> int:
+    counts = pc.count_substring_regex(texts, pattern=f"[{characters}]")
+    return pc.sum(counts).as_py() or 0
 
 
 class Segmentation(NamedPolicy, Tokenizer):
@@ -174,7 +195,10 @@ class Segmentation(NamedPolicy, Tokenizer):
 
     @property
     def identity(self) -> str:
-        """What enters the noise of texts, so that no two tokenizers share any; empty for the plain one."""
+        """What enters the noise of texts, so that two tokenizers never share noise.
+
+        It is empty for the tokenizer ``words``.
+        """
         return self.name
 
 
@@ -192,7 +216,7 @@ PLAIN: Final = Segmentation.of(WordRuns.name)
 
 
 def icu_version() -> str:
-    """Give the version of ICU, whose dictionaries know the words of scripts without spaces."""
+    """Return the version of ICU, whose dictionaries have the words of scripts without spaces."""
     try:
         from icu4py import icu_version as version
     except ImportError:
@@ -209,35 +233,43 @@ class IcuWords(Segmentation):
 
     name = "icu"
     scope = (
-        "Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut into words by ICU {version}: how many words "
-        "each of their texts has is released."
+        "Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut into words by ICU {version}: how "
+        "many words each of their texts has is released."
     )
 
-    version: str = field(init=False, default_factory=icu_version)  # other versions may cut differently
+    # Other versions may cut differently.
+    version: str = field(init=False, default_factory=icu_version)
 
     @property
     def identity(self) -> str:
         return f"icu {self.version}"
 
     def __call__(self, text: str) -> list[str]:
-        cuts = (
-            self._cut(token) if all_visible(token) else cut_visible(token, self._cut)
-            for token in tokenize(text)
-        )
-        return [word for words in cuts for word in words]
+        words: list[str] = []
+        for token in tokenize(text):
+            if all_visible(token):
+                words += self._cut(token)
+            else:
+                words += cut_visible(token, self._cut)
+        return words
 
     def _cut(self, token: str) -> list[str]:
         if _RUN.search(token) is None:
             return [token]
         words: list[str] = []
-        for number, part in enumerate(_RUN.split(token)):  # every second one is a run
-            words += _icu_breaker(self.version)(part) if number % 2 else tokenize(part)
+        for number, part in enumerate(_RUN.split(token)):
+            is_run = number % 2 == 1
+            if is_run:
+                words += _icu_breaker(self.version)(part)
+            else:
+                words += tokenize(part)
         return words
 
 
 @cache
 def _icu_breaker(version: str) -> Callable[[str], Iterable[str]]:
-    if (here := icu_version()) != version:
+    here = icu_version()
+    if here != version:
         raise ConfigError(
             "Texts would be cut by another ICU than where the run began",
             allowed=f"ICU {version}",

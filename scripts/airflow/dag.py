@@ -43,24 +43,40 @@ SANITIZED = Asset("dptext_sanitized")
     max_active_runs=1,
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     params={
-        "jobs": Param("/opt/dptext/jobs", type="string", description="folder of the package's jobs"),
+        "jobs": Param(
+            "/opt/dptext/jobs", type="string", description="folder of the package's jobs"
+        ),
         "properties": Param(
             "/opt/dptext/conf/spark-defaults.conf", type="string", description="Spark's settings"
         ),
-        "input": Param("/data/messages", type="string", description="table with folders dt=YYYY-MM-DD"),
+        "input": Param(
+            "/data/messages", type="string", description="table with folders dt=YYYY-MM-DD"
+        ),
         "output": Param("/data/messages_sanitized", type="string", description="table to write"),
-        "reports": Param("/data/messages_reports", type="string", description="each day's, some private"),
-        "bundle": Param("/opt/dptext/glove-50d", type="string", description="made by dptext embedding"),
+        "reports": Param(
+            "/data/messages_reports", type="string", description="each day's, some private"
+        ),
+        "bundle": Param(
+            "/opt/dptext/glove-50d", type="string", description="made by dptext embedding"
+        ),
         "calibrations": Param("/data/dptext_calibrations", type="string"),
         "calibrated_words": Param(1000, type="integer", description="how many words are measured"),
         "key_file": Param("/etc/dptext/release.key", type="string", description="mode 0600"),
-        "table": Param("messages", type="string", minLength=1, description="its name: no other has it here"),
-        "ledger": Param("/data/messages_ledger", type="string", description="what was released before"),
-        "budget": Param(20.0, type="number", exclusiveMinimum=0, description="ε of a row over all releases"),
+        "table": Param(
+            "messages", type="string", minLength=1, description="its name: no other has it here"
+        ),
+        "ledger": Param(
+            "/data/messages_ledger", type="string", description="what was released before"
+        ),
+        "budget": Param(
+            20.0, type="number", exclusiveMinimum=0, description="ε of a row over all releases"
+        ),
         "mechanism": Param("laplace", type="string"),
         "epsilon": Param(10.0, type="number", exclusiveMinimum=0),
         "max_unknown": Param(0.05, type="number", description="share of words the bundle may lack"),
-        "max_n_w": Param(0.99, type="number", description="how often 95% of the words may stay themselves"),
+        "max_n_w": Param(
+            0.99, type="number", description="how often 95% of the words may stay themselves"
+        ),
     },
 )
 def dptext_privatize() -> None:
@@ -75,20 +91,29 @@ def dptext_privatize() -> None:
     @task.branch
     def bundle_changed(place: str) -> str:
         """Calibrate unless a finished calibration is there; one that was cut off begins anew."""
-        return "check_protection" if (ObjectStoragePath(place) / "calibration.json").exists() else "calibrate"
+        return (
+            "check_protection"
+            if (ObjectStoragePath(place) / "calibration.json").exists()
+            else "calibrate"
+        )
 
     @task(trigger_rule="none_failed", retries=0)
     def check_protection(place: str, params: Mapping[str, Any]) -> None:
         """Stop before anything is released where words stay themselves too often."""
         most, summary = params["max_n_w"], _json(place, "calibration.json")["summary"]
         found = [row["p95"] for row in summary if row["statistic"] == "n_w"]
-        if faults := [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most]:
+        if faults := [
+            f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most
+        ]:
             raise AirflowFailException("; ".join(faults))
 
     @task(outlets=[SANITIZED], retries=0)
     def check_report(params: Mapping[str, Any], ds: str) -> None:
         """Fail the run of a day whose report is out of bounds; its partition stays to be looked at."""
-        most, report = params["max_unknown"], _json(params["reports"], f"dt={ds}/private/report.json")
+        most, report = (
+            params["max_unknown"],
+            _json(params["reports"], f"dt={ds}/private/report.json"),
+        )
         faults = []
         for column, counts in report["columns"].items():
             unknown = counts["out_of_vocabulary"]["tokens"] / max(counts["tokens"], 1)

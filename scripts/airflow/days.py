@@ -104,7 +104,9 @@ class Airflow:
         log = self.folder / f"{day}.log"
         with log.open("wb") as printed:
             arguments = [str(self.command), "dags", "test", DAG, day, "--conf", json.dumps(values)]
-            process = subprocess.Popen(arguments, env=self._environment(), stdout=printed, stderr=printed)
+            process = subprocess.Popen(
+                arguments, env=self._environment(), stdout=printed, stderr=printed
+            )
             try:
                 meanwhile(process.pid)
                 code = process.wait(timeout=1200)
@@ -118,7 +120,9 @@ class Airflow:
 
     def _run(self, *arguments: str) -> str:
         command = [str(self.command), *arguments]
-        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=self._environment(), capture_output=True, text=True, check=False
+        )
         expect(done.returncode == 0, f"airflow {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
@@ -140,7 +144,11 @@ class Airflow:
 
     def _others(self, day: str) -> dict[str, tuple[int, bytes]]:
         """Time of change and content of every file of the table that is not of this day."""
-        own = [path for path in self.output.rglob("*") if path.is_file() and f"dt={day}" not in path.parts]
+        own = [
+            path
+            for path in self.output.rglob("*")
+            if path.is_file() and f"dt={day}" not in path.parts
+        ]
         return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in own}
 
 
@@ -160,7 +168,9 @@ def queries(ids_from: int, copies: int = 1) -> pa.Table:
 
 def with_unknown_words(table: pa.Table) -> pa.Table:
     """The same queries, spelt backwards."""
-    return table.set_column(table.column_names.index("text"), "text", pc.utf8_reverse(table["text"]))
+    return table.set_column(
+        table.column_names.index("text"), "text", pc.utf8_reverse(table["text"])
+    )
 
 
 def good_day(airflow: Airflow) -> None:
@@ -168,9 +178,15 @@ def good_day(airflow: Airflow) -> None:
     day, given = "2026-01-01", queries(0)
     airflow.run(day, given).ended({"success"})
     released = pq.read_table(airflow.output / f"dt={day}")
-    expect(sorted(released["id"].to_pylist()) == given["id"].to_pylist(), "rows are not those of the input")
+    expect(
+        sorted(released["id"].to_pylist()) == given["id"].to_pylist(),
+        "rows are not those of the input",
+    )
     public = json.loads((airflow.folder / "reports" / f"dt={day}" / "release.json").read_text())
-    expect("columns" not in public and public["scope"], "what goes with the day has counts, or no scope")
+    expect(
+        "columns" not in public and public["scope"],
+        "what goes with the day has counts, or no scope",
+    )
     same = pc.sum(pc.equal(released.sort_by("id")["text"], given["text"])).as_py()
     expect(same < len(given) / 2, f"{same} of {len(given)} texts came out as they went in")
 
@@ -207,7 +223,9 @@ def killed_day(airflow: Airflow) -> None:
     hidden = [path.name for path in airflow.output.iterdir() if not path.name.startswith("dt=")]
     expect(not hidden, f"left: {hidden}")
     airflow.run(day).ended({"success", "skipped"})
-    expect(retried and airflow.partition(day) == retried, "the retry and a run without a fault differ")
+    expect(
+        retried and airflow.partition(day) == retried, "the retry and a run without a fault differ"
+    )
 
 
 def weak_day(airflow: Airflow) -> None:

@@ -30,7 +30,15 @@ from threadpoolctl import threadpool_info
 from scripts.benchmarks.shared import ROOT
 
 SECTIONS: Final = ("job", "searches", "mechanisms", "large_vocabulary", "memory")
-LIBRARIES: Final = ("dptext-spark", "numpy", "faiss-cpu", "onnxruntime", "pyarrow", "pyspark", "scipy")
+LIBRARIES: Final = (
+    "dptext-spark",
+    "numpy",
+    "faiss-cpu",
+    "onnxruntime",
+    "pyarrow",
+    "pyspark",
+    "scipy",
+)
 FEATURES: Final = {"asimddp", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "i8mm"}
 """Of processors: what products of floats and of 8-bit integers use."""
 
@@ -40,7 +48,9 @@ def machine() -> dict[str, Any]:
     facts = Path("/proc/cpuinfo")
     known = facts.read_text() if facts.exists() else ""
     model = re.search(r"^model name\s*:\s*(.+)$", known, re.MULTILINE)
-    blas = {f"{p['internal_api']} {p['version']}" for p in threadpool_info() if p["user_api"] == "blas"}
+    blas = {
+        f"{p['internal_api']} {p['version']}" for p in threadpool_info() if p["user_api"] == "blas"
+    }
     return {
         "processor": " ".join(model[1].split()) if model else platform.machine(),
         "features": ", ".join(sorted(FEATURES & set(known.split()))),
@@ -59,7 +69,9 @@ def measured(name: str, data: Path, folder: Path, *, small: bool) -> dict[str, A
     command += ["--bundles", str(folder / "bundles"), *(["--small"] if small else [])]
     load, start = os.getloadavg()[0], time.monotonic()
     environment = os.environ | {"TMPDIR": str(folder)}
-    printed = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True).stdout
+    printed = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
+    ).stdout
     date, taken = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", round(time.monotonic() - start)
     about = {"machine": machine(), "small": small, "date": date, "load before": round(load, 1)}
     return about | {"seconds": taken} | json.loads(printed)
@@ -68,7 +80,9 @@ def measured(name: str, data: Path, folder: Path, *, small: bool) -> dict[str, A
 @click.command()
 @click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--output", "file", type=click.Path(dir_okay=False, path_type=Path), required=True)
-@click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="Replace these; repeatable.")
+@click.option(
+    "--only", multiple=True, type=click.Choice(SECTIONS), help="Replace these; repeatable."
+)
 @click.option("--small", is_flag=True, help="Try all of it quickly; the figures mean nothing.")
 def main(data: Path, file: Path, only: tuple[str, ...], small: bool) -> None:
     """Measure, and write the results, each section with its machine."""
@@ -77,7 +91,9 @@ def main(data: Path, file: Path, only: tuple[str, ...], small: bool) -> None:
         for name in only or SECTIONS:
             click.echo(f"{name} ...", err=True)
             results[name] = measured(name, data.resolve(), Path(folder), small=small)
-            file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            file.write_text(
+                json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

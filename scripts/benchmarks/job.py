@@ -59,8 +59,13 @@ def main(given: Given) -> dict[str, Any]:
         paragraphs(given.data / "novels_98" / "novels_98.parquet", folder / "novels", words)
         vectors = given.data / SOURCES["glove-50d"] / "vectors.npy"
         few = build_embedding(vectors, folder / "few", limit=FEW_WORDS)
-        rows = [privatized(each, folder / "novels", seconds) for each in (given.bundle("glove-300d"), few)]
-        rows.append(calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds))
+        rows = [
+            privatized(each, folder / "novels", seconds)
+            for each in (given.bundle("glove-300d"), few)
+        ]
+        rows.append(
+            calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds)
+        )
     notes = [
         f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {EPSILON:g}, on "
         f"{CORES} cores; kernel and sgemm in one process per core. Rates are of perturbed words.",
@@ -80,7 +85,9 @@ def paragraphs(novels: Path, target: Path, words: int) -> None:
     target.mkdir()
     # Several files, so that every core has partitions to read.
     for part, own in enumerate(np.array_split(np.arange(rows), 8 * CORES)):
-        pq.write_table(pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet")
+        pq.write_table(
+            pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet"
+        )
 
 
 def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, Any]:
@@ -89,11 +96,23 @@ def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, A
     def beside() -> tuple[float, ...]:
         """Rates of sgemm and of the kernel, and the seconds of a bare session."""
         kernel = on_all_cores(kernel_words, embedding.path, seconds)
-        return on_all_cores(sgemm_flops, seconds), kernel, run_job([sys.executable, "-c", BARE]).seconds
+        return (
+            on_all_cores(sgemm_flops, seconds),
+            kernel,
+            run_job([sys.executable, "-c", BARE]).seconds,
+        )
 
     before = beside()
     options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
-    release = [*DPTEXT, "privatize", *options.split(), "--mechanism", "laplace", "--epsilon", str(EPSILON)]
+    release = [
+        *DPTEXT,
+        "privatize",
+        *options.split(),
+        "--mechanism",
+        "laplace",
+        "--epsilon",
+        str(EPSILON),
+    ]
     taken = run_job(release).seconds
     after = beside()
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
@@ -108,11 +127,21 @@ def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, A
     }
 
 
-def calibration(embedding: Embedding, output: Path, words: int, runs: int, seconds: float) -> dict[str, Any]:
+def calibration(
+    embedding: Embedding, output: Path, words: int, runs: int, seconds: float
+) -> dict[str, Any]:
     """Measure ``calibrate``, and plain runs before and after it, in draws in a second of processor time."""
     grid = [float(f"{e:.4g}") for e in epsilons(embedding, STAYS)]
     options = f"--embedding {embedding.path} --output {output} --words {words} --runs {runs}"
-    command = [*DPTEXT, "calibrate", *options.split(), "--mechanism", "laplace", "--epsilon", *map(str, grid)]
+    command = [
+        *DPTEXT,
+        "calibrate",
+        *options.split(),
+        "--mechanism",
+        "laplace",
+        "--epsilon",
+        *map(str, grid),
+    ]
     before = on_all_cores(plain_draws, embedding.path, grid, seconds)
     spent = run_job(command).spent.values()
     after = on_all_cores(plain_draws, embedding.path, grid, seconds)
@@ -128,11 +157,16 @@ def calibration(embedding: Embedding, output: Path, words: int, runs: int, secon
 
 def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
-        return sum(future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)])
+        return sum(
+            future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)]
+        )
 
 
 def rate(
-    step: Callable[[], object], work: int, seconds: float, clock: Callable[[], float] = time.perf_counter
+    step: Callable[[], object],
+    work: int,
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Repeat a step of so much work for some seconds; give the work of a second."""
     with threadpool_limits(1):
@@ -166,7 +200,9 @@ def plain_draws(bundle: Path, grid: list[float], seconds: float) -> float:
     embedding, each = Embedding.open(bundle, verify=False), [Laplace(epsilon=e) for e in grid]
     draw = estimator(each, embedding, search=ExactSearch.over(embedding), runs=PLAIN_RUNS)
     words, work = np.arange(2) * (len(embedding.words) // 3), 2 * PLAIN_RUNS * len(grid)
-    return rate(lambda: replace(draw, name="plain")(words, block=0), work, seconds, time.process_time)
+    return rate(
+        lambda: replace(draw, name="plain")(words, block=0), work, seconds, time.process_time
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,15 @@ def main(given: Given) -> dict[str, Any]:
     words, turn = (SMALL, 0.1) if given.small else (WORDS, 10.0)
     with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
         source, bundle = made_words(given, Path(place), words), Path(place, "bundle")
-        build = [sys.executable, "-m", "dptext_spark", "embedding", str(source), "--output", str(bundle)]
+        build = [
+            sys.executable,
+            "-m",
+            "dptext_spark",
+            "embedding",
+            str(source),
+            "--output",
+            str(bundle),
+        ]
         use = run_job([*build, "--index", "ivf"])
         source.unlink()
         built: dict[str, Any] = {
@@ -71,7 +79,9 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
     def blocks() -> Iterator[NDArray[np.float32]]:
         for start in range(0, words, CHUNK):
             rows = np.arange(start, min(start + CHUNK, words))
-            drawn = np.random.default_rng(start).standard_normal((len(rows), vectors.shape[1]), np.float32)
+            drawn = np.random.default_rng(start).standard_normal(
+                (len(rows), vectors.shape[1]), np.float32
+            )
             yield vectors[rows % len(vectors)] + drawn * np.float32(step)
 
     (folder / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(words)))

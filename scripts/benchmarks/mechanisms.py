@@ -21,7 +21,16 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
-from scripts.benchmarks.shared import LENGTH, SOURCES, Given, Texts, Turns, sanitizer, section, shape
+from scripts.benchmarks.shared import (
+    LENGTH,
+    SOURCES,
+    Given,
+    Texts,
+    Turns,
+    sanitizer,
+    section,
+    shape,
+)
 from scripts.experiments.shared import made_embedding
 
 EPSILON: Final = 15.0
@@ -72,7 +81,9 @@ def noise(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
             yield about | {"multiple of laplace": turns.multiple(reference)}
 
 
-def exponential(embedding: Embedding, epsilon: float, spec: str, tokens: int, batch: int) -> dict[str, Any]:
+def exponential(
+    embedding: Embedding, epsilon: float, spec: str, tokens: int, batch: int
+) -> dict[str, Any]:
     """Compare ``exponential``, its lists included and its lists made."""
     texts, configured = Texts(embedding), mechanism(spec, epsilon=epsilon)
     own = sanitizer(embedding, configured)

@@ -32,9 +32,13 @@ PEAKS: Final = {
 
 @section
 @click.option("--vocabulary", type=int, multiple=True, default=(33_860, 400_000), help="repeatable")
-@click.option("--words", type=int, multiple=True, default=(20_000,), help="of the table; repeatable")
+@click.option(
+    "--words", type=int, multiple=True, default=(20_000,), help="of the table; repeatable"
+)
 def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> dict[str, Any]:
-    vocabulary, words, dimension = ((500,), (400, 8_000), 10) if given.small else (vocabulary, words, 300)
+    vocabulary, words, dimension = (
+        ((500,), (400, 8_000), 10) if given.small else (vocabulary, words, 300)
+    )
     rows = []
     for size in vocabulary:
         for length in words:
@@ -42,7 +46,9 @@ def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> d
                 peaks = measured(Path(folder), size, dimension, length)
             found = {name: peaks.get(key) for key, name in PEAKS.items()}
             matrix = size * dimension * 4 / 1e6
-            rows.append({"vocabulary": size, "words of the table": length, "the matrix": matrix, **found})
+            rows.append(
+                {"vocabulary": size, "words of the table": length, "the matrix": matrix, **found}
+            )
     notes = [
         "Peaks in MB; a standalone cluster of one host, two executors of one core, each with one Python "
         "worker. The matrix in all workers: the sum of their proportional shares (PSS) at one moment."
@@ -53,19 +59,24 @@ def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> d
 def measured(folder: Path, vocabulary: int, dimension: int, words: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((vocabulary, dimension), dtype=np.float32)
-    bundle = made_embedding((f"w{row}" for row in range(vocabulary)), vectors, folder / "embedding").path
+    bundle = made_embedding(
+        (f"w{row}" for row in range(vocabulary)), vectors, folder / "embedding"
+    ).path
     drawn = rng.integers(vocabulary, size=(words // ROW_WORDS, ROW_WORDS))
     texts = [" ".join(f"w{word}" for word in row) for row in drawn.tolist()]
     (folder / "table").mkdir()
     for part in range(8):  # as many files as tasks
         own = pa.table({"id": list(range(part, len(texts), 8)), "text": texts[part::8]})
         pq.write_table(own, folder / "table" / f"part-{part}.parquet")
-    options = (
-        f"--input {folder}/table --output {folder}/out --embedding {bundle} --text text --id id --trust-id"
-    )
+    options = f"--input {folder}/table --output {folder}/out --embedding {bundle}"
+    options += " --text text --id id --trust-id"
     with Cluster(folder / "cluster", workers=1, cores=2, memory="2g") as cluster:
         job = cluster.start(
-            *("--properties-file", ROOT / "conf" / "spark-defaults.conf", ROOT / "jobs" / "privatize.py"),
+            *(
+                "--properties-file",
+                ROOT / "conf" / "spark-defaults.conf",
+                ROOT / "jobs" / "privatize.py",
+            ),
             *(*options.split(), "--mechanism", "laplace", "--epsilon", "15"),
             conf={"spark.executor.cores": "1", "spark.executor.memory": "1g"},
             stdout=subprocess.DEVNULL,

@@ -23,9 +23,9 @@ from threadpoolctl import threadpool_limits
 from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of, sample_of, zipf_words
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, made, make_lists
+from dptext_spark.embedding.lists import InvertedLists, list_counts, make_lists
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.search.coarse import products_of
+from dptext_spark.search.code_files import products_of
 from dptext_spark.search.exact import POINT_BLOCK, EuclideanNearest, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
@@ -85,7 +85,7 @@ def jittered(given: Given) -> Embedding:
 def indexes_of(embedding: Embedding) -> tuple[Any, Any, Any]:
     """Make indexes of faiss over a bundle's words: flat, with the bundle's own lists, and HNSW."""
     vectors = np.ascontiguousarray(embedding.vectors[: embedding.releasable], dtype=np.float32)
-    dimension, (lists,) = vectors.shape[1], made(embedding)
+    dimension, (lists,) = vectors.shape[1], list_counts(embedding)
     flat, centroids = faiss.IndexFlatL2(dimension), faiss.IndexFlatL2(dimension)
     flat.add(vectors)
     centroids.add(np.ascontiguousarray(InvertedLists.open(embedding, lists).centroids))
@@ -143,7 +143,9 @@ def compared(
         each = seconds(partial(find, points[:least])) / min(least, len(points))
         count = int(np.clip(turn / max(each, 1e-9), least, len(points)))
         every.append((name, setting, find, points[: count - count % POINT_BLOCK]))
-    taken = [[seconds(partial(find, own)) / len(own) for *_, find, own in every] for _ in range(ROUNDS)]
+    taken = [
+        [seconds(partial(find, own)) / len(own) for *_, find, own in every] for _ in range(ROUNDS)
+    ]
     multiples = np.median(np.array(taken)[:, :1] / np.array(taken), axis=0)
     for (name, setting, find, own), multiple in zip(every, multiples, strict=True):
         yield {
@@ -163,12 +165,16 @@ def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, An
     words = words[:EXACT_WORDS] if small else words
     search = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
     found = recall_of(search, laplace, embedding) or {}
-    uniforms = np.random.default_rng(1).random((len(words), laplace.uniforms_per_token(embedding.dimension)))
+    uniforms = np.random.default_rng(1).random(
+        (len(words), laplace.uniforms_per_token(embedding.dimension))
+    )
     exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), search))
 
     def multiple() -> float:
         """Processor time of a word in the exact search, as a multiple of that in lists."""
-        whole = seconds(lambda: exact(words[:EXACT_WORDS], uniforms[:EXACT_WORDS].copy())) / EXACT_WORDS
+        whole = (
+            seconds(lambda: exact(words[:EXACT_WORDS], uniforms[:EXACT_WORDS].copy())) / EXACT_WORDS
+        )
         return whole / (seconds(lambda: lists(words, uniforms.copy())) / len(words))
 
     return {
@@ -181,7 +187,9 @@ def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, An
         "N_w": found["n_w"]["exact"],
         "N_w, in lists": found["n_w"]["ivf"],
         "share of words": found["words_looked_at"],
-        **{f"recall, rank {name}": band["recall"] for name, band in found["recall_by_rank"].items()},
+        **{
+            f"recall, rank {name}": band["recall"] for name, band in found["recall_by_rank"].items()
+        },
     }
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import made, make_lists
+from dptext_spark.embedding.lists import list_counts, make_lists
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
@@ -45,7 +45,9 @@ RARELY: Final = 10.0
 """Seconds between looks at a job's processes, and at their pages."""
 
 
-def sanitizer(embedding: Embedding, configured: Mechanism, search: Search | None = None) -> Sanitizer:
+def sanitizer(
+    embedding: Embedding, configured: Mechanism, search: Search | None = None
+) -> Sanitizer:
     return Sanitizer.open(Release.open(embedding=embedding, mechanism=configured, search=search))
 
 
@@ -79,7 +81,7 @@ class Given:
             self.bundles.mkdir(parents=True, exist_ok=True)
             build_embedding(self.data / SOURCES[name] / "vectors.npy", folder)
         embedding = Embedding.open(folder, verify=False)
-        if lists and not made(embedding):
+        if lists and not list_counts(embedding):
             make_lists(embedding)
         return embedding
 
@@ -89,7 +91,9 @@ def section(measure: Callable[..., dict[str, Any]]) -> click.Command:
 
     @click.command()
     @click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
-    @click.option("--bundles", type=click.Path(path_type=Path), help="Keep bundles there; else nowhere.")
+    @click.option(
+        "--bundles", type=click.Path(path_type=Path), help="Keep bundles there; else nowhere."
+    )
     @click.option("--small", is_flag=True, help="Try it in seconds; the figures mean nothing.")
     @wraps(measure)
     def command(data: Path, bundles: Path | None, small: bool, **options: Any) -> None:
@@ -116,7 +120,9 @@ class Use:
     """
 
     seconds: float
-    spent: dict[tuple[int, float], float]  # by process; what it spent after its last sample is missing
+    spent: dict[
+        tuple[int, float], float
+    ]  # by process; what it spent after its last sample is missing
     peaks: dict[str, float]
 
 
@@ -139,7 +145,9 @@ def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
         below, shares = [], 0
         with suppress(psutil.Error):
             top = psutil.Process(root or job.pid)
-            below = [each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()]
+            below = [
+                each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()
+            ]
         for process in below:
             with suppress(psutil.Error):  # it ended meanwhile
                 shares += _look(process, use, counted)
@@ -149,7 +157,9 @@ def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
 def _look(process: psutil.Process, use: Use, counted: bool) -> int:
     """Note what a process uses; give the bytes of the matrix that it accounts for, if pages are counted."""
     command, parent = process.cmdline(), process.parent()
-    forked = parent is not None and "pyspark.daemon" in command and "pyspark.daemon" in parent.cmdline()
+    forked = (
+        parent is not None and "pyspark.daemon" in command and "pyspark.daemon" in parent.cmdline()
+    )
     executor = any("CoarseGrainedExecutorBackend" in part for part in command)
     role = "executor" if executor else "worker" if forked else "driver"
     with process.oneshot():
@@ -159,7 +169,9 @@ def _look(process: psutil.Process, use: Use, counted: bool) -> int:
     _peak(use, f"{role}, without mapped files", memory.rss - memory.shared)
     if not counted or executor:
         return 0
-    maps = [part for part in process.memory_maps(grouped=False) if part.path.endswith("vectors.npy")]
+    maps = [
+        part for part in process.memory_maps(grouped=False) if part.path.endswith("vectors.npy")
+    ]
     if maps and forked:
         # Pages of the matrix count as private as long as no other worker has looked at them.
         alone = sum(part.private_clean + part.private_dirty for part in maps)
@@ -192,7 +204,9 @@ class Texts:
     def sanitized(self, own: Sanitizer, count: int, times: int = 1) -> tuple[float, int]:
         """Draw rows of ``LENGTH`` words and sanitize them: least processor time, and words unchanged."""
         offsets = np.arange(0, count + 1, LENGTH, dtype=np.int32)
-        rows = pa.ListArray.from_arrays(pa.array(offsets), self.words.take(pa.array(self.ids(count))))
+        rows = pa.ListArray.from_arrays(
+            pa.array(offsets), self.words.take(pa.array(self.ids(count)))
+        )
         ids, best = pa.array(range(len(rows))), np.inf
         for _ in range(times):
             start = time.process_time()

@@ -53,7 +53,9 @@ def fill(own: Path, shared: Path) -> None:
     shutil.copytree(ROOT / "dist" / "cluster", own)
     shutil.copy(GLOVE, own)
     (own / "environment").mkdir()
-    subprocess.run(["tar", "-xzf", own / "environment.tar.gz", "-C", own / "environment"], check=True)
+    subprocess.run(
+        ["tar", "-xzf", own / "environment.tar.gz", "-C", own / "environment"], check=True
+    )
     write_key(own / "release.key")
     (shared / "queries").mkdir(parents=True)
     shutil.copy(MAMMALS, shared)
@@ -67,7 +69,9 @@ def fill(own: Path, shared: Path) -> None:
         pq.write_table(rows, shared / "queries" / f"part-{part}.parquet")
 
 
-def run(job: str, own: Path, shared: Path, cluster: Cluster | None) -> subprocess.CompletedProcess[str]:
+def run(
+    job: str, own: Path, shared: Path, cluster: Cluster | None
+) -> subprocess.CompletedProcess[str]:
     """Run a job on this machine, or with spark-submit."""
     bundle = f"--embedding {own}/embedding/glove-50d"
     table = f"{bundle} --input {shared}/queries --key-file {own}/release.key --name queries"
@@ -76,8 +80,13 @@ def run(job: str, own: Path, shared: Path, cluster: Cluster | None) -> subproces
     arguments = ["--config", f"{own}/conf/{job}.toml", *options]
     if cluster is None:
         command = [str(Path(sys.executable).with_name("dptext")), job, *arguments]
-        env = environment() | {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(shared / "undrawn")}
-        return subprocess.run(command, cwd=shared, env=env, capture_output=True, text=True, check=False)
+        env = environment() | {
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+            "PYTHONPATH": str(shared / "undrawn"),
+        }
+        return subprocess.run(
+            command, cwd=shared, env=env, capture_output=True, text=True, check=False
+        )
     conf = _SPLITTING | {
         "spark.executor.memory": "512m",
         "spark.pyspark.python": "./environment/bin/python",
@@ -123,15 +132,21 @@ def main(jobs: Sequence[str]) -> None:
     hidden = [own, local, *(ROOT / name for name in ("dptext_spark", "jobs", "dist"))]
     hidden.append(Path(sys.executable).parent)
     quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
-    with Cluster(folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick) as cluster:
+    with Cluster(
+        folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick
+    ) as cluster:
         chosen = [job for job in JOBS if not jobs or job in (*jobs, "embedding")]
         equal = [is_equal(job, own, shared, cluster, local / job) for job in chosen]
         for host in cluster.hosts:
-            copies = sum(p.is_dir() for p in (host / "tmp" / f"dptext-spark-{os.getuid()}").iterdir())
+            copies = sum(
+                p.is_dir() for p in (host / "tmp" / f"dptext-spark-{os.getuid()}").iterdir()
+            )
             click.echo(f"{host.name}: bundle in {copies} copies")
         left = sorted(path.name for path in cluster.driver.iterdir())
     if left or not all(equal):
-        click.echo(f"Drivers left: {', '.join(left) or 'nothing'}. All files are in {folder}.", err=True)
+        click.echo(
+            f"Drivers left: {', '.join(left) or 'nothing'}. All files are in {folder}.", err=True
+        )
         sys.exit(1)
     shutil.rmtree(folder)
 

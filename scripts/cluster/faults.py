@@ -41,7 +41,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
 SHUFFLED: Final = ROOT / "scripts" / "cluster" / "shuffled_release.py"
 FILES: Final = 6
-COPIES: Final = 12  # of the demo's queries in each file: some seconds, so that a fault finds the job at work
+COPIES: Final = (
+    12  # of the demo's queries in each file: some seconds, so that a fault finds the job at work
+)
 CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 1200.0
 DISK: Final = "500k"
@@ -50,7 +52,9 @@ RELEASE: Final = (
     "--mechanism laplace --epsilon 10 --text text --id id --keep id --write-option compression=none"
 )
 # One task for each file.
-SPLITTING: Final = {f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBytes", "openCostInBytes")}
+SPLITTING: Final = {
+    f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBytes", "openCostInBytes")
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +72,9 @@ class Run:
 
         def met() -> object:
             expect(self.process.poll() is None, f"the job ended before the fault:\n{self.log()}")
-            return any(file for place in (self.folder, self.output.parent) for file in place.glob(pattern))
+            return any(
+                file for place in (self.folder, self.output.parent) for file in place.glob(pattern)
+            )
 
         try:
             wait_for(met, "too late", PATIENCE)
@@ -120,7 +126,9 @@ class World:
         build_embedding(GLOVE, self.bundle)
         write_key(folder / "release.key")
         self.disk.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "small", self.disk], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "small", self.disk], check=True
+        )
 
     def submit(self, output: str, *options: str, key: bool = True, **conf: str) -> Run:
         """Start ``privatize``; underscores in names of settings stand for dots."""
@@ -144,7 +152,10 @@ class World:
     def check_left(self) -> None:
         """Check that no text of the table is anywhere but in the table."""
         places = [path for path in self.folder.iterdir() if path != self.table]
-        hits = [str(file.relative_to(self.folder)) for file, _ in found(places, {"": text_forms(CANARY)})]
+        hits = [
+            str(file.relative_to(self.folder))
+            for file, _ in found(places, {"": text_forms(CANARY)})
+        ]
         expect(not hits, f"text was left in {hits}")
 
     @cached_property
@@ -160,7 +171,10 @@ class World:
         run.ended(0)
         (files, counts), (expected, expected_counts) = run.content(), self.undisturbed
         expect(files == expected, "the output is not that of the undisturbed run")
-        expect(counts == expected_counts, f"the report counts {counts}, without the fault {expected_counts}")
+        expect(
+            counts == expected_counts,
+            f"the report counts {counts}, without the fault {expected_counts}",
+        )
         expect(not run.hidden(), f"left: {run.hidden()}")
 
     def none(self, run: Run, message: str, *, output: bool = False) -> None:
@@ -306,7 +320,9 @@ def full_disk(world: World) -> None:
     run.check_tasks("ExceptionFailure")
 
 
-def bundle_changed(world: World, harm: Callable[[Path], AbstractContextManager[None]], output: str) -> None:
+def bundle_changed(
+    world: World, harm: Callable[[Path], AbstractContextManager[None]], output: str
+) -> None:
     """Alter or remove the bundle before the first task."""
     run = world.submit(output).wait_for("events/*")
     with harm(world.bundle):
@@ -324,7 +340,9 @@ def bundle_removed(world: World) -> None:
 def copy_altered(world: World) -> None:
     run = world.submit("copy-altered").at_work()
     name = Embedding.open(world.bundle).fingerprint
-    copies = [path for host in world.cluster.hosts for path in host.glob(f"tmp/dptext-spark-*/{name}")]
+    copies = [
+        path for host in world.cluster.hosts for path in host.glob(f"tmp/dptext-spark-*/{name}")
+    ]
     expect(len(copies) == 2, f"hosts have {copies}")
     with altered(copies[0]), altered(copies[1]):
         world.none(run, "bundle")
@@ -352,13 +370,21 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "speculation": speculation,
     "a lost shuffle after the noise": lost_shuffle,
     "a full disk at write": full_disk,
-    "bundle altered after submission": partial(bundle_changed, harm=altered, output="altered-before"),
-    "bundle removed after submission": partial(bundle_changed, harm=moved_away, output="removed-before"),
+    "bundle altered after submission": partial(
+        bundle_changed, harm=altered, output="altered-before"
+    ),
+    "bundle removed after submission": partial(
+        bundle_changed, harm=moved_away, output="removed-before"
+    ),
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
     "two runs at once": partial(two_runs, output="two", lost="Another run is writing the output"),
     "two runs at once with --mode overwrite": lambda world: two_runs(
-        world, *OVERWRITE, "--trust-id", output="two-overwrite", lost="Another run took over the output"
+        world,
+        *OVERWRITE,
+        "--trust-id",
+        output="two-overwrite",
+        lost="Another run took over the output",
     ),
 }
 
@@ -367,7 +393,9 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
 @click.argument("words", nargs=-1)
 def main(words: tuple[str, ...]) -> None:
     """Try the faults whose names have one of these words, all without any; the exit code is 1 on any loss."""
-    chosen = {name: f for name, f in FAULTS.items() if not words or any(word in name for word in words)}
+    chosen = {
+        name: f for name, f in FAULTS.items() if not words or any(word in name for word in words)
+    }
     losses = 0
     with a_cluster("chaos") as cluster:
         world = World(cluster.folder.parent, cluster)

@@ -89,7 +89,10 @@ class Scene:
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         """Write key, bundle and a table with canaries in every row, and in Spark's schema of each column."""
         self.folder, self.cluster, self.key = folder, cluster, NoiseKey.generate()
-        self.table, self.bundle = folder / "private" / "table.parquet", folder / "private" / "bundle"
+        self.table, self.bundle = (
+            folder / "private" / "table.parquet",
+            folder / "private" / "bundle",
+        )
         self.table.parent.mkdir()
         write_key(self.table.with_name("release.key"), self.key.secret)
         build_embedding(GLOVE, self.bundle)
@@ -115,7 +118,11 @@ class Scene:
             "daemons' logs": sorted(self.cluster.folder.glob("*.log")),
             "event log": [run / "events"],
             "UI's environment page": [run / "pages"],
-            "temporary folders": [run / "tmp", self.cluster.driver, *(host / "tmp" for host in hosts)],
+            "temporary folders": [
+                run / "tmp",
+                self.cluster.driver,
+                *(host / "tmp" for host in hosts),
+            ],
             "working folders": [f for host in hosts for f in host.glob("work/*/*") if f.is_dir()],
         }
 
@@ -149,7 +156,13 @@ class Scene:
             SqlCatalog("lake", uri=lake["URI"], warehouse=lake["WAREHOUSE"]).create_namespace("db")
         with (run / "driver.log").open("wb") as log:
             process = self.cluster.start(
-                *(ROOT / "jobs" / "privatize.py", "--input", self.table, "--embedding", self.bundle),
+                *(
+                    ROOT / "jobs" / "privatize.py",
+                    "--input",
+                    self.table,
+                    "--embedding",
+                    self.bundle,
+                ),
                 *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
                 *("--key-file", self.table.with_name("release.key"), "--name", label),
                 *("--output-format", format, "--write-option", "compression=none"),
@@ -172,7 +185,9 @@ class Scene:
             match = re.search(pattern, log.read_text(errors="replace"))
             return match[1] if match else "none" * (process.poll() is not None)
 
-        port = wait_for(lambda: found(r"service 'SparkUI' on port (\d+)"), "the UI did not start", 600)
+        port = wait_for(
+            lambda: found(r"service 'SparkUI' on port (\d+)"), "the UI did not start", 600
+        )
         root = f"http://127.0.0.1:{port}"
         while process.poll() is None:
             # The page's own script fetches what it shows of the environment.
@@ -203,7 +218,10 @@ class Scene:
     def hits(self, name: str, secrets: Mapping[str, tuple[bytes, ...]]) -> dict[str, list[str]]:
         """What was found in each place that a job left something in."""
         return {
-            place: [f"{secret} in {file.relative_to(self.folder)}" for file, secret in found(files, secrets)]
+            place: [
+                f"{secret} in {file.relative_to(self.folder)}"
+                for file, secret in found(files, secrets)
+            ]
             for place, files in self.places(name).items()
         }
 
@@ -225,7 +243,9 @@ def main() -> None:
             for folder in (host / "tmp", next(host.glob("work/*/*/"))):
                 (folder / "forgotten").write_text(SENTENCE)
         faults = [
-            f"exit code {code} of {run}" for run, code in codes.items() if code != 2 * (run == "failing")
+            f"exit code {code} of {run}"
+            for run, code in codes.items()
+            if code != 2 * (run == "failing")
         ]
         seen = {False: "NOT FOUND", True: "found"}
         click.echo(f"{'place':28}{'files':>6}  {f'left by {len(left)} runs':17}planted")

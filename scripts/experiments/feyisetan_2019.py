@@ -89,7 +89,9 @@ class World:
             drawn = self.released(rows, setting, seed)
         else:
             drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
-        return texts.words.having(np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words)))
+        return texts.words.having(
+            np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words))
+        )
 
 
 @click.group()
@@ -116,7 +118,11 @@ MORE: Final = click.option("--hyperbolic", type=float, multiple=True, help="epsi
 def settings(hyperbolic: Sequence[float]) -> dict[str, Setting]:
     """Give the settings to try: originals, random words, the paper's noise, and other noise."""
     chosen: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
-    for name, epsilons in {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0,)}.items():
+    for name, epsilons in {
+        "hyperbolic-icdm": EPSILONS,
+        "hyperbolic": hyperbolic,
+        "laplace": (12.0,),
+    }.items():
         chosen |= {f"{name}, ε = {e:g}": mechanism(name, epsilon=e) for e in epsilons}
     return chosen
 
@@ -124,14 +130,18 @@ def settings(hyperbolic: Sequence[float]) -> dict[str, Setting]:
 # Table IV
 
 
-def n_w(name: str, epsilons: Sequence[float], embedding: Embedding, words: Words) -> tuple[Floats, Floats]:
+def n_w(
+    name: str, epsilons: Sequence[float], embedding: Embedding, words: Words
+) -> tuple[Floats, Floats]:
     """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
     mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
     stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS)["n_w"]
     return stays.max(axis=1), stays.mean(axis=1)
 
 
-def of_same_worst_case(worst: Sequence[float], embedding: Embedding, words: Words) -> list[list[str]]:
+def of_same_worst_case(
+    worst: Sequence[float], embedding: Embedding, words: Words
+) -> list[list[str]]:
     """Write epsilon and average N_w of Laplace noise that has these largest ones, between those measured."""
     largest, mean = n_w("laplace", LAPLACE, embedding, words)
     rising, logs, rows = np.maximum.accumulate(largest), np.log(LAPLACE), []
@@ -153,7 +163,9 @@ def table4(world: World) -> None:
     curved, size = world.ball, len(world.ids)
     rows, lines = shared.evenly(300, size), []
     nearest = np.median(np.sort(curved.space.metric().to_all(rows), axis=1)[:, 1])
-    click.echo(f"{len(rows)} of {size:,} words; median distance to the nearest in the ball {nearest:.3g}.\n")
+    click.echo(
+        f"{len(rows)} of {size:,} words; median distance to the nearest in the ball {nearest:.3g}.\n"
+    )
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
         epsilons = [least + epsilon for epsilon in EPSILONS]
@@ -161,7 +173,9 @@ def table4(world: World) -> None:
         others = of_same_worst_case(own[0].tolist(), world.flat, rows)
         for epsilon, worst, mean, other in zip(epsilons, *own, others, strict=True):
             proven = mechanism(name, epsilon=epsilon).guarantee(curved).epsilon
-            lines.append([name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other])
+            lines.append(
+                [name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other]
+            )
     columns = ("mechanism", "ε", "proven ε", "worst case", "average", "Laplace ε", "average")
     click.echo(shared.markdown(columns, lines))
 
@@ -205,10 +219,21 @@ def clipped(world: World) -> None:
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]
-        often.append((f"{counts[ten].sum() / counts.sum():.1%}", ", ".join(words[each] for each in ten[:5])))
+        often.append(
+            (f"{counts[ten].sum() / counts.sum():.1%}", ", ".join(words[each] for each in ten[:5]))
+        )
     worst, mean = np.max(stays, axis=1), np.mean(stays, axis=1)
     laplace = of_same_worst_case(worst.tolist(), world.flat, rows)
-    columns = ("ε", "worst case", "average", "Laplace ε", "average", "paper: worst", "ball", "GloVe 100-d")
+    columns = (
+        "ε",
+        "worst case",
+        "average",
+        "Laplace ε",
+        "average",
+        "paper: worst",
+        "ball",
+        "GloVe 100-d",
+    )
     lines = [
         (paper[0], *own, *flat, *paper[1:], *most)
         for paper, flat, most, *own in zip(PAPER, laplace, often, worst, mean, strict=True)
@@ -234,7 +259,9 @@ class Texts:
     words: WordRows  # of the large vocabulary
     slots: NDArray[np.bool_]  # (tokens,), which are in a slot
     labels: NDArray[Any]
-    tested: NDArray[np.bool_]  # (texts,), which are for tests; where none is, each sample draws them
+    tested: NDArray[
+        np.bool_
+    ]  # (texts,), which are for tests; where none is, each sample draws them
 
     def sample(self, count: int, rng: np.random.Generator) -> Texts:
         """Draw texts, a quarter of them for tests."""
@@ -245,13 +272,17 @@ class Texts:
         chosen = np.concatenate([own, every[~apart][: count - tests]])
         slots = self.words.having(self.slots.astype(np.int64)).take(chosen).words > 0
         tested = np.arange(len(chosen)) < len(own)
-        return Texts(words=self.words.take(chosen), slots=slots, labels=self.labels[chosen], tested=tested)
+        return Texts(
+            words=self.words.take(chosen), slots=slots, labels=self.labels[chosen], tested=tested
+        )
 
 
 @main.command()
 @with_world
 @MORE
-@click.option("--data", type=FOLDER, required=True, help="folder of SentEval's tasks, a Parquet file each")
+@click.option(
+    "--data", type=FOLDER, required=True, help="folder of SentEval's tasks, a Parquet file each"
+)
 def tasks(world: World, hyperbolic: Sequence[float], data: Path) -> None:
     """Print scores of tasks whose words in slots are perturbed, for learning and for tests."""
     every = {}
@@ -297,15 +328,21 @@ def tried(
         for number, (name, texts) in enumerate(every.items()):
             own = texts.sample(rows, np.random.default_rng(seed))
             words = world.perturbed(own, setting, 1000 * seed + number)
-            scores[name] = 100.0 * shared.scored(model, features(words, world.large), own.labels, own.tested)
-            stay.append((words.words == own.words.words)[own.slots & np.isin(own.words.words, world.ids)])
+            scores[name] = 100.0 * shared.scored(
+                model, features(words, world.large), own.labels, own.tested
+            )
+            stay.append(
+                (words.words == own.words.words)[own.slots & np.isin(own.words.words, world.ids)]
+            )
         return {STAY: float(np.concatenate(stay).mean()), **scores}
 
     seeds, lines = range(repetitions), []
     found = {name: shared.repeated(partial(measure, each), seeds) for name, each in chosen.items()}
     for label, means in found.items():
         above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
-        cells = (f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every)
+        cells = (
+            f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every
+        )
         lines.append([label, f"{means[STAY].mean:.1%}", *cells])
     return shared.markdown(("", STAY, *every), lines)
 
@@ -316,7 +353,9 @@ def tried(
 @main.command()
 @with_world
 @MORE
-@click.option("--data", type=FILE, required=True, help="Parquet with text, intent, split and slots_json")
+@click.option(
+    "--data", type=FILE, required=True, help="Parquet with text, intent, split and slots_json"
+)
 def slots(world: World, hyperbolic: Sequence[float], data: Path) -> None:
     """Print how many intents of queries are recognized after noise in slots, and what examples become."""
     parted: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
@@ -326,8 +365,12 @@ def slots(world: World, hyperbolic: Sequence[float], data: Path) -> None:
     for query in queries:
         query["spans"] = positions(query["text"], json.loads(query["slots_json"]))
     whole = [query for query in queries if query["spans"] is not None]
-    click.echo(f"{len(whole):,} of {len(queries):,} queries have their slots as whole words in order.\n")
-    every = {"intents": of_queries(world, whole, np.array([q["split"] == "validate" for q in whole]))}
+    click.echo(
+        f"{len(whole):,} of {len(queries):,} queries have their slots as whole words in order.\n"
+    )
+    every = {
+        "intents": of_queries(world, whole, np.array([q["split"] == "validate" for q in whole]))
+    }
     learner = LogisticRegression(C=10.0, max_iter=300), known_words
     click.echo(tried(every, world, settings(hyperbolic), learner, rows=len(whole), repetitions=3))
     click.echo(examples(world, settings(hyperbolic)))
@@ -344,7 +387,9 @@ def positions(text: str, slots: list[dict[str, str]]) -> list[tuple[int, int]] |
     return [match.span(number) for number in range(1, len(slots) + 1)] if match else None
 
 
-def of_queries(world: World, queries: Sequence[Mapping[str, Any]], tested: NDArray[np.bool_]) -> Texts:
+def of_queries(
+    world: World, queries: Sequence[Mapping[str, Any]], tested: NDArray[np.bool_]
+) -> Texts:
     """Cut queries (``text``, ``intent``, ``spans``) into words, of which those in the spans are in slots."""
     parts: list[tuple[int, bool, str]] = []
     for number, query in enumerate(queries):
@@ -353,7 +398,10 @@ def of_queries(world: World, queries: Sequence[Mapping[str, Any]], tested: NDArr
         parts += [(number, i % 2 == 1, text[start:end]) for i, (start, end) in enumerate(both)]
     words = WordRows.of([part for _, _, part in parts], world.large)
     rows, marked = (np.array([part[i] for part in parts])[words.rows] for i in range(2))
-    whole, labels = replace(words, rows=rows, count=len(queries)), np.array([q["intent"] for q in queries])
+    whole, labels = (
+        replace(words, rows=rows, count=len(queries)),
+        np.array([q["intent"] for q in queries]),
+    )
     return Texts(words=whole, slots=marked, labels=labels, tested=tested)
 
 
@@ -364,12 +412,16 @@ def examples(world: World, chosen: Mapping[str, Setting]) -> str:
         if {word, new} <= {*words}:
             distances = world.ball.space.metric().to_all(np.array([words.index(word)]))[0]
             nearer = int((distances < distances[words.index(new)]).sum())
-            runs = WordRows(words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS)
+            runs = WordRows(
+                words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS
+            )
             for label, setting in chosen.items():
                 if isinstance(setting, Mechanism):
                     became = np.count_nonzero(world.released(runs, setting) == words.index(new))
                     rows.append((word, new, nearer, label, became))
-    return shared.markdown(("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows)
+    return shared.markdown(
+        ("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows
+    )
 
 
 if __name__ == "__main__":

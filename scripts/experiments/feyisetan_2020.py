@@ -53,9 +53,14 @@ def main() -> None:
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True)
 def n_w(bundle: Path, epsilons: Sequence[float]) -> None:
     """Print N_w and S_w of Laplace noise: 200 words, evenly spread over the vocabulary, 1,000 runs."""
-    embedding, mechanisms = Embedding.open(bundle), [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
+    embedding, mechanisms = (
+        Embedding.open(bundle),
+        [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)],
+    )
     with threadpool_limits(1):
-        found = shared.staying(mechanisms, embedding, shared.evenly(200, len(embedding.words)), runs=RUNS)
+        found = shared.staying(
+            mechanisms, embedding, shared.evenly(200, len(embedding.words)), runs=RUNS
+        )
     rows = []
     for each, n, sizes in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True):
         spread = " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95))
@@ -90,7 +95,9 @@ def tasks(bundle: Path, data: Path) -> None:
         marks = np.array(table[label].to_pylist())
         values, counts = np.unique(marks[chosen], return_counts=True)
         chosen = chosen[np.isin(marks[chosen], values[counts >= LEAST])]
-        parts[name] = WordRows.of(table["text"].take(chosen).to_pylist(), embedding, longest=longest)
+        parts[name] = WordRows.of(
+            table["text"].take(chosen).to_pylist(), embedding, longest=longest
+        )
         labels[name] = marks[chosen]
     whole: dict[str, list[str]] = {}
     for mail in pq.read_table(data / "pan11/pan11_large.parquet").to_pylist():
@@ -105,7 +112,11 @@ def tasks(bundle: Path, data: Path) -> None:
     for name, own in labels.items():
         chance[name] = np.unique(own, return_counts=True)[1].max() / len(own)
     rows = [
-        (name, f"{chance[name]:.3f}" if name in chance else "", *(f"{of[name]:.3f}" for of in found.values()))
+        (
+            name,
+            f"{chance[name]:.3f}" if name in chance else "",
+            *(f"{of[name]:.3f}" for of in found.values()),
+        )
         for name in found[np.inf]
     ]
     columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
@@ -127,11 +138,16 @@ def measured(
 
     def measure(place: int, seed: int) -> dict[str, float]:
         parts = {name: outputs[place][seed] for name, outputs in drawn.items()}
-        stay = [(parts[name].words == part.words)[part.known] for name, part in corpus.parts.items()]
+        stay = [
+            (parts[name].words == part.words)[part.known] for name, part in corpus.parts.items()
+        ]
         figures = {"words that stay": float(np.concatenate(stay).mean())}
         for name, labels in corpus.labels.items():
             model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0))
-            features, tested = shared.mean_vectors(parts[name], embedding), shared.drawn(labels, seed)
+            features, tested = (
+                shared.mean_vectors(parts[name], embedding),
+                shared.drawn(labels, seed),
+            )
             figures[name] = shared.scored(model, features, labels, tested)
         figures["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
         return figures
@@ -168,10 +184,15 @@ def pair_logs(trained_on: WordRows, texts: WordRows, size: int) -> Floats:
 
     words, before, after = pairs(trained_on)
     seen = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
-    followed, frequency = np.bincount(before, minlength=size), np.bincount(words, minlength=size) + 0.1
+    followed, frequency = (
+        np.bincount(before, minlength=size),
+        np.bincount(words, minlength=size) + 0.1,
+    )
     _, before, after = pairs(texts)
     smooth = SMOOTHING * (frequency / frequency.sum())[after]
-    logs = np.log((np.asarray(seen[before, after]).ravel() + smooth) / (followed[before] + SMOOTHING))
+    logs = np.log(
+        (np.asarray(seen[before, after]).ravel() + smooth) / (followed[before] + SMOOTHING)
+    )
     rows = texts.rows[1:][texts.rows[1:] == texts.rows[:-1]]
     lengths = np.bincount(rows, minlength=texts.count)
     return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)

@@ -42,7 +42,11 @@ LAWS: Final = {
     "spectral": "M2, spectral Δ",
     "principal": "main axes",
 }
-READINGS: Final = {"word": "a vector per word", "token": "a vector per token", "text": "a vector per text"}
+READINGS: Final = {
+    "word": "a vector per word",
+    "token": "a vector per token",
+    "text": "a vector per text",
+}
 """What is released: the paper does not say which. A word's is the same wherever the word stands."""
 TASKS: Final = ("mr", "cr", "mpqa", "sst5", "trec")
 EPSILONS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, math.inf)
@@ -69,7 +73,9 @@ class Law:
         noise *= (rng.gamma(len(self.matrix), size=count) / np.linalg.norm(noise, axis=1))[:, None]
         return noise
 
-    def released(self, vectors: NDArray[np.floating], epsilon: float, rng: np.random.Generator) -> Floats:
+    def released(
+        self, vectors: NDArray[np.floating], epsilon: float, rng: np.random.Generator
+    ) -> Floats:
         """Release vectors; ``epsilon`` may be infinite."""
         noise = self.unit_noise(len(vectors), rng) * (self.constant / epsilon)
         return vectors.astype(np.float64) @ self.matrix.T + noise
@@ -112,7 +118,9 @@ def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
     """
     direction = np.linalg.svd(law.matrix, full_matrices=False)[2][0]
     vectors = embedding.vectors.astype(np.float64)
-    order = np.argsort(vectors @ np.linalg.solve(np.cov(vectors, rowvar=False), direction), kind="stable")
+    order = np.argsort(
+        vectors @ np.linalg.solve(np.cov(vectors, rowvar=False), direction), kind="stable"
+    )
     gap = vectors[order[-words:]].mean(axis=0) - vectors[order[:words]].mean(axis=0)
     return float(np.linalg.norm(law.matrix @ gap) / np.linalg.norm(gap))
 
@@ -122,9 +130,13 @@ def stretches(setup: Setup) -> Iterator[str]:
     for beta in BETAS:
         laws = [setup.laws(beta, seed) for seed in setup.seeds]
         two, any_two = (
-            f"{Mean([law[name].constant for law in laws]):.3f}" for name in ("vocabulary", "spectral")
+            f"{Mean([law[name].constant for law in laws]):.3f}"
+            for name in ("vocabulary", "spectral")
         )
-        texts = [[text_stretch(law["paper"], setup.embedding, words) for law in laws] for words in TEXT_WORDS]
+        texts = [
+            [text_stretch(law["paper"], setup.embedding, words) for law in laws]
+            for words in TEXT_WORDS
+        ]
         cells = [two, *(f"{Mean(each):.2f}" for each in texts), any_two]
         rows.append([beta, len(laws[0]["paper"].matrix), f"{1 + beta:.2f}", *cells])
     columns = [f"two texts of {words} words" for words in TEXT_WORDS]

@@ -95,7 +95,9 @@ class World:
         lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
         cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
         some = np.bincount(before.rows[before.known], minlength=before.count)
-        same = np.bincount(before.rows[before.known & (before.words == rows.words)], minlength=before.count)
+        same = np.bincount(
+            before.rows[before.known & (before.words == rows.words)], minlength=before.count
+        )
         return {
             "accuracy": over_rows(guessed == labels, np.ones(len(labels))),
             "similarity": over_rows(cosines[some > 0], np.ones((some > 0).sum())),
@@ -172,14 +174,20 @@ def main(
         )
         worlds = dict.fromkeys(specs if curved is None else ("laplace", "exponential"), world)
         if curved is not None:
-            worlds |= {f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL}
+            worlds |= {
+                f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL
+            }
         known, rows, floor = world.original.known, [], 0.0
-        click.echo(f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n")
+        click.echo(
+            f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n"
+        )
         for label, own in worlds.items():
             spec = label.removesuffix(", in the ball")
             epsilon, floor = matched(own, spec, success, near=0.01)
             kept = own.kept(own.released(mechanism(spec, epsilon=epsilon))).values()
-            rows.append((label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept)))
+            rows.append(
+                (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept))
+            )
         rows.sort(key=lambda row: row[2], reverse=True)
         for label, texts in (("random words", world.released(None)), ("original", world.original)):
             rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))

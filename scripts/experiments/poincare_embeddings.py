@@ -39,8 +39,12 @@ RUNS: Final = 300
 @click.argument("pairs")
 @click.option("--vocabulary", type=FILE)
 @click.option("--min-links", default=0, show_default=True)
-@click.option("--dimension", "dimensions", type=int, multiple=True, default=(10,), show_default=True)
-@click.option("--max-radius", "radii", type=float, multiple=True, help="default: each dimension's own")
+@click.option(
+    "--dimension", "dimensions", type=int, multiple=True, default=(10,), show_default=True
+)
+@click.option(
+    "--max-radius", "radii", type=float, multiple=True, help="default: each dimension's own"
+)
 @click.option("--epochs", default=200, show_default=True)
 @click.option("--reconstructed", default=10_000, show_default=True, help="words measured for ranks")
 @click.option("--gensim", is_flag=True, help="train with gensim as well")
@@ -72,17 +76,25 @@ def main(
             label, began = (settings.dimension, f"{settings.radius:.3g}"), time.process_time()
             vectors, _ = train(relations, settings)
             seconds = time.process_time() - began
-            quality.append(("dptext", *label, *of_vectors(vectors, relations, reconstructed, seconds)))
-            bundle = made_embedding(relations.words, vectors, folder / "-".join(map(str, label)), "poincare")
+            quality.append(
+                ("dptext", *label, *of_vectors(vectors, relations, reconstructed, seconds))
+            )
+            bundle = made_embedding(
+                relations.words, vectors, folder / "-".join(map(str, label)), "poincare"
+            )
             noise += [(*label, *row) for row in of_noise(bundle, proven)]
         for n in dimensions if gensim else ():
             vectors, seconds = trained_by_gensim(relations, n, epochs)
-            quality.append(("gensim", n, "-", *of_vectors(vectors, relations, reconstructed, seconds)))
+            quality.append(
+                ("gensim", n, "-", *of_vectors(vectors, relations, reconstructed, seconds))
+            )
     columns = ("trainer", "n", "radius", "CPU s", "mean rank", "MAP")
     click.echo(markdown(columns, quality))
     if proven:
         names = ("n", "radius", "proven ε", "nats to the nearest word", *MECHANISMS)
-        click.echo(f"N_w as a probability: mean / 95th percentile / largest\n\n{markdown(names, noise)}")
+        click.echo(
+            f"N_w as a probability: mean / 95th percentile / largest\n\n{markdown(names, noise)}"
+        )
 
 
 def of_vectors(
@@ -93,7 +105,9 @@ def of_vectors(
     return f"{seconds:.0f}", f"{ranks['mean_rank']:.2f}", f"{ranks['mean_average_precision']:.3f}"
 
 
-def trained_by_gensim(relations: Relations, dimension: int, epochs: int) -> tuple[NDArray[np.float64], float]:
+def trained_by_gensim(
+    relations: Relations, dimension: int, epochs: int
+) -> tuple[NDArray[np.float64], float]:
     """Train with gensim, at its own defaults except for the epochs, with a burn-in like Nickel's."""
     from gensim.models.poincare import PoincareModel
 
@@ -116,7 +130,9 @@ def of_noise(embedding: Embedding, proven: Sequence[float]) -> Iterator[tuple[st
             if epsilon <= n * least - (name == "hyperbolic"):
                 cells.append("")
                 continue
-            (n_w,) = staying([mechanism(name, epsilon=epsilon - n * less)], embedding, rows, runs=RUNS)["n_w"]
+            (n_w,) = staying(
+                [mechanism(name, epsilon=epsilon - n * less)], embedding, rows, runs=RUNS
+            )["n_w"]
             cells.append(f"{n_w.mean():.3f} / {np.quantile(n_w, 0.95):.3f} / {n_w.max():.3f}")
         yield f"{epsilon:g}", f"{epsilon * nearest:.3g}", *cells
 

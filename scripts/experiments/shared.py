@@ -19,11 +19,11 @@ from dptext_spark.calibration.estimators import BLOCK_WORDS
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import GeometryName
-from dptext_spark.lookup import joining, look_up
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.columns import Tokens
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import joining, look_up
 
 T = TypeVar("T")
 Words: TypeAlias = NDArray[np.int64]
@@ -57,7 +57,9 @@ class Mean:
         return f"{self.mean:{form}} ± {half:{form.lstrip('+')}}"
 
 
-def repeated(measure: Callable[[T], Mapping[str, float]], repetitions: Iterable[T]) -> dict[str, Mean]:
+def repeated(
+    measure: Callable[[T], Mapping[str, float]], repetitions: Iterable[T]
+) -> dict[str, Mean]:
     rows = [measure(each) for each in repetitions]
     return {name: Mean([row[name] for row in rows]) for name in rows[0]}
 
@@ -78,7 +80,10 @@ def made_embedding(
     np.save(folder / "vectors.npy", vectors)
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     return build_embedding(
-        folder / "vectors.npy", folder / "bundle", geometry=geometry, vocabulary=folder / "vocab.txt"
+        folder / "vectors.npy",
+        folder / "bundle",
+        geometry=geometry,
+        vocabulary=folder / "vocab.txt",
     )
 
 
@@ -90,7 +95,10 @@ def in_common(folder: Path, *embeddings: Embedding) -> list[Embedding]:
         raise click.UsageError(f"The embeddings have {len(words)} words in common; 100 are needed.")
     return [
         made_embedding(
-            words, each.vectors[[rank[word] for word in words]], folder / str(n), each.space.geometry
+            words,
+            each.vectors[[rank[word] for word in words]],
+            folder / str(n),
+            each.space.geometry,
         )
         for n, (each, rank) in enumerate(zip(embeddings, ranks, strict=True))
     ]
@@ -136,9 +144,13 @@ class WordRows:
     count: int  # of rows
 
     @classmethod
-    def of(cls, texts: Sequence[str], embedding: Embedding, *, longest: int | None = None) -> WordRows:
+    def of(
+        cls, texts: Sequence[str], embedding: Embedding, *, longest: int | None = None
+    ) -> WordRows:
         """Read texts as a release does, or the first ``longest`` tokens of each."""
-        tokens = Tokens.of(pa.array(texts, pa.string()), joining(embedding, TextPolicy().tokenizer), None)
+        tokens = Tokens.of(
+            pa.array(texts, pa.string()), joining(embedding, TextPolicy().tokenizer), None
+        )
         words, lengths = look_up(tokens, embedding), np.diff(tokens.offsets)
         rows = np.repeat(np.arange(len(texts)), lengths)
         if longest is not None:
@@ -196,7 +208,9 @@ def bag_of_words(texts: WordRows, embedding: Embedding) -> sparse.csr_matrix:
     """Count words, with one more column for all unknown ones, as the placeholder of a release is."""
     width = len(embedding.words) + 1
     columns = np.where(texts.known, texts.words, width - 1)
-    return sparse.csr_matrix((np.ones(len(columns)), (texts.rows, columns)), shape=(texts.count, width))
+    return sparse.csr_matrix(
+        (np.ones(len(columns)), (texts.rows, columns)), shape=(texts.count, width)
+    )
 
 
 def mean_vectors(texts: WordRows, embedding: Embedding) -> Floats:
@@ -209,7 +223,9 @@ def mean_vectors(texts: WordRows, embedding: Embedding) -> Floats:
 def drawn(labels: NDArray[Any], seed: int) -> NDArray[np.bool_]:
     """Choose 30 % of the rows for tests, of each label as many: bool (rows,)."""
     rows = np.arange(len(labels))
-    return np.isin(rows, train_test_split(rows, test_size=0.3, random_state=seed, stratify=labels)[1])
+    return np.isin(
+        rows, train_test_split(rows, test_size=0.3, random_state=seed, stratify=labels)[1]
+    )
 
 
 def scored(model: Any, features: Any, labels: NDArray[Any], tested: NDArray[np.bool_]) -> float:

@@ -70,7 +70,9 @@ BETWEEN: Final = (7.5, 12.5, 17.5)
 """More of them for lambda = 0, to compare at equal shares of words that stay."""
 
 Statistics = dict[str, Floats]
-Cells = dict[tuple[float, float], dict[str, Mean]]  # kept, accuracy and recall by lambda and epsilon
+Cells = dict[
+    tuple[float, float], dict[str, Mean]
+]  # kept, accuracy and recall by lambda and epsilon
 
 
 @click.group()
@@ -89,7 +91,9 @@ def statistics(bundle: Path) -> None:
     words = shared.evenly(WORDS, len(embedding.words))
     with threadpool_limits(1):
         found = {each: measured(embedding, each, EPSILONS, words, BLOCKS, 0) for each in LAMBDAS}
-        click.echo(f"{len(words):,} of {len(embedding.words):,} words, {RUNS} runs each. Means over words:\n")
+        click.echo(
+            f"{len(words):,} of {len(embedding.words):,} words, {RUNS} runs each. Means over words:\n"
+        )
         rows = []
         for (place, epsilon), mixing in product(enumerate(EPSILONS), LAMBDAS):
             glove, sizes = (means[mixing][place] for means in PAPER.values())
@@ -102,10 +106,17 @@ def statistics(bundle: Path) -> None:
 
 
 def measured(
-    embedding: Embedding, mixing: float, epsilons: Sequence[float], words: Words, blocks: int, seed: int
+    embedding: Embedding,
+    mixing: float,
+    epsilons: Sequence[float],
+    words: Words,
+    blocks: int,
+    seed: int,
 ) -> Statistics:
     """Measure N_w and S_w at one lambda, as counts of RUNS, each float64 (epsilons, words)."""
-    mechanisms = [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons]
+    mechanisms = [
+        mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons
+    ]
     found = shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
     return {"n_w": RUNS * found["n_w"], "s_w": found["s_w"]}
 
@@ -114,13 +125,17 @@ def orderings(found: dict[float, Statistics]) -> Iterator[str]:
     """Test every ordering against lambda = 0 that the paper calls significant."""
     level = LEVEL / (2 * len(CLAIMED) * (len(LAMBDAS) - 1))
     rows = []
-    for (name, sign), epsilon, mixing in product((("n_w", -1.0), ("s_w", 1.0)), CLAIMED, LAMBDAS[1:]):
+    for (name, sign), epsilon, mixing in product(
+        (("n_w", -1.0), ("s_w", 1.0)), CLAIMED, LAMBDAS[1:]
+    ):
         place = EPSILONS.index(epsilon)
         gains = sign * (found[mixing][name][place] - found[0.0][name][place])
         means = np.array([gains[block::BLOCKS].mean() for block in range(BLOCKS)])
         p = float(stats.ttest_1samp(means, 0.0, alternative="greater").pvalue)
         said = "holds" if p < level else "does not hold"
-        rows.append((name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said))
+        rows.append(
+            (name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said)
+        )
     held = sum(row[-1] == "holds" for row in rows)
     yield f"Lower N_w, higher S_w than at λ = 0: {held} of {len(rows)} hold, p < {level:.1e} each.\n"
     yield shared.markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
@@ -152,7 +167,9 @@ def texts(bundle: Path, data: Path) -> None:
     tweets = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict()
     # Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
     raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
-    clean = [" ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw]
+    clean = [
+        " ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw
+    ]
     spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
     tasks = {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
     # The words that these texts have, as in the paper. No release should do this.
@@ -169,9 +186,17 @@ def texts(bundle: Path, data: Path) -> None:
             rows = []
             for (mixing, epsilon), cell in sorted(cells.items(), key=lambda item: item[0][::-1]):
                 setting = ("no noise", "") if epsilon == np.inf else (f"{epsilon:g}", f"{mixing:g}")
-                scores = f"{cell['kept'].mean:.3f}", f"{cell['accuracy']:.3f}", f"{cell['recall']:.3f}"
-                rows.append((*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else ""))
-            click.echo(shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows))
+                scores = (
+                    f"{cell['kept'].mean:.3f}",
+                    f"{cell['accuracy']:.3f}",
+                    f"{cell['recall']:.3f}",
+                )
+                rows.append(
+                    (*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else "")
+                )
+            click.echo(
+                shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows)
+            )
 
 
 def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embedding) -> Cells:
@@ -192,8 +217,12 @@ def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embed
     cells = {(0.0, np.inf): shared.repeated(measure, enumerate([original] * REPETITIONS))}
     for number, mixing in enumerate(TEXT_LAMBDAS):
         grid = TEXT_EPSILONS if mixing else sorted({*TEXT_EPSILONS, *BETWEEN})
-        mechanisms = [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in grid]
-        drawn = shared.releases(original, mechanisms, embedding, repetitions=REPETITIONS, seed=1 + number)
+        mechanisms = [
+            mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in grid
+        ]
+        drawn = shared.releases(
+            original, mechanisms, embedding, repetitions=REPETITIONS, seed=1 + number
+        )
         for epsilon, outputs in zip(grid, drawn, strict=True):
             cells[mixing, epsilon] = shared.repeated(measure, enumerate(outputs))
     return cells

@@ -6,12 +6,19 @@ from itertools import product
 import pyarrow as pa
 import pytest
 
-from dptext_spark.accounting.exposure import _NOTHING_RAW, _RAW, COVERS, raw_of, recorded_policy, widest
-from dptext_spark.lookup import WordReader
+from dptext_spark.accounting.exposure import (
+    _NOTHING_RAW,
+    _RAW,
+    COVERS,
+    raw_of,
+    recorded_policy,
+    widest,
+)
 from dptext_spark.text.columns import KEEP
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import Mask, OovPolicy, Protection, TextPolicy
 from dptext_spark.text.tokens import WordRuns
+from dptext_spark.word_reader import WordReader
 
 TEXTS = [
     "call Bob 0170 1234567 the w01 w02",
@@ -44,7 +51,9 @@ def passing(bundle, choices):
             raw = raw | run.unknown
         words = (word for row in run.tokens.row_tokens() for word in row)
         rows = run.tokens.rows.tolist()
-        tokens.update(pair for pair, is_raw in zip(zip(rows, words, strict=True), raw, strict=True) if is_raw)
+        tokens.update(
+            pair for pair, is_raw in zip(zip(rows, words, strict=True), raw, strict=True) if is_raw
+        )
     return tokens
 
 
@@ -103,7 +112,10 @@ WEAKER = [
     ({"layout": "keep"}, {"layout": "keep", "identifiers": "off"}),
     ({"oov": "keep-unprotected"}, {"oov": "keep-unprotected", "tokenizer": "icu"}),
     ({"oov": "keep-unprotected"}, {"oov": "keep-unprotected", "protect": "slots:a"}),
-    ({"oov": "keep-unprotected", "mask_spans": "a"}, {"oov": "keep-unprotected", "protect": "slots:a"}),
+    (
+        {"oov": "keep-unprotected", "mask_spans": "a"},
+        {"oov": "keep-unprotected", "protect": "slots:a"},
+    ),
     ({"identifiers": "surrogate:A"}, {"identifiers": "surrogate:B"}),
     ({"identifiers": "mask:email"}, {"identifiers": "surrogate:A:email"}),
 ]
@@ -130,10 +142,14 @@ def test_other_spans_are_compared_row_by_row(name):
 
 def test_other_lists_patterns_and_keys_are_others(monkeypatch):
     """Rejects a comparison without the versions of what decides which tokens pass."""
-    policy = recorded_policy(TextPolicy(protect="content", layout="keep", identifiers="surrogate:A"))
+    policy = recorded_policy(
+        TextPolicy(protect="content", layout="keep", identifiers="surrogate:A")
+    )
     items = [*raw_of(policy, key="key", in_elements=False)]
     for option in ("protect", "layout", "tokenizer", "patterns", "label"):
-        others = [*raw_of({**policy, option: f"{policy[option]}, new"}, key="key", in_elements=False)]
+        others = [
+            *raw_of({**policy, option: f"{policy[option]}, new"}, key="key", in_elements=False)
+        ]
         assert "no" in [widest(out.covers(raw) for out in items) for raw in others], option
     other_key = raw_of(policy, key="another", in_elements=False)
     assert "no" in [widest(out.covers(raw) for out in items) for raw in other_key]
@@ -154,11 +170,18 @@ def test_a_class_from_elsewhere_lets_words_out(monkeypatch):
     for kind, base, option, what in (
         (OovPolicy, Mask, "oov", "what passes of"),
         (Protection, Protection.policies["all"], "protect", "what passes of"),
-        (type(TextPolicy().identifiers), type(TextPolicy().identifiers), "identifiers", "what stands for"),
+        (
+            type(TextPolicy().identifiers),
+            type(TextPolicy().identifiers),
+            "identifiers",
+            "what stands for",
+        ),
     ):
         monkeypatch.setattr(kind, "policies", dict(kind.policies))
         custom = type("Custom", (base,), {"__module__": "elsewhere"})
-        items = [*raw_of(recorded_policy(TextPolicy(**{option: custom()})), key="", in_elements=False)]
+        items = [
+            *raw_of(recorded_policy(TextPolicy(**{option: custom()})), key="", in_elements=False)
+        ]
         assert items[0].what.startswith(what)
         safe = [*raw_of(recorded_policy(TextPolicy()), key="", in_elements=False)]
         assert widest(out.covers(items[0]) for out in safe) == "no"

@@ -20,7 +20,10 @@ from dptext_spark.geometry.sphere import uniform_directions
 from tests.statistical.oracles import delta
 
 ALL = [
-    *(SphericalLaplace(dimension=n, epsilon=e) for n, e in ((1, 2.0), (2, 2.0), (50, 14.4), (300, 30.0))),
+    *(
+        SphericalLaplace(dimension=n, epsilon=e)
+        for n, e in ((1, 2.0), (2, 2.0), (50, 14.4), (300, 30.0))
+    ),
     *(VolumeLaw(dimension=n, epsilon=e) for n, e in ((2, 1.5), (10, 12.0))),
     *(LebesgueLaw(dimension=n, epsilon=e) for n, e in ((2, 1.0), (10, 5.0))),
     *(BoundedRange(epsilon=3.0, truncation=most) for most in (None, 0.5)),
@@ -36,7 +39,9 @@ def test_atoms_are_a_law_of_losses_and_farther_words_lose_more(law):
         bound = law.bound(distance)
         assert masses.min() >= 0.0 and masses.sum() == pytest.approx(1.0, abs=1e-12)
         assert np.abs(losses).max() <= bound * (1 + 1e-9)
-        assert losses.max() == pytest.approx(bound, rel=1e-9)  # an output of the pure bound always exists
+        assert losses.max() == pytest.approx(
+            bound, rel=1e-9
+        )  # an output of the pure bound always exists
         # The mean of exp(-loss) is the mass of the other word's law that this one's outputs have.
         assert (masses * np.exp(-losses)).sum() <= 1.0 + 1e-9
     atoms = [law.atoms(distance, coarse=True) for distance in FARTHER]
@@ -50,7 +55,9 @@ def test_atoms_are_a_law_of_losses_and_farther_words_lose_more(law):
 @pytest.mark.parametrize("kind", [SphericalLaplace, LebesgueLaw, BoundedRange])
 def test_extreme_epsilons_warn_of_nothing(kind, epsilon):
     """Rejects numpy's overflow warnings on a user's terminal."""
-    losses, masses = kind(epsilon=epsilon, **({} if kind is BoundedRange else {"dimension": 5})).atoms(1.0)
+    losses, masses = kind(
+        epsilon=epsilon, **({} if kind is BoundedRange else {"dimension": 5})
+    ).atoms(1.0)
     assert np.isfinite(losses).all() and masses.sum() == pytest.approx(1.0, abs=1e-12)
 
 

@@ -10,7 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dptext_spark.accounting.laws import BoundedRange, SphericalLaplace, joint_loss_beyond, loss_beyond
+from dptext_spark.accounting.laws import (
+    BoundedRange,
+    SphericalLaplace,
+    joint_loss_beyond,
+    loss_beyond,
+)
 from dptext_spark.accounting.ledger import (
     Ledger,
     cost_of,
@@ -32,7 +37,9 @@ def files_of(whole):
     facts = whole.model_dump(mode="json")
     events = [("reserved", "number time terms fingerprints"), ("assessed", "rows total counts")]
     events += [] if whole.state == "unfinished" else [("ended", "state")]
-    return [write_event(whole.release, e, {name: facts[name] for name in n.split()}) for e, n in events]
+    return [
+        write_event(whole.release, e, {name: facts[name] for name in n.split()}) for e, n in events
+    ]
 
 
 def events_of(whole):
@@ -48,7 +55,9 @@ def test_an_event_is_what_was_written_or_damage(file):
     # And another release's name, an older ledger read as one without releases, and facts of another event.
     name, content = file[0], file[1].encode("ascii")
     event, kind = read_event(*file), name.split(".")[1]
-    flipped = (content[:at] + bytes([byte ^ 1]) + content[at + 1 :] for at, byte in enumerate(content))
+    flipped = (
+        content[:at] + bytes([byte ^ 1]) + content[at + 1 :] for at, byte in enumerate(content)
+    )
     wrong = [
         *((name, damaged.decode("ascii")) for damaged in flipped),
         *((name, file[1][:length]) for length in range(len(content))),
@@ -60,7 +69,9 @@ def test_an_event_is_what_was_written_or_damage(file):
             read_event(place, text)
     for version in (3, 5):
         other = sealed({"format_version": version, "event": kind, **event}).decode()
-        with pytest.raises(ConfigError, match=rf"another version.* format_version 4\. Got: {version}"):
+        with pytest.raises(
+            ConfigError, match=rf"another version.* format_version 4\. Got: {version}"
+        ):
             read_event(name, other)
 
 
@@ -88,7 +99,15 @@ TOTALS = [
     ([entry(1, **CUT_OFF)], 2),
     ([entry(1, **CUT_OFF), entry(2, **CUT_OFF), entry(3, total=10)], 14),
     ([entry(1, **CUT_OFF), entry(2, total=10, counts=[1])], 10),
-    ([entry(1, **CUT_OFF), entry(2, **CUT_OFF), entry(3, total=10, counts=[2]), entry(4, total=9)], 13),
+    (
+        [
+            entry(1, **CUT_OFF),
+            entry(2, **CUT_OFF),
+            entry(3, total=10, counts=[2]),
+            entry(4, total=9),
+        ],
+        13,
+    ),
     ([entry(1, **CUT_OFF, key="fresh"), entry(2, total=10)], 12),
     ([entry(1, epsilon=2.0, state="withdrawn"), entry(2, total=10)], 10),
 ]
@@ -101,7 +120,13 @@ def test_totals(entries, total):
 
 
 def cost(*entries, terms=WHOLE.terms, **changes):
-    values = {"place": "ledger", "rows": None, "costliest": Decimal(0), "budget": 15.0, "exposed": []}
+    values = {
+        "place": "ledger",
+        "rows": None,
+        "costliest": Decimal(0),
+        "budget": 15.0,
+        "exposed": [],
+    }
     return cost_of(Ledger(entries), terms, **values | changes)
 
 
@@ -132,16 +157,25 @@ def test_a_budget_counts_what_cannot_be_compared():
         cost(*others, terms=fresh, budget=14.0)
     found = cost(*others, terms=fresh)
     assert (found["spent"], found["requested"], found["total"]) == (13, 2, 15)
-    assert cost(*others, costliest=Decimal(10), budget=None)["spent"] == 13  # its own family's, once
+    assert (
+        cost(*others, costliest=Decimal(10), budget=None)["spent"] == 13
+    )  # its own family's, once
     assert "Budget: 15, 0 remain." in found["said"]
-    Ledger((entry(1, total=3, state="withdrawn", unit=UNITS[1]), *others)).check_unit("here", UNITS[0])
+    Ledger((entry(1, total=3, state="withdrawn", unit=UNITS[1]), *others)).check_unit(
+        "here", UNITS[0]
+    )
     for entries, mine in ((others, UNITS[1:]), ([*others, entry(3, total=7, unit=UNITS[1])], [])):
-        with pytest.raises(ConfigError, match=r"here counts in another unit.*Got: nats per unit of another"):
+        with pytest.raises(
+            ConfigError, match=r"here counts in another unit.*Got: nats per unit of another"
+        ):
             Ledger(tuple(entries)).check_unit("here", *mine)
 
 
 def test_laws_come_back_or_are_none():
-    for law in (SphericalLaplace(dimension=3, epsilon=2.0), BoundedRange(epsilon=1.0, truncation=2.0)):
+    for law in (
+        SphericalLaplace(dimension=3, epsilon=2.0),
+        BoundedRange(epsilon=1.0, truncation=2.0),
+    ):
         assert law_of(terms(loss=recorded(law))) == law
     # Without its truncation, too, which has a default.
     for name in ("Other", "SphericalLaplace", "BoundedRange"):
@@ -160,7 +194,9 @@ def test_several_releases_of_a_word_together():
         g, c = rng.gamma(50, size=len(found)), 2 * rng.beta(24.5, 24.5, size=len(found)) - 1
         found += np.sqrt(g * g + s * s - 2 * g * s * c) - g
     # Four standard deviations of 400,000 samples: a false alarm in 30,000 runs; the seed is fixed.
-    right, wrong = (-np.expm1(np.minimum(t - found, 0.0)).mean() for t in (together, 0.97 * together))
+    right, wrong = (
+        -np.expm1(np.minimum(t - found, 0.0)).mean() for t in (together, 0.97 * together)
+    )
     assert right <= 1e-3 + 4 * math.sqrt(1e-3 / len(found)) and wrong > 1e-3
 
 
@@ -204,7 +240,10 @@ def test_what_is_shown():
         found.text,
     )
     assert "unfinished: was killed, or is at work; it counts as spent." in found.text
-    assert "(except with probability 1e-06 or 1e-09, for a row that was in every release)" in found.text
+    assert (
+        "(except with probability 1e-06 or 1e-09, for a row that was in every release)"
+        in found.text
+    )
     assert found.facts["total"] == 20.0
     states = [each["state"] for each in found.facts["releases"]]
     assert states == ["committed", "unfinished", "withdrawn"]
@@ -260,7 +299,9 @@ def test_units_and_slots_of_rows_that_cannot_be_compared():
     ledger = Ledger((entry(1, **passing),))
     assert not ledger.exposed(terms(**passing))
     assert ledger.exposed(terms(**passing, tokens=("text",)))
-    assert not Ledger((entry(1, columns=(), kept=("text",)),)).exposed(terms(**passing))  # all of it is out
+    assert not Ledger((entry(1, columns=(), kept=("text",)),)).exposed(
+        terms(**passing)
+    )  # all of it is out
     slots = [{"policy": {**SAFE, "protect": f"slots:{name}", "slots": name}} for name in "ab"]
     fresh = Ledger((entry(1, **slots[0], key="fresh"),))
     assert not fresh.exposed(terms(**slots[0])) and fresh.exposed(terms(**slots[1]))
@@ -288,7 +329,11 @@ def test_columns_that_may_hold_one_text(releases, others, renamed):
 
 def test_a_column_that_is_named_as_new_is_another_text():
     """Rejects a name that counts for the column's first release alone, and one that frees another column."""
-    entries = [entry(1, columns=("a",)), entry(2, columns=("b",)), entry(3, columns=("c",), new_texts=("C",))]
+    entries = [
+        entry(1, columns=("a",)),
+        entry(2, columns=("b",)),
+        entry(3, columns=("c",), new_texts=("C",)),
+    ]
     texts = Ledger(tuple(entries)).texts(terms(columns=("d",)))
     assert texts.others("c") == {"d"} and texts.others("d") == {"a", "b", "c"}
     # Of the texts a and c one at most is d; b may be the same as a.
@@ -301,10 +346,17 @@ def test_a_column_that_is_named_as_new_is_another_text():
 
 def test_the_sum_says_what_it_is_of():
     """Rejects a sum of several keys or of renamed columns that reads as one row's."""
-    entries = [entry(1, total=10), entry(2, total=20, columns=("body",)), entry(3, total=7, key="other")]
+    entries = [
+        entry(1, total=10),
+        entry(2, total=20, columns=("body",)),
+        entry(3, total=7, key="other"),
+    ]
     shown = report("ledger", Ledger(tuple(entries))).text
     assert "Largest sum of epsilon of one column in one row: 27\n" in shown
-    assert "rows under 2 keys, inputs or id columns cannot be compared: the largest sum of each" in shown
+    assert (
+        "rows under 2 keys, inputs or id columns cannot be compared: the largest sum of each"
+        in shown
+    )
     assert "counted as earlier columns under another name: body\n" in shown
 
 

@@ -41,7 +41,9 @@ def on_a_circle(angles, lengths):
 
 def outputs(mechanism, world, word, uniforms):
     """The law of a word's output, under equally likely uniforms (t, k)."""
-    drawn = mechanism.bind(world, ExactSearch.over(world))(np.full(len(uniforms), word), uniforms.copy())
+    drawn = mechanism.bind(world, ExactSearch.over(world))(
+        np.full(len(uniforms), word), uniforms.copy()
+    )
     return np.bincount(drawn, minlength=world.releasable) / len(uniforms)
 
 
@@ -62,7 +64,9 @@ def test_a_coarse_length_and_coin_on_a_line(tmp_path, bits, t):
     first = np.ones(len(noise)) if t is None else vickrey_probability(t, distances)
     law = np.bincount(nearest[:, 0], first, 40) + np.bincount(nearest[:, 1], 1.0 - first, 40)
     mechanism = plain if t is None else Laplace(epsilon=1.0, select="vickrey", t=t)
-    coarse = outputs(mechanism, world, word, product(cells(bits), SIGNS, COIN if t is None else cells(bits)))
+    coarse = outputs(
+        mechanism, world, word, product(cells(bits), SIGNS, COIN if t is None else cells(bits))
+    )
     found = apart(coarse, law / len(noise))
     bound = nearest_word_distance(40, 1, vickrey=t is not None, bits=bits)
     assert (0.0 if t else bound / 10.0) < found <= bound
@@ -111,7 +115,9 @@ def test_a_coarse_proposal(tmp_path, truncate, listed):
     lists, found = bound.lists(words, bound.reach(words)[0]), []
     assert (lists.radii < bound.truncate).all() == (listed > 0.0)
     for place, word in enumerate(words):
-        drawn = bound.round(lists, np.full(len(uniforms), place), np.full(len(uniforms), word), uniforms)
+        drawn = bound.round(
+            lists, np.full(len(uniforms), place), np.full(len(uniforms), word), uniforms
+        )
         law = np.bincount(drawn[drawn >= 0], minlength=count)
         found.append(apart(law / law.sum(), exact[place]))
     stated = proposed_word_distance(count, bits=bits)
@@ -128,8 +134,14 @@ def test_a_coarse_vector_on_a_grid():
         numbers = np.clip(on_grid(start + steps * noise, 1.0), -200.0, 200.0).astype(np.int64) + 200
         return np.bincount(numbers @ 401 ** np.arange(2), minlength=401**2) / len(uniforms)
 
-    found = apart(released(product(*[cells(bits)] * 3)), released(on_a_circle(10, 10)[:, :3].copy()))
-    assert rounded_vector_distance(2, 0.0, bits=bits) < found <= rounded_vector_distance(2, steps, bits=bits)
+    found = apart(
+        released(product(*[cells(bits)] * 3)), released(on_a_circle(10, 10)[:, :3].copy())
+    )
+    assert (
+        rounded_vector_distance(2, 0.0, bits=bits)
+        < found
+        <= rounded_vector_distance(2, steps, bits=bits)
+    )
 
 
 def test_the_places_that_are_counted():

@@ -41,7 +41,9 @@ def test_a_composed_budget():
         wasted.append(1.0 - loss / 10.0)
         rung = composed.epsilons.index(epsilon)
         if rung and composed.lengths[rung] == words:
-            before = loss_beyond(spherical(composed.epsilons[rung - 1]), 2.0, words=words, delta=1e-6)
+            before = loss_beyond(
+                spherical(composed.epsilons[rung - 1]), 2.0, words=words, delta=1e-6
+            )
             told += before > 10.0
         assert words < 2 or epsilon > 1.2 * 10.0 / (words * 2.0)
     assert told >= 4 and max(wasted) < 0.2 and wasted[0] < 0.03
@@ -53,7 +55,9 @@ def test_epsilons_of_lengths():
     capped = RowEpsilons.of(RowBudget(loss=12.0, within=1.0), spherical, 5.0)
     assert capped.epsilons[:3] == (5.0, 5.0, 4.0)
     few = [
-        RowEpsilons(budget=RowBudget(loss=a, within=b, delta=d), lengths=(1, 2, 4), epsilons=(3.0, 2.0, 1.0))
+        RowEpsilons(
+            budget=RowBudget(loss=a, within=b, delta=d), lengths=(1, 2, 4), epsilons=(3.0, 2.0, 1.0)
+        )
         for a, b, d in ((1, 1, 0), (2, 1, 0), (2, 2, 0), (1, 1, 0.1))
     ]
     assert few[0].of_rows(np.array([0, 1, 2, 3, 4])).tolist() == [3.0, 3.0, 2.0, 1.0, 1.0]
@@ -76,7 +80,9 @@ def test_no_row_gets_an_epsilon_that_no_mechanism_may_have(law, delta):
 
 def test_a_mechanism_that_loses_at_any_epsilon():
     with pytest.raises(ConfigError, match="Got: 3 nats a word at epsilon 0"):
-        RowEpsilons.of(RowBudget(loss=10.0, within=1.0), lambda e: LebesgueLaw(dimension=3, epsilon=e), 9.0)
+        RowEpsilons.of(
+            RowBudget(loss=10.0, within=1.0), lambda e: LebesgueLaw(dimension=3, epsilon=e), 9.0
+        )
 
 
 @pytest.mark.parametrize(

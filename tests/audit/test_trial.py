@@ -40,7 +40,9 @@ def audit(spec="laplace", **given):
 CHANGES = {
     "right": lambda law, _: law,
     "without 1/2": lambda law, _: np.square(law) / np.square(law).sum(axis=1, keepdims=True),
-    "input told once in a hundred": lambda law, words: 0.99 * law + 0.01 * np.eye(law.shape[1])[words],
+    "input told once in a hundred": lambda law, words: (
+        0.99 * law + 0.01 * np.eye(law.shape[1])[words]
+    ),
     "top three": lambda law, _: np.where(law < np.sort(law, axis=1)[:, -3:-2], 0.0, law),
 }
 
@@ -49,7 +51,11 @@ CHANGES = {
     ("name", "world", "caught"),
     [
         *(("right", "line", 2.0), ("right", "clusters", 1.3)),
-        *(("without 1/2", "line", None), ("without 1/2", "clusters", None), ("top three", "line", None)),
+        *(
+            ("without 1/2", "line", None),
+            ("without 1/2", "clusters", None),
+            ("top three", "line", None),
+        ),
         ("input told once in a hundred", "clusters", None),
     ],
 )
@@ -82,7 +88,9 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("worlds", [("line",), pytest.param(SMALL, marks=pytest.mark.long)], ids=len)
+@pytest.mark.parametrize(
+    "worlds", [("line",), pytest.param(SMALL, marks=pytest.mark.long)], ids=len
+)
 @pytest.mark.parametrize("spec", REAL)
 def test_a_real_mechanism_passes(spec, worlds):
     """False-alarm rate over seeds: 0.001 for each. Rejects worlds in which nothing could be caught."""
@@ -124,12 +132,16 @@ def test_words_that_may_not_come_out_are_leaks(small, monkeypatch):
     """Unknown ones that pass, and those outside the release vocabulary."""
     given = {"world": ("bundle",), "embedding": small.path}
     assert audit(**given)[0]["violations"] == []
-    every = classmethod(lambda cls, embedding, release_words=None: cls(release_words=len(embedding.words)))
+    every = classmethod(
+        lambda cls, embedding, release_words=None: cls(release_words=len(embedding.words))
+    )
     with monkeypatch.context() as patch:
         patch.setattr(ExactSearch, "over", every)
         (facts,) = audit(**given)
     assert "outside the release vocabulary" in facts["violations"][0]
-    monkeypatch.setattr(trial, "Release", partial(Release, policy=TextPolicy(oov="keep-unprotected")))
+    monkeypatch.setattr(
+        trial, "Release", partial(Release, policy=TextPolicy(oov="keep-unprotected"))
+    )
     assert audit()[0]["violations"] == ["1,000 outputs of an unknown word are not [MASK]"]
 
 
@@ -152,10 +164,14 @@ def test_the_chance_of_a_false_alarm_is_shared_out_and_halves_are_independent(mo
     losses = trial.sampled_losses
     for name, seen in given.items():
         right = getattr(trial, name)
-        monkeypatch.setattr(trial, name, lambda *a, seen=seen, right=right: seen.append(a[4]) or right(*a))
+        monkeypatch.setattr(
+            trial, name, lambda *a, seen=seen, right=right: seen.append(a[4]) or right(*a)
+        )
     audit(world=("line", "star"), runs=100, confidence=0.99)
     levels, keys = given.values()
-    assert {*np.round(levels, 12)} == {round(0.01 / 2 / (2 * pairs), 12) for pairs in (8 * 7, 9 * 8)}
+    assert {*np.round(levels, 12)} == {
+        round(0.01 / 2 / (2 * pairs), 12) for pairs in (8 * 7, 9 * 8)
+    }
     assert len({key.derive(b"").secret for key in keys[:2]}) == 2
     counts, pairs = np.array([[50, 0], [0, 50]]), np.array([[0, 1], [1, 0]])
     assert (losses(pairs, counts, counts, 50, 0.01)[0] > 1).all()

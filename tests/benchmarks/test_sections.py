@@ -29,13 +29,24 @@ def data(tmp_path):
 
 def rows_of(section, data):
     """Run a section as small as it can be; give its rows."""
-    command = [sys.executable, "-m", f"scripts.benchmarks.{section}", "--data", str(data), "--small"]
-    return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)["rows"]
+    command = [
+        sys.executable,
+        "-m",
+        f"scripts.benchmarks.{section}",
+        "--data",
+        str(data),
+        "--small",
+    ]
+    return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)[
+        "rows"
+    ]
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_is_imported_and_shows_its_help(section):
-    result = CliRunner().invoke(importlib.import_module(f"scripts.benchmarks.{section}").main, ["--help"])
+    result = CliRunner().invoke(
+        importlib.import_module(f"scripts.benchmarks.{section}").main, ["--help"]
+    )
     assert result.exit_code == 0, result.output
 
 
@@ -44,13 +55,27 @@ def test_one_run(data):
     results = data / "results.json"
 
     def run(*options):
-        command = [sys.executable, "-m", "scripts.benchmarks", "--data", data, "--output", results, "--small"]
+        command = [
+            sys.executable,
+            "-m",
+            "scripts.benchmarks",
+            "--data",
+            data,
+            "--output",
+            results,
+            "--small",
+        ]
         return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
 
     failed = run("--only", "mechanisms", "--only", "job")
     assert failed.returncode == 1 and "FileNotFoundError" in failed.stderr
     ((name, section),) = json.loads(results.read_text()).items()
-    assert name == "mechanisms" and section["small"] and section["rows"] and section["machine"]["cores"]
+    assert (
+        name == "mechanisms"
+        and section["small"]
+        and section["rows"]
+        and section["machine"]["cores"]
+    )
     assert not any(name in results.read_text() for name in (str(data), platform.node()))
 
 

@@ -14,7 +14,7 @@ from dptext_spark.calibration.recall import zipf_words
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.noise import to_uniform
-from dptext_spark.search import coarse
+from dptext_spark.search import code_files
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.shared import sanitizer, seconds
@@ -29,7 +29,7 @@ TURNS = 5
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch):
     # Without 8-bit codes, which some processors lack: with them the exact search is faster.
-    monkeypatch.setattr(coarse, "_pays", lambda words, dimension: False)
+    monkeypatch.setattr(code_files, "_pays", lambda words, dimension: False)
     with threadpool_limits(1):
         yield
 
@@ -45,8 +45,12 @@ def clusters(tmp_path_factory):
     """60,000 made words in 32 dimensions, 600 clusters of 100, with an index."""
     rng = np.random.default_rng(0)
     centres = 4.0 * rng.standard_normal((600, 32))
-    vectors = (centres[rng.integers(600, size=60_000)] + rng.standard_normal((60_000, 32))).astype(np.float32)
-    embedding = made_embedding(worlds.words(60_000), vectors, tmp_path_factory.mktemp("clusters") / "made")
+    vectors = (centres[rng.integers(600, size=60_000)] + rng.standard_normal((60_000, 32))).astype(
+        np.float32
+    )
+    embedding = made_embedding(
+        worlds.words(60_000), vectors, tmp_path_factory.mktemp("clusters") / "made"
+    )
     make_lists(embedding, 512)
     return embedding
 
@@ -61,7 +65,9 @@ def wide(tmp_path_factory):
 def drawn(embedding, mechanism, count):
     """Uniforms of tokens, as a release draws them for rows of 64."""
     per_word = mechanism.uniforms_per_token(embedding.dimension)
-    column = worlds.release(mechanism, embedding).column("text", purpose="word", uint64s_per_token=per_word)
+    column = worlds.release(mechanism, embedding).column(
+        "text", purpose="word", uint64s_per_token=per_word
+    )
     numbers = np.empty((count, per_word), dtype=np.uint64)
     for row in range(0, count, 64):
         column.fill(numbers[row : row + 64], column.row_key(str(row).encode(), (b"",)), 0)

@@ -17,7 +17,11 @@ from tests.helpers import worlds
 from tests.helpers.calibration_oracle import cells
 from tests.helpers.worlds import among
 
-VICKREY, MAHALANOBIS, PROJECTION = {"select": "vickrey", "t": 0.3}, {"lambda": 0.5}, {"dimension": 12}
+VICKREY, MAHALANOBIS, PROJECTION = (
+    {"select": "vickrey", "t": 0.3},
+    {"lambda": 0.5},
+    {"dimension": 12},
+)
 
 
 def grid(name, epsilons, **parameters):
@@ -37,7 +41,9 @@ def clustered(tmp_path_factory):
     points += 0.05 * rng.standard_normal(points.shape)
     points[100:110] = points[0]  # exact ties
     points[200:210] = points[190] + 1e-6 * rng.standard_normal((10, 20))  # ties of single precision
-    return worlds.build(tmp_path_factory.mktemp("clustered"), points.astype(np.float32), release_words=2400)
+    return worlds.build(
+        tmp_path_factory.mktemp("clustered"), points.astype(np.float32), release_words=2400
+    )
 
 
 EPSILONS = (1e9, 40.0, 15.0, 6.0, 1.0, 1e-6)
@@ -57,7 +63,9 @@ def test_estimators_find_what_the_mechanism_finds(clustered, ball, name, paramet
     # Rejects a cut of the search without its threshold, one epsilon's lengths for all, another's coin or the
     # radius for a coin, the nearest word always, a word that never stays, rays that do not start at the
     # word's own centre, and plain words that share noise or use up the uniforms of the next epsilon.
-    world, best, step = (ball, "plain", 1) if name == "hyperbolic" else (clustered, "shared-ray", 61)
+    world, best, step = (
+        (ball, "plain", 1) if name == "hyperbolic" else (clustered, "shared-ray", 61)
+    )
     words, runs = np.arange(len(world.words))[::step], 120
     for kind, chosen in ((best, words), ("plain", words[-3:])):
         made = make(world, grid(name, epsilons, **parameters), runs, None if kind == best else kind)
@@ -68,7 +76,9 @@ def test_estimators_find_what_the_mechanism_finds(clustered, ball, name, paramet
         drawn = np.empty((len(chosen), runs, made.width), dtype=np.uint64)
         for row, word in enumerate(chosen):
             column.fill(
-                drawn[row], column.row_key(b"2" if kind == "shared-ray" else str(word).encode(), ()), 0
+                drawn[row],
+                column.row_key(b"2" if kind == "shared-ray" else str(word).encode(), ()),
+                0,
             )
         for epsilon, perturb in enumerate(made.bound):
             expected = perturb(np.repeat(chosen, runs), to_uniform(drawn.reshape(-1, made.width)))
@@ -84,7 +94,9 @@ def test_no_cut_of_the_work_changes_a_draw(clustered, leaders, choice, monkeypat
     monkeypatch.setattr(estimators, "_CELLS", 33 * clustered.releasable)
     monkeypatch.setattr(estimators, "_WORD_CELLS", 3 * clustered.releasable)
     with threadpool_limits(2):
-        np.testing.assert_array_equal(make(clustered, mechanisms, 70).draws(words, block=0), expected)
+        np.testing.assert_array_equal(
+            make(clustered, mechanisms, 70).draws(words, block=0), expected
+        )
 
 
 @pytest.mark.parametrize("name", ["plain", "shared-ray"])
@@ -98,18 +110,25 @@ def test_draws_are_values(small, name):
     assert cells(replace(other, name=name)(words, block=3)) != found
     assert (cells(draws(words, block=4)) == found) == (name == "plain")
     more = make(small, mechanisms, 1500, name)
-    np.testing.assert_array_equal(more.draws(words, block=0)[:, :, :200], draws.draws(words, block=0))
+    np.testing.assert_array_equal(
+        more.draws(words, block=0)[:, :, :200], draws.draws(words, block=0)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "parameters", "epsilons", "kind"),
     [
-        *(("mahalanobis", MAHALANOBIS, (1.0, 2.0, 4.0, 7.0), kind) for kind in ("plain", "shared-ray")),
+        *(
+            ("mahalanobis", MAHALANOBIS, (1.0, 2.0, 4.0, 7.0), kind)
+            for kind in ("plain", "shared-ray")
+        ),
         ("projection", {"dimension": 6}, (1.0, 2.0, 4.0, 7.0), "shared-ray"),
         ("hyperbolic-icdm", {}, (0.5, 1.5, 3.0, 9.0), "plain"),
     ],
 )
-def test_a_word_that_stays_does_so_at_every_larger_epsilon(small, ball, name, parameters, epsilons, kind):
+def test_a_word_that_stays_does_so_at_every_larger_epsilon(
+    small, ball, name, parameters, epsilons, kind
+):
     """Run by run, in one grid or each epsilon in its own: rejects noise that is keyed by epsilon."""
     world = ball if name.startswith("hyperbolic") else small
     words = np.arange(0, len(world.words), 7)
@@ -131,7 +150,10 @@ def test_only_what_is_proven_to_be_monotone_says_so(indexed, ball):
     """With Vickrey's choice a run that left its word may stay again: here are some."""
     laplace, lists = Laplace(epsilon=1.0), IvfSearch.over(indexed, lists=8, probes=3)
     vickrey = grid("laplace", tuple(np.geomspace(1.0, 40.0, 30)), select="vickrey", t=0.8)
-    stays = make(indexed, vickrey, 200).draws(np.arange(0, 200, 9), block=0) == np.arange(0, 200, 9)[:, None]
+    stays = (
+        make(indexed, vickrey, 200).draws(np.arange(0, 200, 9), block=0)
+        == np.arange(0, 200, 9)[:, None]
+    )
     assert (stays[1:] < stays[:-1]).any()
     for found, expected in (
         (over(indexed, laplace), True),
@@ -163,13 +185,21 @@ def test_words_are_dealt_out_evenly(small, mechanism, words, blocks):
     found = over(small, mechanism, words=words)
     assert (found.words, found.blocks) == (300 if words == "all" else words, blocks)
     dealt = [found.block(number) for number in range(found.blocks)]
-    np.testing.assert_array_equal(np.sort(np.concatenate(dealt)), np.arange(found.words) * 300 // found.words)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate(dealt)), np.arange(found.words) * 300 // found.words
+    )
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
     zipf = 1.0 / np.arange(1, found.words + 1)
     np.testing.assert_allclose(found.weights("zipf"), zipf / zipf.sum())
     ranks = [found.ranks_of(number) for number in range(found.blocks)]
     shared = [found.weights("zipf")[own - 1].sum() for own in ranks]
-    np.testing.assert_allclose(found.units("zipf"), shared if found.monotone else found.weights("zipf"))
-    np.testing.assert_allclose(replace(found, estimator="plain").units("uniform"), 1.0 / found.words)
-    whole = over(small, mechanism.at(4.0), mechanism, words=words)  # in whatever order epsilons are given
+    np.testing.assert_allclose(
+        found.units("zipf"), shared if found.monotone else found.weights("zipf")
+    )
+    np.testing.assert_allclose(
+        replace(found, estimator="plain").units("uniform"), 1.0 / found.words
+    )
+    whole = over(
+        small, mechanism.at(4.0), mechanism, words=words
+    )  # in whatever order epsilons are given
     assert whole.at(2.0) == found and found.at(4.0, 2.0) == whole and whole.epsilons == [2.0, 4.0]

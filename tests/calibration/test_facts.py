@@ -43,7 +43,9 @@ def rows_of(*grids, guesses=None, **values):
         own = list(map(Decimal, values.get(name, ["0.5"])))
         row = {"n": len(own), "sum": sum(own), "short_sum": sum(own), **LEVELS}
         moments[name] = row | {"squares": sum(number * number for number in own)}
-    won = guesses or dict.fromkeys(("uniform", "uniform_judged", "zipf", "zipf_judged"), Decimal(60))
+    won = guesses or dict.fromkeys(
+        ("uniform", "uniform_judged", "zipf", "zipf_judged"), Decimal(60)
+    )
     outputs = {"k_w": moments.pop("k_w"), **{name: {"sum": sums} for name, sums in won.items()}}
     keys = [(one.name, epsilon) for one in grids for epsilon in one.epsilons]
     return summary(grids, *(dict.fromkeys(keys, own) for own in (moments, outputs)))
@@ -55,7 +57,9 @@ def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics():
     # where all values are equal.
     weighted = tuple(Mahalanobis(epsilon=e, **{"lambda": 0.9}) for e in (2.0, 40.0))
     sample, given = grid(mechanisms=weighted), {"s_w": ["1", "3", "2", "4"], "h_0": ["0.1"] * 3}
-    rows = rows_of(sample, replace(grid(), estimator="exact"), **given, n_w=["0.25"] * 4, posterior=["0.1"])
+    rows = rows_of(
+        sample, replace(grid(), estimator="exact"), **given, n_w=["0.25"] * 4, posterior=["0.1"]
+    )
     assert [(row["mechanism"], row["epsilon"], row["statistic"]) for row in rows] == [
         (name, epsilon, statistic)
         for name in ("mahalanobis:lambda=0.9", "laplace")
@@ -64,7 +68,11 @@ def test_rows_come_in_the_order_of_mechanisms_epsilons_and_statistics():
     ]
     assert list(rows[0]) == ["mechanism", "epsilon", "statistic", *NUMBERS]
     for name in ("n_w", "bayes_risk_uniform"):
-        certain = {row["mechanism"] for row in rows if row["statistic"] == name and row["low"] == row["high"]}
+        certain = {
+            row["mechanism"]
+            for row in rows
+            if row["statistic"] == name and row["low"] == row["high"]
+        }
         assert certain == {"laplace"}
     found = {row["statistic"]: row for row in rows[: len(rows) // 4]}
     first = found["s_w"]
@@ -88,7 +96,9 @@ def test_a_risk_lies_between_what_a_guesser_won_and_what_all_runs_say_of_themsel
     rows = rows_of(sample, guesses=sums | {"uniform": 0.2 * 8 * 60, "uniform_judged": 0.0})
     found = {row["statistic"]: [row[n] for n in ("mean", "low", "high", "floor")] for row in rows}
     low, _ = mean_limits(0.6, 30, weights[0], 0.025)
-    high, alike = (math.sqrt(math.log(40.0) * squares / 120) for squares in (np.square(weights).sum(), 1 / 8))
+    high, alike = (
+        math.sqrt(math.log(40.0) * squares / 120) for squares in (np.square(weights).sum(), 1 / 8)
+    )
     assert weights[0] < low < 0.6 < 0.8 + high < 1.0
     assert found["bayes_risk_zipf"] == pytest.approx([0.6, low, 0.8 + high, weights[0]])
     assert found["bayes_risk_uniform"] == pytest.approx([1 / 8, 1 / 8, 0.2 + alike, 1 / 8])
@@ -115,13 +125,17 @@ def test_the_true_risk_lies_between_the_limits(world, prior):
         for seed in range(300):
             rng = np.random.default_rng(seed)
             draws = [np.searchsorted(each / each[-1], rng.random(runs)) for each in laws]
-            counted = oracle.counted(np.array([draws], np.int32), np.arange(12), release_words=law.shape[1])
+            counted = oracle.counted(
+                np.array([draws], np.int32), np.arange(12), release_words=law.shape[1]
+            )
             won = {name: oracle.guessed(counted, sample, name) for name in ("uniform", "zipf")}
             sums = {f"{name}{end}": each[i][0] for name, each in won.items() for i, end in ENDS}
             found = {row["statistic"]: row for row in rows_of(sample, guesses=sums)}
             rows.append(found[f"bayes_risk_{prior}"])
             own.append(sums["uniform"] / (12 * runs))
-        missed = sum(not row["low"] <= truth * (1 + 1e-12) <= row["high"] * (1 + 2e-12) for row in rows)
+        missed = sum(
+            not row["low"] <= truth * (1 + 1e-12) <= row["high"] * (1 + 2e-12) for row in rows
+        )
         assert stats.binomtest(missed, 300, 0.05, "greater").pvalue > 1e-4
         if (world, prior) == ("spread", "uniform"):
             assert stats.ttest_1samp(own, 1.2 * truth, alternative="greater").pvalue < 1e-6
@@ -132,8 +146,14 @@ def test_the_true_risk_lies_between_the_limits(world, prior):
     [
         (" p95( n_w )<=0.50", "p95(n_w) <= 0.5", 0.5, 0.51),
         ("min(s_w) >= 20", "min(s_w) >= 20", 20.0, 19.0),
-        *((text, None, None, None) for text in ("mean(n_w) <= 0.5", "p95(k_w) >= 5", "p95() <= 0.5")),
-        *((text, None, None, None) for text in ("p95(n_w) >= 0.5", "p5(s_w) <= 20", "p95(n_w) <= 1")),
+        *(
+            (text, None, None, None)
+            for text in ("mean(n_w) <= 0.5", "p95(k_w) >= 5", "p95() <= 0.5")
+        ),
+        *(
+            (text, None, None, None)
+            for text in ("p95(n_w) >= 0.5", "p5(s_w) <= 20", "p95(n_w) <= 1")
+        ),
     ],
 )
 def test_a_target_is_read_and_written_or_refused(text, written, met, missed):
@@ -154,7 +174,9 @@ EXACT = {"mechanisms": tuple(Exponential(epsilon=e) for e in (2.0, 40.0)), "esti
 
 def rank(text, words, *, whole=False, **changes):
     target = Target.parse(text)
-    return bounding_rank(target, searched(target, grid(words, words if whole else 2 * words, **changes)))
+    return bounding_rank(
+        target, searched(target, grid(words, words if whole else 2 * words, **changes))
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +189,9 @@ def rank(text, words, *, whole=False, **changes):
         ("p50(n_w) <= 0.5", {"vocabulary": 64, **EXACT}, 1),
     ],
 )
-def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_shares_it(text, changes, looks):
+def test_what_grows_with_epsilon_is_searched_at_full_confidence_and_all_else_shares_it(
+    text, changes, looks
+):
     asked = grid(64, **{"vocabulary": 128} | changes)
     assert 1.0 - searched(Target.parse(text), asked).confidence == pytest.approx(0.05 / looks)
 
@@ -180,7 +204,11 @@ def test_a_sample_bounds_a_quantile_by_the_binomial_law(words):
         ({}, 0.95 + 0.05 * 0.025, 0.05),  # counted runs: the limits of some words are too low
     ):
         upper = rank("p95(n_w) <= 0.5", words, **changes)
-        assert stats.binom.sf(upper - 1, words, level) <= error < stats.binom.sf(upper - 2, words, level)
+        assert (
+            stats.binom.sf(upper - 1, words, level)
+            <= error
+            < stats.binom.sf(upper - 2, words, level)
+        )
     lower = rank("p50(s_w) >= 5", words)
     assert stats.binom.cdf(lower - 1, words, 0.5) <= each < stats.binom.cdf(lower, words, 0.5)
     for text in ("max(n_w) <= 0.5", "min(s_w) >= 5"):
@@ -206,7 +234,10 @@ def test_all_words_are_no_sample(text, words, changes, expected):
 @pytest.mark.parametrize(
     ("most", "epsilons", "expected"),
     [
-        *((11.37, own, (11.3, 11.4)) for own in ([5.0], [0.01], [900.0], [1.0, 12.0, 300.0], [11.3], [11.4])),
+        *(
+            (11.37, own, (11.3, 11.4))
+            for own in ([5.0], [0.01], [900.0], [1.0, 12.0, 300.0], [11.3], [11.4])
+        ),
         (4.5, [9.0], (4.5, 4.51)),
         (math.inf, [8.0], (1.33e8, None)),
         (-math.inf, [8.0], (None, 4.75e-07)),
@@ -230,7 +261,9 @@ def test_the_largest_epsilon_has_three_digits(most, epsilons, expected):
 def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release():
     """Judged by its bound, not as measured. Rejects an epsilon in the options that nobody measured."""
     target = Target.parse("p50(n_w) <= 0.5")
-    found = tuned(target, grid(), lambda epsilon: (epsilon / 20.0, epsilon / 10.0), release_words=30)
+    found = tuned(
+        target, grid(), lambda epsilon: (epsilon / 20.0, epsilon / 10.0), release_words=30
+    )
     assert found == {
         "target": "p50(n_w) <= 0.5",
         "confidence": 0.95,
@@ -266,16 +299,29 @@ def test_the_main_numbers_are_said_in_80_columns(small, found):
     lines = rendered(said(found)).splitlines()
     own = Mahalanobis(epsilon=1.0, **{"lambda": 0.5})
     assert found["guarantee"][4] == {"options": own.options, **own.guarantee(small).to_json()}
-    assert lines[0].startswith("300 of 300 words were measured with 50 runs each. 300 words may be output.")
+    assert lines[0].startswith(
+        "300 of 300 words were measured with 50 runs each. 300 words may be output."
+    )
     at = lines.index("mahalanobis:lambda=0.5 (shared-ray estimator)")
     table = lines[at + 1 : at + 7]
     assert max(map(len, table)) <= 80
-    head = ["epsilon", "mean(n_w)", "p95(n_w)", "max(n_w)", "mean(s_w)", "deniability", "risk", "risk_zipf"]
+    head = [
+        "epsilon",
+        "mean(n_w)",
+        "p95(n_w)",
+        "max(n_w)",
+        "mean(s_w)",
+        "deniability",
+        "risk",
+        "risk_zipf",
+    ]
     better = ["better:", *["lower"] * 3, *["higher"] * 2, *["lower"] * 2]
     rest = ["1", "0.25", "0.25", "0.5", "0.5"]
     rows = [[f"{e:g}", f"{n:.4g}", f"{n:.4g}", *rest] for e, n in zip(EPSILONS, N_W, strict=True)]
     assert [row.split() for row in table] == [head, better, *rows]
-    release = "dptext privatize --input TABLE --output sanitized --text COLUMN --embedding 'a bundle'"
+    release = (
+        "dptext privatize --input TABLE --output sanitized --text COLUMN --embedding 'a bundle'"
+    )
     assert f"The release: {release} --mechanism laplace --epsilon 3.25" in lines
     assert not any("Not enough runs" in line for line in lines)
 
@@ -288,7 +334,9 @@ def test_epsilons_at_which_new_outputs_come_and_the_ends_of_the_grid_are_named(s
             row["mean"] = 0.06 if row["epsilon"] < 5 else 0.05
     lines = rendered(said(facts(small, summary=rows))).splitlines()
     assert "Epsilon 1, 4: Not enough runs for a reliable number; increase --runs." in lines
-    assert lines[-1].startswith("laplace: the average n_w is 0.05 at epsilon 1 and 1 at epsilon 64. ")
+    assert lines[-1].startswith(
+        "laplace: the average n_w is 0.05 at epsilon 1 and 1 at epsilon 64. "
+    )
     (line,) = verdict(facts(small, summary=[row for row in rows if row["epsilon"] == 4.0]))
     assert line.startswith("laplace: the average n_w is 0.2 at epsilon 4. ")
 

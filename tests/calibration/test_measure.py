@@ -62,19 +62,25 @@ def test_risks_are_those_of_brute_force(spark, runs):
     transitions, sample = oracle.counted(draws, np.arange(SIZE), SIZE), replace(GRID, runs=runs)
     found = moments(output_statistics(parts_of(spark, transitions), [sample]), GUESSES)
     for prior in ("uniform", "zipf"):
-        for epsilon, own, judged in zip(EPSILONS, *oracle.guessed(transitions, sample, prior), strict=True):
+        for epsilon, own, judged in zip(
+            EPSILONS, *oracle.guessed(transitions, sample, prior), strict=True
+        ):
             row = found["laplace", epsilon]
             won = [float(row[name]["sum"]) for name in (prior, f"{prior}_judged")]
             assert won == pytest.approx([own, judged])
 
 
-@pytest.mark.parametrize("text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"])
+@pytest.mark.parametrize(
+    "text", ["p50(n_w) <= 0.5", "p5(s_w) >= 2", "max(n_w) <= 0.5", "min(entropy) >= 1"]
+)
 def test_a_quantile_is_bounded_by_the_value_of_its_rank(parts, transitions, text):
     """Rejects the bound of n_w by n_w itself, and ranks that count from the other end or from 0."""
     target, table = Target.parse(text), word_statistics(transitions).slice(0, SIZE)
     measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
     column = target.arguments[0]
-    values, limits = (table[name].to_numpy() for name in (column, "n_w_high" if target.upper else column))
+    values, limits = (
+        table[name].to_numpy() for name in (column, "n_w_high" if target.upper else column)
+    )
     assert measured == np.quantile(values, LEVELS[target.measure], method="inverted_cdf")
     assert bound == np.sort(limits)[bounding_rank(target, GRID) - 1]
 
@@ -86,9 +92,15 @@ def test_the_least_protected_words_are_named_and_counted(parts, transitions):
     found = least_protected(parts.withColumn("n_w", n_w), names, top=6)
     assert sorted(row["epsilon"] for row in found) == [*EPSILONS]
     for row in found:
-        own = word_statistics(transitions).slice(EPSILONS.index(row["epsilon"]) * SIZE, SIZE).to_pylist()
+        own = (
+            word_statistics(transitions)
+            .slice(EPSILONS.index(row["epsilon"]) * SIZE, SIZE)
+            .to_pylist()
+        )
         own[3]["n_w"], own[5]["n_w"] = 0.95, 0.9499
         first = sorted(own, key=lambda word: (-word["n_w"], word["word"]))[:6]
         limits = ("n_w", "n_w_low", "n_w_high")
-        assert row["top"] == [{"word": f"w{own['word']}"} | {n: own[n] for n in limits} for own in first]
+        assert row["top"] == [
+            {"word": f"w{own['word']}"} | {n: own[n] for n in limits} for own in first
+        ]
         assert row["staying"] == 1 and row["top"][0]["word"] == "w3"

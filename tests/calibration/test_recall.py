@@ -63,7 +63,9 @@ def test_what_is_said_adds_up(world, monkeypatch):
     facts = facts_of(world, 9)
     bands = facts["recall_by_rank"].values()
     assert sum(band["words"] for band in bands) == SAMPLE
-    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(facts["recall"])
+    assert sum(band["words"] * band["recall"] for band in bands) / SAMPLE == pytest.approx(
+        facts["recall"]
+    )
     assert 0.2 < facts["words_looked_at"] < 0.5 and "9 of 32 lists" in facts["said"]
     assert "hardly be slower" not in facts["said"]
     with monkeypatch.context() as patch:  # as in ten times the dimensions
@@ -106,6 +108,9 @@ def test_the_only_index_is_looked_at_as_told(indexed):
 )
 def test_searches_that_do_not_suit_are_refused(world, small, spec, other, message):
     """Mechanisms that search no words; several indexes; a bundle without any."""
-    for bundle, said in ((world, message), (small, "has no index ivf\\. .*--index ivf --overwrite")):
+    for bundle, said in (
+        (world, message),
+        (small, "has no index ivf\\. .*--index ivf --overwrite"),
+    ):
         with pytest.raises(ConfigError, match=said):
             chosen_search(spec, bundle, [other])

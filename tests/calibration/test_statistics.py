@@ -40,7 +40,9 @@ def test_draws_are_counted(draws, words, expected):
 def test_word_statistics_of_an_example():
     with np.errstate(all="raise"):
         table = word_statistics(counted(), eta=0.1, confidence=0.9)
-    intervals = [stats.binomtest(hits, 10).proportion_ci(0.9, method="exact") for hits in (6, 10, 0)]
+    intervals = [
+        stats.binomtest(hits, 10).proportion_ci(0.9, method="exact") for hits in (6, 10, 0)
+    ]
     even = -0.6 * math.log2(0.6) - 0.4 * math.log2(0.4)
     many = 8 * 0.1 * math.log2(10) + 0.2 * math.log2(5)
     # One nat for every 20 outputs beyond the first, but at most as much as ten words can have.
@@ -85,7 +87,12 @@ def test_a_single_run_has_statistics():
     with np.errstate(all="raise"):
         found = counted(np.array([[[0], [4], [4]]], np.int32), np.arange(3), release_words=5)
         first, *_ = word_statistics(found).to_pylist()
-    assert (first["n_w"], first["n_w_high"], first["unseen"], first["s_eta"]) == (1.0, 1.0, 1.0, 1.0)
+    assert (first["n_w"], first["n_w_high"], first["unseen"], first["s_eta"]) == (
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    )
 
 
 @pytest.mark.parametrize("runs", [1, 7, 200])

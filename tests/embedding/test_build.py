@@ -46,7 +46,11 @@ def test_a_bundle_holds_the_source(tmp_path, monkeypatch):
         np.testing.assert_array_equal(embedding.vectors, vectors_of())
         manifest, count = embedding.manifest, len(WORDS)
         assert (manifest.format_version, manifest.words, embedding.releasable) == (3, count, count)
-        assert (embedding.dimension, manifest.geometry, manifest.normalization) == (3, "euclidean", "none")
+        assert (embedding.dimension, manifest.geometry, manifest.normalization) == (
+            3,
+            "euclidean",
+            "none",
+        )
         digest = hashlib.sha256(source.read_bytes()).hexdigest()
         assert (manifest.source_name, manifest.source_sha256) == ("g.txt", digest)
 
@@ -71,8 +75,12 @@ def test_half_norms_and_covariance(tmp_path):
 
 
 def test_unit_normalization(tmp_path):
-    rows = vectors_of() * np.float32(1e-20) ** (np.arange(len(WORDS), dtype=np.float32)[:, None] / 6)
-    embedding = build_embedding(glove(tmp_path / "g.txt", WORDS, rows), tmp_path / "b", normalize="unit")
+    rows = vectors_of() * np.float32(1e-20) ** (
+        np.arange(len(WORDS), dtype=np.float32)[:, None] / 6
+    )
+    embedding = build_embedding(
+        glove(tmp_path / "g.txt", WORDS, rows), tmp_path / "b", normalize="unit"
+    )
     wide = rows.astype(np.float64)
     expected = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
     np.testing.assert_array_max_ulp(np.asarray(embedding.vectors), expected, maxulp=1)
@@ -92,7 +100,9 @@ def test_poincare_keeps_float64_and_has_lorentz_coordinates(tmp_path, monkeypatc
     assert content_of(poincare_bundle(tmp_path, points).path) == content_of(embedding.path)
     within = math.tanh(LARGEST_BALL_RADIUS / 2)
     assert len(poincare_bundle(tmp_path, np.array([[0, 0], [0, within]])).words) == 2
-    with pytest.raises(BundleError, match=r"row 2.*not inside the Poincaré ball, up to a radius of 14.6"):
+    with pytest.raises(
+        BundleError, match=r"row 2.*not inside the Poincaré ball, up to a radius of 14.6"
+    ):
         poincare_bundle(tmp_path, np.array([[0, 0], [math.nextafter(within, 1) + 1e-12, 0]]))
 
 
@@ -130,10 +140,17 @@ ALL = [*FITTING[:3], *UNMATCHABLE, *FITTING[3:]]
         (None, b"BAD\r\nabsent word\n\nnew york\n", [*FITTING[:3], *FITTING[4:8], "badly"], (0, 1)),
         (2, b"The", ["U.S.", "e-mail"], (0, 0)),
         (b"the\nbad\n,\n", b"BAD", ["the", ","], (0, 0)),
-        ("all", b"bad\n,", [word for word in ALL if word not in ("Bad", "bad", "new_bad_word", ",")], (0, 0)),
+        (
+            "all",
+            b"bad\n,",
+            [word for word in ALL if word not in ("Bad", "bad", "new_bad_word", ",")],
+            (0, 0),
+        ),
     ],
 )
-def test_words_that_may_be_output_come_first_in_source_order(tmp_path, chosen, denied, output, absent):
+def test_words_that_may_be_output_come_first_in_source_order(
+    tmp_path, chosen, denied, output, absent
+):
     """Rejects substitutes that no reader takes for a word of a text, unless they are asked for."""
     options = {"release_words": chosen, "never_output": denied}
     for name, content in options.items():
@@ -148,10 +165,15 @@ def test_words_that_may_be_output_come_first_in_source_order(tmp_path, chosen, d
     flags = pq.read_table(embedding.path / "words.parquet")["releasable"].to_pylist()
     assert flags == [word in output for word in words]
     assert embedding.inputs == len({*output, *others})
-    assert (manifest.unmatchable, manifest.unmatchable_releasable) == (5, len({*UNMATCHABLE} & {*output}))
+    assert (manifest.unmatchable, manifest.unmatchable_releasable) == (
+        5,
+        len({*UNMATCHABLE} & {*output}),
+    )
     assert (manifest.release_words_absent, manifest.never_output_absent) == absent
     said = manifest.describe()
-    assert ("words in a text: 5; they will not be output" in said) == (not {*UNMATCHABLE} & {*output})
+    assert ("words in a text: 5; they will not be output" in said) == (
+        not {*UNMATCHABLE} & {*output}
+    )
     assert ("\nDenied words, which will never be output: " in said) == (denied is not None)
 
 
@@ -244,7 +266,9 @@ def test_an_end_that_fails_leaves_nothing(tmp_path, monkeypatch, error):
     assert below(tmp_path) == {source, *([output] if error is BundleError else [])}
 
 
-@pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"])
+@pytest.mark.parametrize(
+    "kind", ["folder", "empty folder", "file", "link", "extra file", "other manifest"]
+)
 def test_what_is_no_bundle_is_never_replaced(tmp_path, bundle, kind):
     output = tmp_path / "output"
     if kind == "file":

@@ -126,7 +126,13 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle):
             Embedding.open(bundle)
         (bundle / "manifest.json").write_bytes(original)
     Embedding.open(bundle)
-    for text in (json.dumps(json.loads(original)), "[]", "{}", '"x"', "\x00"):  # written in another way
+    for text in (
+        json.dumps(json.loads(original)),
+        "[]",
+        "{}",
+        '"x"',
+        "\x00",
+    ):  # written in another way
         (bundle / "manifest.json").write_text(text)
         with pytest.raises(BundleError, match=r"manifest\.json"):
             Embedding.open(bundle)
@@ -150,14 +156,18 @@ def test_fingerprint_is_what_the_documentation_says(tmp_path):
     for embedding in (
         build_embedding(source, tmp_path / "a"),
         build_embedding(source, tmp_path / "b", normalize="unit", release_words=3),
-        build_embedding(glove(tmp_path / "h.txt", ["caf\u00e9", "cafe\u0301", "b"]), tmp_path / "c"),
+        build_embedding(
+            glove(tmp_path / "h.txt", ["caf\u00e9", "cafe\u0301", "b"]), tmp_path / "c"
+        ),
         build_embedding(glove(tmp_path / "i.txt", ["cafe\u0301", "b", "d"]), tmp_path / "d"),
         poincare_bundle(tmp_path, ball_of(9, 2)),
     ):
         words = hashlib.sha256()
         for row, word in enumerate(embedding.words.to_pylist()):
             encoded = word.encode()
-            words.update(len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable]))
+            words.update(
+                len(encoded).to_bytes(8, "little") + encoded + bytes([row < embedding.releasable])
+            )
         layout = 2 + (embedding.words[0].as_py() == "cafe\u0301")
         canonical = (
             f'{{"dimension":{embedding.dimension},"format_version":{layout},'
@@ -186,7 +196,10 @@ def test_a_part_is_found_again(bundle):
     again = Embedding.open(bundle)
     assert again.part("index-4") == part == opened.part("index-4") and again.part("index-5") is None
     assert part.values == {"lists": 4} and part.path(bundle, "lists.npy").read_bytes() == CONTENT
-    assert {path.name for path in (bundle / "parts").iterdir()} == {"index-4.json", "index-4.lists.npy"}
+    assert {path.name for path in (bundle / "parts").iterdir()} == {
+        "index-4.json",
+        "index-4.lists.npy",
+    }
     source = glove(bundle.parent / "h.txt", vectors=vectors_of(seed=8))
     other = build_embedding(source, bundle.parent / "other")
     (bundle / "parts").rename(other.path / "parts")

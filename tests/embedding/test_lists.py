@@ -10,7 +10,7 @@ import pytest
 
 from dptext_spark.embedding import lists as module
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.lists import InvertedLists, index_lists, made, make_lists
+from dptext_spark.embedding.lists import InvertedLists, index_lists, list_counts, make_lists
 from dptext_spark.errors import BundleError, ConfigError
 from tests.helpers import worlds
 from tests.helpers.bundles import content_of
@@ -30,9 +30,13 @@ def test_every_word_is_in_the_list_of_its_nearest_centroid(bundle):
     gaps = np.linalg.norm(lists.vectors[:, None].astype(float) - lists.centroids[None], axis=2)
     of = np.repeat(np.arange(8), np.diff(lists.starts))
     assert (gaps[np.arange(200), of] <= gaps.min(axis=1) + 1e-5).all()
-    np.testing.assert_allclose(lists.half_norms, np.square(lists.vectors).sum(axis=1) / 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        lists.half_norms, np.square(lists.vectors).sum(axis=1) / 2, rtol=1e-6
+    )
     # A shorter release vocabulary ends each list earlier.
-    held = [lists.rows[start:stop] for start, stop in zip(lists.starts, lists.stops(50), strict=False)]
+    held = [
+        lists.rows[start:stop] for start, stop in zip(lists.starts, lists.stops(50), strict=False)
+    ]
     assert sorted(np.concatenate(held).tolist()) == list(range(50))
     assert all((np.diff(rows) > 0).all() for rows in held)
     np.testing.assert_array_equal(lists.stops(200), lists.starts[1:])
@@ -53,7 +57,9 @@ def test_twins_and_more_lists_than_different_words_do_no_harm(tmp_path):
 
 def test_faiss_comes_with_kernels_for_this_processor(bundle, tmp_path, monkeypatch):
     """Rejects faiss as it comes: its old BLAS takes kernels of 2004 on a new processor, a fifth as fast."""
-    (tmp_path / "faiss.py").write_text("import os\nraise ImportError(os.environ['OPENBLAS_CORETYPE'])")
+    (tmp_path / "faiss.py").write_text(
+        "import os\nraise ImportError(os.environ['OPENBLAS_CORETYPE'])"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "faiss", raising=False)
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
@@ -65,11 +71,11 @@ def test_faiss_comes_with_kernels_for_this_processor(bundle, tmp_path, monkeypat
 
 def test_lists_that_were_damaged_are_none(bundle):
     make_lists(bundle, 8)
-    assert made(Embedding.open(bundle.path)) == [8]
+    assert list_counts(Embedding.open(bundle.path)) == [8]
     file = bundle.path / "parts" / "ivf-8.vectors.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"\7")
     again = Embedding.open(bundle.path)
-    assert made(again) == []
+    assert list_counts(again) == []
     with pytest.raises(ConfigError, match=r"has no index ivf:8.*none so far.*--index ivf:8"):
         InvertedLists.open(again, 8)
 

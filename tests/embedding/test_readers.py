@@ -23,7 +23,9 @@ BOM = b"\xef\xbb\xbf"
 
 def text_of(words, vectors, *, header=False, end="\n"):
     lines = [f"{len(words)} {vectors.shape[1]}"] if header else []
-    lines += [f"{word} " + " ".join(map(str, row)) for word, row in zip(words, vectors, strict=True)]
+    lines += [
+        f"{word} " + " ".join(map(str, row)) for word, row in zip(words, vectors, strict=True)
+    ]
     return "".join(line + end for line in lines).encode()
 
 
@@ -70,10 +72,15 @@ def test_text(tmp_path, name, header):
 
 @pytest.mark.parametrize("header", [b"", b"5 2\n"])
 def test_words_that_contain_spaces(tmp_path, header):
-    rows = b". . 0.5 0.25\nat name@domain.com 1.0 2.0\nx 1.5 2.5\n. . . -1.5 2e-3\nwindows 10 .5 1.\n"
+    rows = (
+        b". . 0.5 0.25\nat name@domain.com 1.0 2.0\nx 1.5 2.5\n. . . -1.5 2e-3\nwindows 10 .5 1.\n"
+    )
     words, vectors, _ = read(written(tmp_path / "g.txt", header + rows))
     assert words == [". .", "at name@domain.com", "x", ". . .", "windows 10"]
-    assert vectors.tolist() == np.float32([[0.5, 0.25], [1, 2], [1.5, 2.5], [-1.5, 2e-3], [0.5, 1]]).tolist()
+    assert (
+        vectors.tolist()
+        == np.float32([[0.5, 0.25], [1, 2], [1.5, 2.5], [-1.5, 2e-3], [0.5, 1]]).tolist()
+    )
 
 
 @given(
@@ -90,7 +97,9 @@ def test_words_as_they_stand_and_numbers_as_python_reads_them(tmp_path, words, v
     read_as = ["a", *(word.strip() for word in words)]
     assume(all(read_as) and len({*read_as}) == len(read_as))
     fields = [form % value for value in values]
-    path = written(tmp_path / "g.txt", "".join(f"{w} {' '.join(fields)}\n" for w in ["a", *words]).encode())
+    path = written(
+        tmp_path / "g.txt", "".join(f"{w} {' '.join(fields)}\n" for w in ["a", *words]).encode()
+    )
     assume(not words[0].startswith("\ufeff"))
     exact = np.array([[float(field) for field in fields]] * (len(words) + 1))
     for dtype in ("<f4", "<f8"):
@@ -105,7 +114,9 @@ def test_binary(tmp_path, name, end):
     format = "word2vec-binary" if name == "w.txt" else "auto"
     blank = np.frombuffer(b"    \n\n\n\n  \n " * len(WORDS), "<f4").reshape(-1, 3)
     for expected in (VECTORS, blank):
-        content = binary_of(*((w.encode(), v) for w, v in zip(WORDS, expected, strict=True)), n=3, end=end)
+        content = binary_of(
+            *((w.encode(), v) for w, v in zip(WORDS, expected, strict=True)), n=3, end=end
+        )
         words, vectors, digest = read(written(tmp_path / name, content), format=format)
         assert (words, vectors.tobytes()) == (WORDS, expected.tobytes())
         assert digest == hashlib.sha256(content).hexdigest()
@@ -173,7 +184,10 @@ FAULTS = {
     "beyond float32": (b"a 1 2\nsecretword 1e39 2\n", "line 2: .*too large"),
     "header of another dimension": (b"2 3\nsecretword 1 2\nb 1 2\n", "line 2: .*number of fields"),
     "fewer rows than promised": (b"3 2\na 1 2\nb 3 4\n", "line 3: .*ends.*3 rows.*2 rows"),
-    "more rows than promised": (b"2 2\na 1 2\nb 3 4\nsecretword 5 6\n", "line 4: .*ends.*2 rows.*3 rows"),
+    "more rows than promised": (
+        b"2 2\na 1 2\nb 3 4\nsecretword 5 6\n",
+        "line 4: .*ends.*2 rows.*3 rows",
+    ),
     "header of no rows": (b"0 2\n", "line 1: .*header"),
     "header of absurd dimension": (b"2 99999999999\na 1\n", "line 1: .*header"),
     "cut in mid line": (b"a 1 2\nb 3 4\nsecretword 5", "line 3: .*cut short"),
@@ -225,7 +239,10 @@ THREE = npy(vectors_of(3))
         (npy(np.arange(6).reshape(3, 2)), b"a\nb\nc\n", "no matrix of vectors.*int64"),
         (npy(vectors_of(3)[0]), b"a\nb\nc\n", r"no matrix of vectors.*\(3,\)"),
         (npy(np.array([[{}, 1]], dtype=object), allow_pickle=True), b"a\n", "no whole .npy file"),
-        *((cut, b"a\nb\nc\n", "no whole .npy") for cut in (THREE[:-1], THREE + b"\0", THREE[:20], b"x")),
+        *(
+            (cut, b"a\nb\nc\n", "no whole .npy")
+            for cut in (THREE[:-1], THREE + b"\0", THREE[:20], b"x")
+        ),
     ],
 )
 def test_faults_of_npy(tmp_path, matrix, words, message):
@@ -241,5 +258,7 @@ def test_faults_of_options(tmp_path, monkeypatch):
     assert "missing" in fault(tmp_path / "absent.txt") and "missing" in fault(tmp_path)
     assert "limit" in fault(path, limit=0) and "vocabulary" in fault(path, vocabulary=path)
     assert "vocab.txt" in fault(tmp_path / "x.npy")
-    monkeypatch.setattr(readers, "_LONGEST_LINE", 1000)  # a line without end does not fill the memory
+    monkeypatch.setattr(
+        readers, "_LONGEST_LINE", 1000
+    )  # a line without end does not fill the memory
     assert "line 2: the line is too long" in fault(path)

@@ -58,7 +58,11 @@ def test_matches_are_described_by_line_numbers(tmp_path):
     matches = listed(tmp_path, "the\n\n" + "zebra\n" * 1200).denied(WORDS)
     counted = "--option list.txt: 1 of 1,201 entries match words; no match: lines "
     assert matches.describe() == f"{counted}3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 1,190 more"
-    assert matches.to_json() == {"entries": 1201, "matched": 1, "unmatched_lines": [*range(3, 1203)]}
+    assert matches.to_json() == {
+        "entries": 1201,
+        "matched": 1,
+        "unmatched_lines": [*range(3, 1203)],
+    }
     whole = listed(tmp_path, "THE\nbad").denied(WORDS)
     assert whole.describe() == "--option list.txt: 2 of 2 entries match words"
 
@@ -66,13 +70,19 @@ def test_matches_are_described_by_line_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "No entry of list.txt .--option.*without quotes, commas or comments. Got: an empty list"),
+        (
+            "",
+            "No entry of list.txt .--option.*without quotes, commas or comments. Got: an empty list",
+        ),
         ('"the"\n\n"bad"', "No entry of list.txt.*none of lines 1, 3"),
         ("the,bad", "none of line 1"),
         ("the\nzebra".encode("utf-16"), "line 1: .*not valid UTF-8. Save the file as UTF-8"),
         ("the\nzebra".encode("utf-16-le"), "line 1: .*not valid UTF-8"),
         ("the\rzebr\u00e4".encode("latin-1"), "list.txt, line 2: .*not valid UTF-8"),
-        ("the\nzebr\ud83d".encode("utf-8", "surrogatepass"), "line 2: .*not valid UTF-8. Save the file"),
+        (
+            "the\nzebr\ud83d".encode("utf-8", "surrogatepass"),
+            "line 2: .*not valid UTF-8. Save the file",
+        ),
     ],
 )
 def test_a_list_of_which_nothing_matches_is_refused(tmp_path, content, message):
@@ -86,12 +96,26 @@ def test_all_capitals_of_all_letters_are_one():
     """All characters that have other capitals or compositions, by themselves and between letters."""
     tried = 0
     for letter in (chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000):
-        capitals = {letter.upper(), letter.lower(), letter.title(), unicodedata.normalize("NFD", letter)}
+        capitals = {
+            letter.upper(),
+            letter.lower(),
+            letter.title(),
+            unicodedata.normalize("NFD", letter),
+        }
         if capitals == {letter}:
             continue
         for word in (letter, f"a{letter}b"):
-            spellings = {word, word.upper(), word.lower(), word.title(), word.swapcase(), word.casefold()}
-            spellings |= {unicodedata.normalize(form, each) for form in ("NFC", "NFD") for each in spellings}
+            spellings = {
+                word,
+                word.upper(),
+                word.lower(),
+                word.title(),
+                word.swapcase(),
+                word.casefold(),
+            }
+            spellings |= {
+                unicodedata.normalize(form, each) for form in ("NFC", "NFD") for each in spellings
+            }
             assert len({*map(caseless, spellings)}) == 1, [hex(ord(sign)) for sign in word]
             tried += len(spellings)
     assert tried > 50_000

@@ -71,7 +71,9 @@ def test_attackers_guess_what_posteriors_say(monkeypatch):
         alone = (known.language.words * NOISE.T[seen].prod(axis=0)).argmax(axis=1)
         rows = seen.reshape(versions, 60, 4)
         hidden = np.full(4, -1)
-        inside = [enumerated(follows, NOISE, rows[:, row], hidden).argmax(axis=1) for row in range(60)]
+        inside = [
+            enumerated(follows, NOISE, rows[:, row], hidden).argmax(axis=1) for row in range(60)
+        ]
         for name, guess in (("context-free/1", alone), ("in-context/1", np.concatenate(inside))):
             assert share(sums, name) == pytest.approx((guess == words.ravel()).mean())
         assert share(sums, "in-context/1") > share(sums, "context-free/1")
@@ -123,7 +125,10 @@ def test_bands_are_ranks():
     language = replace(language_of([[0]], 200), words=count / count.sum())
     tried = {"context-free": ContextFree()}
     knowledge = Knowledge(channel=emitting(np.eye(200)), language=language, attackers=tried)
-    for words, expected in ((np.arange(200), [200, 100, 100]), (np.flatnonzero(count > 100), [100, 100, 0])):
+    for words, expected in (
+        (np.arange(200), [200, 100, 100]),
+        (np.flatnonzero(count > 100), [100, 100, 0]),
+    ):
         sums = attack(released([words.tolist()], words[None]), knowledge)
         assert sums["context-free/1"].sums[1].tolist() == [*expected, 0, 0]
 
@@ -204,7 +209,9 @@ def test_weights_are_those_that_make_shadow_words_likeliest(topical):
     features, words = seen(rows)
     best = (features @ adaptive.weights[2]).argmax(axis=1)
     evidence = Evidence.of(rows, emitting(TRUE), known.language, most=WORDS)
-    np.testing.assert_array_equal(adaptive.guess(evidence)[:, 0], words[np.arange(len(words)), best])
+    np.testing.assert_array_equal(
+        adaptive.guess(evidence)[:, 0], words[np.arange(len(words)), best]
+    )
 
 
 def test_weights_of_the_attacked_rows_are_others(topical):
@@ -239,9 +246,9 @@ def traced(monkeypatch):
         shadows.append((rows, shadow(self, rows, mechanism, **options)))
         return shadows[-1][1]
 
-    def tracing_measured(simulation, rows, *others, **options):
+    def tracing_measured(rows, *others):
         attacked.append(rows)
-        return measured(simulation, rows, *others, **options)
+        return measured(rows, *others)
 
     def tracing_learn(known, *others, **options):
         learnt.append(known)
@@ -323,7 +330,9 @@ def held_back(vectors, prior, epsilon, points):
         lengths = rng.gamma(vectors.shape[1], 1.0 / epsilon, (4000, 1))
         noisy = centres[rng.choice(len(words), 4000, p=likely)] + lengths * directions
         noisy = noisy.astype(np.float32)
-        np.add.at(sums, (noisy @ vectors.T - half).argmax(axis=1), posterior(noisy).astype(np.float32))
+        np.add.at(
+            sums, (noisy @ vectors.T - half).argmax(axis=1), posterior(noisy).astype(np.float32)
+        )
     missing = np.flatnonzero(sums.sum(axis=1) == 0.0)
     for part in np.array_split(missing, 20):
         sums[part] = posterior(vectors[part])
@@ -345,7 +354,9 @@ def test_no_attacker_held_back_gets_much_more(demo_bundle):
     ids = pa.array(range(len(texts) - 1000))
     attacked = simulation.release(attacked, ids, Laplace(epsilon=epsilon))
     channel = channel_of(Laplace(epsilon=epsilon), demo_bundle, search, language.words)
-    knowledge = Knowledge(channel=channel, language=language, attackers={"context-free": ContextFree()})
+    knowledge = Knowledge(
+        channel=channel, language=language, attackers={"context-free": ContextFree()}
+    )
     product = share(attack(attacked, knowledge), "context-free/1")
     vectors = np.asarray(demo_bundle.vectors, dtype=np.float32)
     guesses = held_back(vectors, language.words, epsilon, 400_000)

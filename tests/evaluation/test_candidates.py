@@ -50,7 +50,9 @@ def test_candidates_are_the_likeliest_words(versions, most, monkeypatch):
 def test_known_tokens_have_one_candidate_and_impossible_words_none():
     """A token outside the vocabulary is known to be so; a word that cannot give it is no candidate."""
     rows = released([[0, -1, 2]], np.array([[1, -1, 0]]))
-    candidates = Candidates.of(rows, emitting(np.full((3, 3), 1 / 3)), np.array([0.2, 0.5, 0.3]), most=3)
+    candidates = Candidates.of(
+        rows, emitting(np.full((3, 3), 1 / 3)), np.array([0.2, 0.5, 0.3]), most=3
+    )
     assert candidates.words.tolist() == [[1, 2, 0], [3, NO_WORD, NO_WORD], [1, 2, 0]]
     assert candidates.log_emission[1].tolist() == [0.0, -np.inf, -np.inf]
     rows = released([[0, 1]], np.array([[0, 1]]))

@@ -53,7 +53,11 @@ def test_all_rows_of_one_class_are_no_good_model():
     absent = confused([[10, 0], [0, 0]], ("ham", "spam"))
     assert absent.balanced_accuracy(0.95)[0] == 1.0  # of the class that has rows
     nothing = ClassCounts.empty(NAMES)
-    for interval in (nothing.balanced_accuracy(0.95), nothing.mean_auc(0.95), nothing.f1("ham", 0.95)):
+    for interval in (
+        nothing.balanced_accuracy(0.95),
+        nothing.mean_auc(0.95),
+        nothing.f1("ham", 0.95),
+    ):
         np.testing.assert_equal(interval, (math.nan, 0.0, 1.0))
 
 
@@ -116,7 +120,9 @@ def test_parts_add_up_exactly():
     assert both.mean_auc(0.9) == whole.mean_auc(0.9)
 
 
-@pytest.mark.parametrize(("rows", "others", "shift", "spread"), [(30, 200, 1.0, 1.0), (60, 400, 2.0, 2.5)])
+@pytest.mark.parametrize(
+    ("rows", "others", "shift", "spread"), [(30, 200, 1.0, 1.0), (60, 400, 2.0, 2.5)]
+)
 def test_intervals_of_areas_cover_the_truth(rows, others, shift, spread):
     """Rejects standard errors that assume that scores of both classes spread alike: those cover 85 % here."""
     # Of 400 intervals at 95 % fewer than 366 cover the truth with a probability of 0.2 %.

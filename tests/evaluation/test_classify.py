@@ -28,8 +28,12 @@ TASKS = 7
 def rows(spark, small):
     """Rows in several parts; a word tells the label, of which one is null."""
     texts = sentences(90, 1)
-    labels = [None if i == 7 else str(int(int(text.split()[0][1:]) < 5)) for i, text in enumerate(texts)]
-    rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(zip(texts, labels, strict=True))]
+    labels = [
+        None if i == 7 else str(int(int(text.split()[0][1:]) < 5)) for i, text in enumerate(texts)
+    ]
+    rows = [
+        (f"r{i}", text, label) for i, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
     df = spark.createDataFrame(rows, "id string, text string, label string")
     columns = TableColumns(text=("text",), keep=("label",), id="id")
     frame = columns.select(df).withColumn("third", third_of(F.col(ID))).repartition(TASKS).persist()
@@ -78,7 +82,9 @@ def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
 
     def shares(thirds):
         chosen, checked = thirds.values()
-        return [float((chosen[n] + checked[n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")]
+        return [
+            float((chosen[n] + checked[n]).ratio[0]) for n in ("accuracy", "accuracy_on_original")
+        ]
 
     best = shares(ceiling)[0]
     assert shares(bare) == shares(ceiling) == [best, best]

@@ -29,7 +29,12 @@ from tests.helpers.tables import ROOT
 
 ROWS = 150
 OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
-SETTINGS = (Laplace(epsilon=5.0), Laplace(epsilon=8.0), Laplace(epsilon=1e6), Exponential(epsilon=3.0))
+SETTINGS = (
+    Laplace(epsilon=5.0),
+    Laplace(epsilon=8.0),
+    Laplace(epsilon=1e6),
+    Exponential(epsilon=3.0),
+)
 FEW = {"mechanisms": SETTINGS[:1], "candidates": 60, "channel_limit": 0.05}
 
 
@@ -49,7 +54,9 @@ def risk(found, number, attacker, versions=1, guesses=1):
 
 def use(found, number):
     key = found.outcomes[number].key
-    return {row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()}
+    return {
+        row["measure"]: row for row in found.utility().to_pylist() if key.items() <= row.items()
+    }
 
 
 def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
@@ -112,7 +119,11 @@ def test_bands_make_up_all_words(compared):
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12))
+@given(
+    values=st.lists(
+        st.tuples(*[st.sampled_from([0.1, 0.2, 0.3, 0.4])] * 2), min_size=1, max_size=12
+    )
+)
 def test_the_front_is_what_nothing_beats(compared, values):
     """Equal settings stay together, the least risk first."""
     first, outcomes = compared.outcomes[0], []
@@ -131,14 +142,20 @@ def test_the_front_is_what_nothing_beats(compared, values):
 
 
 def test_a_word_that_the_corpus_lacks_is_never_guessed(small):
-    found = evaluate(sentences(20, 1), list(range(20)), corpus=["w150 w151 w152"], embedding=small, **FEW)
+    found = evaluate(
+        sentences(20, 1), list(range(20)), corpus=["w150 w151 w152"], embedding=small, **FEW
+    )
     assert risk(found, 0, "in-context")["recovered"] == 0.0
 
 
 def test_the_same_seed_gives_the_same_numbers(small):
     """Of token lists too, where tokens that are no words of the bundle are not counted."""
-    lists = pa.array([["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))])
-    found = [evaluate(lists, list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)]
+    lists = pa.array(
+        [["w1", "the", "w2"], ["w3", None], *(text.split() for text in sentences(10, 3))]
+    )
+    found = [
+        evaluate(lists, list(range(12)), embedding=small, seed=seed, **FEW) for seed in (1, 1, 2)
+    ]
     assert found[0].risk() == found[1].risk() != found[2].risk()
     assert found[0].utility() == found[1].utility() != found[2].utility()
     words = small.words.to_pylist()
@@ -156,7 +173,11 @@ def test_the_same_seed_gives_the_same_numbers(small):
         (["w1"], {"channel_limit": 1.0}, "channel_limit must be above 0 and below 1. Got: 1.0"),
         (["w1"], {"seed": -1}, "seed must be from 0 to .*. Got: -1"),
         (["strange"], {}, "no word of these rows is perturbed"),
-        (["w1"], {"corpus": ["strange", ""]}, "The corpus has no word of the embedding. Got: 2 texts"),
+        (
+            ["w1"],
+            {"corpus": ["strange", ""]},
+            "The corpus has no word of the embedding. Got: 2 texts",
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(small, values, options, message):
@@ -199,10 +220,20 @@ def test_targets_are_read_and_written(text, risk, written):
     "text",
     [
         *("", "recovery", "recovery <= 0.2", "recovery(top2) <= 0.2", "recovery(top1) >= 0.2"),
-        *("recovery(top1) <= 1", "recovery(top1) <= 0", "recovery(top1) <= nan", "recovery(top1, 0) <= 0.2"),
+        *(
+            "recovery(top1) <= 1",
+            "recovery(top1) <= 0",
+            "recovery(top1) <= nan",
+            "recovery(top1, 0) <= 0.2",
+        ),
         *("recovery(top1, 2, in-context) <= 0.2", "recovery(top1, in-context, in-context) <= 0.2"),
         *("similarity <= 0.9", "similarity(top1) >= 0.9", "similarity >= 1.5", "other >= 0.5"),
-        *("singled_out <= 0.5", "singled_out(3) <= 0.5", "singled_out(2) >= 0.5", "linked(2) <= 0.5"),
+        *(
+            "singled_out <= 0.5",
+            "singled_out(3) <= 0.5",
+            "singled_out(2) >= 0.5",
+            "linked(2) <= 0.5",
+        ),
         *("recovery(top1) <= 0.2 and similarity >= 0.9", "similarity >= many"),
     ],
 )
@@ -219,7 +250,8 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     similar, common = (
-        [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes] for n in ("similarity", "word_overlap")
+        [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes]
+        for n in ("similarity", "word_overlap")
     )
     alone, among_three = (sums.share(c)[2] for c in (0.95, 1 - 0.05 / 3))
     assert shares[0] < alone < among_three
@@ -228,7 +260,10 @@ def test_the_best_setting_within_the_limit_is_taken(three):
         (f"recovery(top1, context-free) <= {(shares[1] + 1.0) / 2}", 1),
         (f"similarity >= {(similar[0] + 2 * similar[1]) / 3}", 1),
         ("similarity >= 0.999999", 2),
-        (f"word_overlap >= {(common[0] + 2 * common[1]) / 3}", 1),  # without an interval, as measured
+        (
+            f"word_overlap >= {(common[0] + 2 * common[1]) / 3}",
+            1,
+        ),  # without an interval, as measured
         (f"recovery(top1) <= {shares[0]}", None),
         (f"recovery(top1) <= {(alone + among_three) / 2}", None),
         (f"recovery(top1) <= {among_three}", 0),
@@ -330,7 +365,12 @@ def test_without_a_target_the_most_similar_of_those_that_keep_recovery_low_is_na
         ("good", 0.15, 0.2, 0.8),
         ("safe", 0.05, 0.1, 0.5),
     ):
-        shown = {"options": options, "recovered": recovered, "recovered_high": high, "similarity": similarity}
+        shown = {
+            "options": options,
+            "recovered": recovered,
+            "recovered_high": high,
+            "similarity": similarity,
+        }
         rows.append(first | shown)
     limit = "20% of words with good (upper limit 0.2; similarity 0.8). Choose it by --target on other rows."
     assert words(own | {"settings": rows}).endswith(limit)

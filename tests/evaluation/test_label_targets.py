@@ -55,7 +55,11 @@ def learnt(attacked):
         replace(outcome, mechanism=mechanism, sums=sums)
         for mechanism, sums in zip(lambdas, (safe, useful), strict=True)
     ]
-    floor = {**attacked.floor, "recovered/1/adaptive/1": ClusterSums.of_rows(5, 100), **labels(870, 0)}
+    floor = {
+        **attacked.floor,
+        "recovered/1/adaptive/1": ClusterSums.of_rows(5, 100),
+        **labels(870, 0),
+    }
     return Comparison(outcomes=tuple(outcomes), floor=floor, ideal=labels(868, 120))
 
 
@@ -134,7 +138,9 @@ def test_numbers_of_classes_have_floor_ceiling_and_interval(learnt):
     assert recall["low"] < recall["value"] < recall["high"]
     balanced = named["balanced_accuracy"]
     assert balanced["floor"] == 0.5 < balanced["low"] < balanced["value"] < balanced["ceiling"]
-    names = {f"{name}({label})" for name in ("precision", "recall", "f1", "auc") for label in CLASSES}
+    names = {
+        f"{name}({label})" for name in ("precision", "recall", "f1", "auc") for label in CLASSES
+    }
     assert names | {"auc", "balanced_accuracy"} <= named.keys()
 
 
@@ -153,7 +159,11 @@ def test_numbers_of_classes_have_floor_ceiling_and_interval(learnt):
             "the floor, without a release or of random words, misses",
             False,
         ),
-        ("attribution <= 0.5", "the originals meet this target, too: no setting can fail it (0.3)", True),
+        (
+            "attribution <= 0.5",
+            "the originals meet this target, too: no setting can fail it (0.3)",
+            True,
+        ),
         ("balanced_accuracy >= 0.6", None, False),
         ("recovery(top1, adaptive) <= 0.7", None, False),
     ],
@@ -162,14 +172,20 @@ def test_a_target_that_chooses_nothing_is_named(learnt, target, remark, is_idle,
     """Rejects `met there, too` of a limit that random words meet, or the originals, or no setting."""
     authors = {"attribution": ClusterSums.of_rows(30, 100)}
     outcomes = tuple(replace(own, sums=own.sums | authors) for own in learnt.outcomes)
-    changes = {"outcomes": outcomes, "floor": learnt.floor | authors, "ideal": learnt.ideal | authors}
+    changes = {
+        "outcomes": outcomes,
+        "floor": learnt.floor | authors,
+        "ideal": learnt.ideal | authors,
+    }
     found = stated(learnt, target, **changes)
     text = rendered(said(found))
     if remark is None:
         assert found["target"]["remark"] is None and "take --mechanism" in text
         return
     assert found["target"]["remark"].startswith(remark) and found["target"]["idle"] is is_idle
-    assert found["target"]["options"] is None and not any(row["recommended"] for row in found["settings"])
+    assert found["target"]["options"] is None and not any(
+        row["recommended"] for row in found["settings"]
+    )
     line = f"{found['target']['target']}: {found['target']['remark']}."
     assert line in text and line in page(found)["advice"][0]
     assert ("so none is chosen" in text) is is_idle
@@ -179,7 +195,9 @@ def test_a_target_that_chooses_nothing_is_named(learnt, target, remark, is_idle,
 def test_a_floor_of_either_third_counts(learnt):
     """Rejects a judgement by the rows of the choice alone, which then holds on the others `too`."""
     low = learnt.floor | {"accuracy": ClusterSums.of_rows(60, 100)}
-    found = facts({"first": replace(learnt, floor=low), "second": learnt}, target="accuracy >= 0.85")
+    found = facts(
+        {"first": replace(learnt, floor=low), "second": learnt}, target="accuracy >= 0.85"
+    )
     assert found["target"]["idle"] and found["target"]["number"] is None
 
 
@@ -220,7 +238,9 @@ def test_attackers_and_channels_are_listed(learnt, tmp_path):
     found = stated(learnt, None)
     text, drawing = rendered(said(found)), drawn(tmp_path / "out", page(found))
     for name in ("context-free", "in-context", "adaptive"):
-        (line,) = [f"{name} knows {own['knows']}." for own in found["attackers"] if own["name"] == name]
+        (line,) = [
+            f"{name} knows {own['knows']}." for own in found["attackers"] if own["name"] == name
+        ]
         assert line in text and line in drawing.text
     assert "How attackers know the mechanism: computed." in drawing.text
     uniform = Channel.uniform(3, 3)
@@ -230,12 +250,18 @@ def test_attackers_and_channels_are_listed(learnt, tmp_path):
             {"method": "posteriors", "size": 65_536, "difference": 0.0015},
             "65,536 simulated points; half of them would lose 0.15% of words",
         ),
-        ({"method": "draws", "size": 1_000}, "1,000 counted draws of each word: THE ATTACK IS WEAK"),
+        (
+            {"method": "draws", "size": 1_000},
+            "1,000 counted draws of each word: THE ATTACK IS WEAK",
+        ),
     ):
         outcomes = tuple(replace(own, channel=replace(uniform, **way)) for own in learnt.outcomes)
         other = stated(learnt, None, outcomes=outcomes)
         assert channel(other["settings"][0]) == words and words in rendered(said(other))
-        assert f"How attackers know the mechanism: {words}." in drawn(tmp_path / words[:4], page(other)).text
+        assert (
+            f"How attackers know the mechanism: {words}."
+            in drawn(tmp_path / words[:4], page(other)).text
+        )
 
 
 def test_all_measures_of_labels_need_a_label():

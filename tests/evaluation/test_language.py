@@ -36,12 +36,17 @@ def test_the_model_is_a_law_and_finds_the_pairs_seen(texts, seed):
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
     assert (probability > 0).all()
     rng = np.random.default_rng(seed)
-    first, second = rng.integers(-1, VOCABULARY + 2, (4, 3)), rng.integers(-1, VOCABULARY + 1, (4, 5))
+    first, second = (
+        rng.integers(-1, VOCABULARY + 2, (4, 3)),
+        rng.integers(-1, VOCABULARY + 1, (4, 5)),
+    )
     beyond = dict(zip(model.keys.tolist(), model.beyond.tolist(), strict=True))
     expected = np.zeros((4, 3, 5))
     for p, i, j in np.ndindex(expected.shape):
         if first[p, i] >= 0 and second[p, j] >= 0:
-            expected[p, i, j] = beyond.get(int(first[p, i]) * (VOCABULARY + 2) + int(second[p, j]), 0.0)
+            expected[p, i, j] = beyond.get(
+                int(first[p, i]) * (VOCABULARY + 2) + int(second[p, j]), 0.0
+            )
     p, i, j, values = model.seen(first, second)
     found = np.zeros(expected.shape)
     np.add.at(found, (p, i, j), values)
@@ -61,7 +66,9 @@ def test_the_smoothed_law_is_that_of_kneser_and_ney():
         own = [c for (first, _), c in counts.items() if first == a]
         expected = (count - d) / sum(own) + d * len(own) / sum(own) * lower[b]
         assert model.probability(np.array(a), np.array(b)) == pytest.approx(expected, rel=1e-12)
-    assert model.probability(np.array(2), np.array(0)) == pytest.approx(lower[0])  # nothing follows 2
+    assert model.probability(np.array(2), np.array(0)) == pytest.approx(
+        lower[0]
+    )  # nothing follows 2
 
 
 @given(TEXTS, st.integers(0, 2**32 - 1))
@@ -104,11 +111,15 @@ def test_the_law_of_triples_by_hand():
     assert len(model.keys) == len(counts)
     d = (6 + 0.5) / (6 + 2 * 1 + 1)
     for (a, b, c), count in counts.items():
-        after = [number for (first, second, _), number in counts.items() if (first, second) == (a, b)]
+        after = [
+            number for (first, second, _), number in counts.items() if (first, second) == (a, b)
+        ]
         lower = model.pairs.probability(np.array(b), np.array(c))
         expected = (count - d) / sum(after) + d * len(after) / sum(after) * lower
         assert follows(a, b, c) == pytest.approx(expected, rel=1e-12)
     # Never came, after a context that did and after one that did not: word 2 ends its rows.
     rest = d * 2 / 3 * model.pairs.probability(np.array(1), np.array(0))
     assert follows(0, 1, 0) == pytest.approx(rest, rel=1e-12)
-    assert follows(1, 2, 0) == pytest.approx(model.pairs.probability(np.array(2), np.array(0)), rel=1e-12)
+    assert follows(1, 2, 0) == pytest.approx(
+        model.pairs.probability(np.array(2), np.array(0)), rel=1e-12
+    )

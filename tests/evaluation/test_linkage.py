@@ -93,7 +93,9 @@ def share_by_loops(rows, channel, row, others):
 
     scores = {original: likelihood(original) for original in others}
     best = max(scores.values())
-    likeliest = [original for original, score in scores.items() if math.isclose(score, best, abs_tol=1e-9)]
+    likeliest = [
+        original for original, score in scores.items() if math.isclose(score, best, abs_tol=1e-9)
+    ]
     return (row in likeliest) / len(likeliest)
 
 
@@ -129,7 +131,11 @@ def test_made_worlds_against_enumeration(monkeypatch, cells):
         ]
         sums = linkage(rows, pa.array(range(30)), channel, alike)["linked"]
         assert sums.ratio[0] == pytest.approx(np.mean(by_loops))
-        short = [share for share, length in zip(by_loops, lengths[lengths > 0], strict=True) if length < 5]
+        short = [
+            share
+            for share, length in zip(by_loops, lengths[lengths > 0], strict=True)
+            if length < 5
+        ]
         assert sums.ratio[1] == pytest.approx(np.mean(short))
 
 
@@ -161,7 +167,8 @@ def test_many_rows_of_a_length_are_compared_in_buckets_by_their_ids(monkeypatch)
     assert sums["linked/among"].ratio[0] == pytest.approx((counts**2).sum() / 100)
     assert sums["linked/alike"].ratio[0] == 100
     shares = [
-        share_by_loops(rows, CHANNEL, row, np.flatnonzero(buckets == buckets[row])) for row in range(100)
+        share_by_loops(rows, CHANNEL, row, np.flatnonzero(buckets == buckets[row]))
+        for row in range(100)
     ]
     assert sums["linked"].ratio[0] == pytest.approx(np.mean(shares))
     order = rng.permutation(100)

@@ -1,6 +1,7 @@
 """What is kept of texts and tables, on rows whose answers are known; and totals that add up."""
 
 import math
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from dptext_spark.evaluation import measures as module
 from dptext_spark.evaluation.attackers import Knowledge, Known
 from dptext_spark.evaluation.measures import (
     MEASURES,
+    RANDOM_WORDS,
     added,
     from_table,
     measured,
@@ -23,6 +25,7 @@ from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import rows_with_words
 from tests.helpers.hidden_worlds import known_of, released
 from tests.helpers.made_texts import sentences
 
@@ -57,7 +60,9 @@ def test_measures_by_hand(plane, monkeypatch):
     shares = {name: sums.ratio[0] for name, sums in kept(rows, plane).items()}
     assert shares == pytest.approx({"kept": 1 / 3, "similarity": np.mean(cosines)})
     same = kept(released([[0, 1], [2, -1, 3], []], np.array([[0, 1, 2, -1, 3]])), plane)
-    assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(dict.fromkeys(same, 1.0))
+    assert {name: sums.ratio[0] for name, sums in same.items()} == pytest.approx(
+        dict.fromkeys(same, 1.0)
+    )
     assert (same["kept"].size[0], same["similarity"].rows[0]) == (4, 2)
     assert overlaps(rows, plane) == pytest.approx([5 / 6, 2 / 6])
 
@@ -91,12 +96,17 @@ def knowledge(simulation):
     language, without_shadow = known.languages(simulation.pairs(known), of_attacked=True)
     shadow = simulation.shadow(known, Laplace(epsilon=8.0), versions=2)
     learnt_from = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
-    return Knowledge.learn(learnt_from, Channel.uniform(len(simulation.embedding.words), 200))
+    vocabulary = len(simulation.embedding.words)
+    knowledge = Knowledge.learn(learnt_from, Channel.uniform(vocabulary, 200))
+    row_counts = rows_with_words(known.inputs, known.rows, vocabulary=vocabulary)
+    return replace(knowledge, row_counts=row_counts)
 
 
 def totals(simulation, knowledge, chosen, mechanism):
     rows, ids = simulation.read(pa.array(TEXTS[chosen])), pa.array(range(len(TEXTS)))[chosen]
-    return measured(simulation, rows, ids, mechanism, knowledge, versions=2)
+    versions = 1 if mechanism is None else 2
+    after = simulation.release(rows, ids, mechanism or RANDOM_WORDS, versions=versions)
+    return measured(after, simulation.embedding, knowledge)
 
 
 def cells(found):
@@ -109,7 +119,8 @@ def test_parts_add_up_to_the_whole_to_the_last_bit_and_are_read_again(simulation
     found = totals(simulation, knowledge, slice(None), Laplace(epsilon=8.0))
     for cuts in ((0, 1, 20, 42), (0, 13, 14, 41, 42)):
         *parts, last = (
-            totals(simulation, knowledge, slice(a, b), Laplace(epsilon=8.0)) for a, b in pairwise(cuts)
+            totals(simulation, knowledge, slice(a, b), Laplace(epsilon=8.0))
+            for a, b in pairwise(cuts)
         )
         assert cells(reduce(added, parts, last)) == cells(found)
     table = to_table(found)
@@ -124,6 +135,8 @@ def test_the_floor_needs_no_release(simulation, knowledge):
     """In one version: the same words are guessed for all; random words keep next to nothing."""
     floor = totals(simulation, knowledge, slice(None), None)
     assert versions_of(floor) == [1] and floor["kept"].ratio[0] < 0.05
-    pairs, words = (MEASURES[name].value(floor, 0.95)[0] for name in ("pair_overlap", "word_overlap"))
+    pairs, words = (
+        MEASURES[name].value(floor, 0.95)[0] for name in ("pair_overlap", "word_overlap")
+    )
     assert pairs < words < 0.5
     assert 0.0 < floor["recovered/1/context-free/1"].ratio[0] < 0.2

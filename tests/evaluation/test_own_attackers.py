@@ -87,7 +87,9 @@ def module(tmp_path, monkeypatch):
     (tmp_path / "broken_module_of_a_test.py").write_text("import nothing_of_this_name")
     (tmp_path / "taken_of_a_test.py").write_text(MODULE.replace('"copy"', '"in-context"'))
     (tmp_path / "strongest_of_a_test.py").write_text(MODULE.replace('"copy"', '"strongest"'))
-    (tmp_path / "silent_of_a_test.py").write_text(MODULE.replace('    knows = "the output alone"\n', ""))
+    (tmp_path / "silent_of_a_test.py").write_text(
+        MODULE.replace('    knows = "the output alone"\n', "")
+    )
     before = dict(attackers.ATTACKERS)
     yield "own_attackers_of_a_test"
     attackers.ATTACKERS.clear()
@@ -104,8 +106,14 @@ def module(tmp_path, monkeypatch):
         ("../own_attackers_of_a_test.py:Copy", "Option --attacker has a wrong value"),
         ("no_module_of_this_name:Copy", "cannot be imported.*ModuleNotFoundError.*PYTHONPATH"),
         ("broken_module_of_a_test:Copy", "cannot be imported.*nothing_of_this_name"),
-        ("own_attackers_of_a_test:copy", "has no class copy.*Allowed: Copy.*Perhaps you meant Copy"),
-        ("own_attackers_of_a_test:Other", "Class Other of --attacker is no attacker.*a subclass of"),
+        (
+            "own_attackers_of_a_test:copy",
+            "has no class copy.*Allowed: Copy.*Perhaps you meant Copy",
+        ),
+        (
+            "own_attackers_of_a_test:Other",
+            "Class Other of --attacker is no attacker.*a subclass of",
+        ),
         ("own_attackers_of_a_test:Abstract", "lacks methods.*without guess, learn"),
         ("own_attackers_of_a_test:Unnamed", "has no name of its own"),
         ("taken_of_a_test:Copy", "name of attacker Copy is taken by InContext"),
@@ -155,7 +163,9 @@ def test_workers_try_an_attacker_whose_module_they_do_not_have(spark, small, mod
     def attacked(*names):
         for name in names:
             load_attacker(f"{module}:{name}")
-        tried = {name: attackers.ATTACKERS[name] for name in ("context-free", *map(str.lower, names))}
+        tried = {
+            name: attackers.ATTACKERS[name] for name in ("context-free", *map(str.lower, names))
+        }
         attackers.ATTACKERS.clear()
         attackers.ATTACKERS.update(tried)
         known = knowledge_of(sampled, languages, uniform, None, versions=1, candidates=5)
@@ -177,14 +187,18 @@ def test_workers_try_an_attacker_whose_module_they_do_not_have(spark, small, mod
 
 
 def test_an_attacker_is_tried_in_this_process(small, module):
-    """Its guesses may be of any integers."""
+    """And of its module no other, such as one that fails."""
     from dptext_spark.evaluation.local import evaluate
     from dptext_spark.mechanisms import Exponential
 
     load_attacker(f"{module}:Copy")
     texts = pa.array(sentences(12, 1))
     found = evaluate(
-        texts, list(range(12)), embedding=small, mechanisms=[Exponential(epsilon=3.0)], candidates=20
+        texts,
+        list(range(12)),
+        embedding=small,
+        mechanisms=[Exponential(epsilon=3.0)],
+        candidates=20,
     )
     sums = found.outcomes[0].sums
     np.testing.assert_array_equal(sums["recovered/1/copy/1"].ratio[0], sums["kept"].ratio[0])

@@ -8,7 +8,7 @@ from dptext_spark.evaluation.attackers import Knowledge
 from dptext_spark.evaluation.measures import MEASURES, sighted
 from dptext_spark.evaluation.rarity import RARITY_BANDS, rarity_band, sightings, singled_out
 from dptext_spark.evaluation.rows import SimulatedRows
-from dptext_spark.lookup import FEW, rows_with_words
+from dptext_spark.word_reader import FEW, rows_with_words
 
 # Six rows of words 0 to 5; the first four are attacked. -1 is outside the vocabulary.
 TEXTS = [[0, 0, 1], [1, 2, 3], [2, -1], [], [4, 1], [3]]
@@ -36,7 +36,10 @@ def shown(sums):
 def test_rows_with_a_word_are_counted_not_its_tokens():
     """Rejects a count of tokens: word 0 stands twice in one row."""
     assert counted().tolist() == ROW_COUNTS
-    assert rows_with_words(np.zeros(0, np.int64), np.zeros(0, np.int64), vocabulary=2).tolist() == [0, 0]
+    assert rows_with_words(np.zeros(0, np.int64), np.zeros(0, np.int64), vocabulary=2).tolist() == [
+        0,
+        0,
+    ]
 
 
 def test_rows_are_singled_out_by_what_stays():
@@ -52,7 +55,9 @@ def test_rows_are_singled_out_by_what_stays():
     by_tokens = np.bincount([word for text in TEXTS for word in text if word >= 0], minlength=6)
     by_outputs = rows_with_words(ATTACKED.outputs[0], ATTACKED.rows, vocabulary=6)
     of_attacked = rows_with_words(ATTACKED.inputs, ATTACKED.rows, vocabulary=6)
-    wrong = [shown(singled_out(ATTACKED, mutant, 2)) for mutant in (by_tokens, by_outputs, of_attacked)]
+    wrong = [
+        shown(singled_out(ATTACKED, mutant, 2)) for mutant in (by_tokens, by_outputs, of_attacked)
+    ]
     assert wrong == [(0, 3), (2, 3), (2, 3)]
 
 
@@ -94,7 +99,9 @@ def test_made_worlds_against_plain_loops():
         for few in FEW:
             singled, seen, right = 0, 0, 0
             for start, stop in zip(rows.offsets, rows.offsets[1:], strict=False):
-                triples = [*zip(rows.inputs, rows.outputs[0], rows.perturbed, strict=True)][start:stop]
+                triples = [*zip(rows.inputs, rows.outputs[0], rows.perturbed, strict=True)][
+                    start:stop
+                ]
                 singled += any(p and w == y and counts[w] < few for w, y, p in triples)
                 sighted_words = {y for _, y, p in triples if p and y >= 0 and counts[y] < few}
                 seen += len(sighted_words)
@@ -116,7 +123,9 @@ def test_words_that_stay_are_counted_by_how_many_rows_have_them():
     assert kept.sums[1].tolist() == [2, 1, 1, 0, 0, 0]
     measure = MEASURES["singled_out"]
     sums = measure.add(ATTACKED, None, knowledge)
-    for variant, share, original in zip(measure.all_in(sums), (1 / 3, 2 / 3), (1 / 3, 1.0), strict=True):
+    for variant, share, original in zip(
+        measure.all_in(sums), (1 / 3, 2 / 3), (1 / 3, 1.0), strict=True
+    ):
         assert variant.own(sums).ratio[0] == pytest.approx(share)
         assert variant.without_noise(sums) == pytest.approx(original)
     assert {sighted(few) for few in FEW} <= sums.keys()

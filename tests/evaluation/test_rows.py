@@ -42,7 +42,10 @@ def test_versions_are_independent_and_outputs_stand_in_their_words_places(line, 
     rows, ids, loud = of(bundle).read(TEXTS), pa.array(range(40)), mechanism("laplace", epsilon=1e6)
     found = of(bundle).release(rows, ids[:5], loud, versions=2)
     np.testing.assert_array_equal(found.outputs, np.stack([rows.inputs] * 2))
-    rows, laplace = of(line).read(pa.array(["w0 w1 w2 w3 w4"] * 40)), mechanism("laplace", epsilon=1.0)
+    rows, laplace = (
+        of(line).read(pa.array(["w0 w1 w2 w3 w4"] * 40)),
+        mechanism("laplace", epsilon=1.0),
+    )
     once, again, one, other = (
         of(line, seed=seed).release(rows, ids, laplace, versions=versions).outputs
         for seed, versions in ((0, 2), (0, 2), (0, 1), (1, 2))

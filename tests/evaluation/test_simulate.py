@@ -13,19 +13,26 @@ from dptext_spark.evaluation.measures import RANDOM_WORDS, sighted
 from dptext_spark.evaluation.rarity import sightings, singled_out
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import ATTACKED, SampledRows, count_pairs, simulate, third_of
-from dptext_spark.lookup import FEW, rows_with_words
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import TextPolicy
+from dptext_spark.word_reader import FEW, rows_with_words
 from tests.helpers.made_texts import sentences
 from tests.helpers.tables import spark_settings
 
 pytestmark = pytest.mark.spark
 
-TEXTS = [*sentences(80, 1), "w7 w7", "w7", "", "strange w3", *[f"w{number}" for number in range(60, 75)]]
+TEXTS = [
+    *sentences(80, 1),
+    "w7 w7",
+    "w7",
+    "",
+    "strange w3",
+    *[f"w{number}" for number in range(60, 75)],
+]
 IDS = [f"r{number}" for number in range(len(TEXTS))]
 MECHANISM = Exponential(epsilon=2.0)
 
@@ -100,7 +107,9 @@ def test_rows_stick_out_by_the_same_numbers_in_any_tasks_and_batches(
     released = simulation.release(rows, pa.array(IDS), MECHANISM)
     parts = {third: np.flatnonzero(thirds == third) for third in ATTACKED}
     alike = {
-        third: {length: count + 1_000 * (buckets - 1) for length, count in rows_of_lengths(part).items()}
+        third: {
+            length: count + 1_000 * (buckets - 1) for length, count in rows_of_lengths(part).items()
+        }
         for third, part in {third: rows.taken(places) for third, places in parts.items()}.items()
     }
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=7):
@@ -126,7 +135,9 @@ def test_rows_stick_out_by_the_same_numbers_in_any_tasks_and_batches(
 
 def test_without_output_rows_are_linked_by_length_alone(spark, sampled, rows, known, thirds):
     """Rejects a floor that sees words; where Spark encrypts no shuffle, nothing is linked."""
-    alike = {third: rows_of_lengths(rows.taken(np.flatnonzero(thirds == third))) for third in ATTACKED}
+    alike = {
+        third: rows_of_lengths(rows.taken(np.flatnonzero(thirds == third))) for third in ATTACKED
+    }
     nothing = known[1].channel.uniform(len(known[1].language.words), 200)
     floors = dict.fromkeys(
         ATTACKED, Knowledge(channel=nothing, language=known[1].language, candidates=5, attackers={})
@@ -134,4 +145,6 @@ def test_without_output_rows_are_linked_by_length_alone(spark, sampled, rows, kn
     found = simulate(sampled(2), None, floors, 1, alike)
     for third in ATTACKED:  # one row of each length
         assert found[third]["linked"].sums[1, 0] == pytest.approx(len(alike[third]))
-    assert not any("linked" in sums for sums in simulate(sampled(2), RANDOM_WORDS, floors, 1).values())
+    assert not any(
+        "linked" in sums for sums in simulate(sampled(2), RANDOM_WORDS, floors, 1).values()
+    )

@@ -20,13 +20,17 @@ def learned(rows, vocabulary, **options):
 def test_evidence_by_hand():
     """Two topics and three words; rejects evidence that has the token itself, or another row's tokens."""
     # Candidates that are no words, and what no candidate has, say nothing of the topic.
-    topics = Topics(shares=np.array([0.25, 0.75]), ratios=np.array([[2.0, 0.5, 1.0], [0.4, 1.5, 1.2]]))
+    topics = Topics(
+        shares=np.array([0.25, 0.75]), ratios=np.array([[2.0, 0.5, 1.0], [0.4, 1.5, 1.2]])
+    )
     words = np.array([[0, 1], [1, -1], [3, -1], [2, 0], [0, 2]])
     probability = np.array([[0.6, 0.3], [1.0, 0.0], [1.0, 0.0], [0.5, 0.2], [0.9, 0.1]])
     evidence = topics.evidence(words, probability, np.array([0, 3, 3, 5]))
 
     def of_token(topic, token):
-        known = [(w, p) for w, p in zip(words[token], probability[token], strict=True) if 0 <= w < 3]
+        known = [
+            (w, p) for w, p in zip(words[token], probability[token], strict=True) if 0 <= w < 3
+        ]
         share = sum(p * topics.ratios[topic, w] for w, p in known)
         return WEIGHT * math.log(share + 1.0 - sum(p for _, p in known))
 
@@ -56,7 +60,9 @@ def test_clear_topics_are_there(clear, count):
     assert topics.shares.sum() == pytest.approx(1.0)
     # A token that is surely word 0, and one that may be of either topic, or of both.
     words = np.array([[0, -1, -1], [1, 21, 41]])
-    evidence = topics.evidence(words, np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), np.array([0, 2]))
+    evidence = topics.evidence(
+        words, np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), np.array([0, 2])
+    )
     own, other, common = evidence[1]
     assert own > 0.3 > common > -0.3 > -0.8 > other
     # Several sure words of a topic leave none of the other.

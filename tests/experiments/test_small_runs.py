@@ -17,7 +17,14 @@ from sklearn.linear_model import LogisticRegression
 
 from dptext_spark import demo
 from dptext_spark.mechanisms import mechanism
-from scripts.experiments import feyisetan_2019, feyisetan_2020, feyisetan_2021, mechanisms, shared, xu_2020
+from scripts.experiments import (
+    feyisetan_2019,
+    feyisetan_2020,
+    feyisetan_2021,
+    mechanisms,
+    shared,
+    xu_2020,
+)
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "experiments"
 MODULES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "shared")
@@ -90,7 +97,10 @@ def test_clipped_noise_makes_central_words_of_all(tmp_path):
 @pytest.mark.long
 def test_words_in_slots_are_perturbed(demo_bundle, ball, tmp_path):
     """Rejects an epsilon that is not used, random words that are no floor, and slots elsewhere in a query."""
-    world, queries = feyisetan_2019.World.of(ball, demo_bundle, tmp_path), pq.read_table(demo.QUERIES)
+    world, queries = (
+        feyisetan_2019.World.of(ball, demo_bundle, tmp_path),
+        pq.read_table(demo.QUERIES),
+    )
     queries = queries.to_pylist()
     for query in queries:
         query["spans"] = [(slot["start"], slot["end"]) for slot in query["slots"]]
@@ -109,12 +119,16 @@ def test_words_in_slots_are_perturbed(demo_bundle, ball, tmp_path):
     }
     learner = LogisticRegression(C=10.0, max_iter=300), feyisetan_2019.known_words
     for every in (texts, loose):
-        table = feyisetan_2019.tried({"intents": every}, world, chosen, learner, rows=2002, repetitions=1)
+        table = feyisetan_2019.tried(
+            {"intents": every}, world, chosen, learner, rows=2002, repetitions=1
+        )
         cells = [row.split(" | ") for row in table.splitlines()[2:]]
         stay = {label.strip("| "): float(share.rstrip("%")) for label, share, _ in cells}
         score = {label.strip("| "): float(right.split()[0]) for label, _, right in cells}
         for low, high in (("ball 0.125", "ball 60.0"), ("flat 4.0", "flat 16.0")):
-            assert rises(stay["random words"], stay[low], stay[high]) and rises(score[low], score[high])
+            assert rises(stay["random words"], stay[low], stay[high]) and rises(
+                score[low], score[high]
+            )
         assert score["random words"] < score["original texts"] and stay["original texts"] == 100.0
 
 
@@ -128,7 +142,9 @@ def test_tasks_and_auditors_lose_by_noise(demo_bundle):
     labels, reference = {"intents": np.array(intents[:300])}, parts.pop("")
     corpus = feyisetan_2020.Corpus(parts=parts, labels=labels, reference=reference)
     found = feyisetan_2020.measured(corpus, demo_bundle, epsilons=(1.0, 8.0), repetitions=2)
-    (weak, strong, none) = ([of[name].mean for name in ("intents", "auditor (AUC)")] for of in found.values())
+    (weak, strong, none) = (
+        [of[name].mean for name in ("intents", "auditor (AUC)")] for of in found.values()
+    )
     assert rises(weak[0], 0.5, strong[0]) and rises(0.3, weak[1], 0.7, strong[1], none[1])
 
 
@@ -139,10 +155,14 @@ def test_vectors_are_released(demo_bundle):
     setup = feyisetan_2021.Setup(embedding=demo_bundle, seeds=(0,), delta=0.01)
     laws = setup.laws(beta := feyisetan_2021.TABLE_BETA, 0)
     stretch = feyisetan_2021.text_stretch(laws["paper"], demo_bundle, 1000)
-    assert rises(laws["vocabulary"].constant, laws["paper"].constant, stretch, laws["spectral"].constant)
+    assert rises(
+        laws["vocabulary"].constant, laws["paper"].constant, stretch, laws["spectral"].constant
+    )
     pairs, (texts, intents) = feyisetan_2021.sample(demo_bundle, 60), demo_queries(500)
     for name in laws:
-        assert rises(*(feyisetan_2021.errors(setup, pairs, beta, name, e) for e in (200.0, 20.0, 2.0)))
+        assert rises(
+            *(feyisetan_2021.errors(setup, pairs, beta, name, e) for e in (200.0, 20.0, 2.0))
+        )
     task = feyisetan_2021.Task(shared.WordRows.of(texts, demo_bundle), np.array(intents))
 
     def score(reading, name, epsilon):
@@ -156,7 +176,11 @@ def test_vectors_are_released(demo_bundle):
 @pytest.mark.long
 def test_lambda_is_more_noise(demo_bundle, monkeypatch):
     """Rejects a lambda or an epsilon that is not used."""
-    for name, values in {"TEXT_LAMBDAS": (0.0, 1.0), "TEXT_EPSILONS": (1.0, 8.0), "BETWEEN": (14.0,)}.items():
+    for name, values in {
+        "TEXT_LAMBDAS": (0.0, 1.0),
+        "TEXT_EPSILONS": (1.0, 8.0),
+        "BETWEEN": (14.0,),
+    }.items():
         monkeypatch.setattr(xu_2020, name, values)
     texts, intents = demo_queries(400)
     labels = np.array([i in ("PlayMusic", "AddToPlaylist") for i in intents])
@@ -174,7 +198,12 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     texts, intents = demo_queries(120)
     given = {"texts": texts, "labels": intents, "judge": demo_bundle, "release_words": 2000}
     world = mechanisms.World(embedding=demo_bundle, runs=30, candidates=16, **given)
-    near = {"laplace": 7.5, "laplace:select=vickrey,t=0.5": 8.5, "exponential": 3.4, "hyperbolic": 18.5}
+    near = {
+        "laplace": 7.5,
+        "laplace:select=vickrey,t=0.5": 8.5,
+        "exponential": 3.4,
+        "hyperbolic": 18.5,
+    }
     epsilons, kept, floors = {}, {}, world.kept(world.released(None))
     for spec, start in near.items():
         own = replace(world, embedding=ball) if spec == "hyperbolic" else world
@@ -184,7 +213,8 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
         assert abs(share - 0.5) <= 0.04 and floor == again < share
         kept[spec] = own.kept(own.released(configured))
         assert all(
-            floors[name][0] < value and low < value < high for name, (value, low, high) in kept[spec].items()
+            floors[name][0] < value and low < value < high
+            for name, (value, low, high) in kept[spec].items()
         )
     laplace, vickrey, exponential, hyperbolic = kept
     assert epsilons[exponential] < epsilons[laplace] / 2 < epsilons[laplace] < epsilons[vickrey]

@@ -30,7 +30,9 @@ def log_above(radius, n, epsilon):
 @pytest.mark.parametrize("n", [1, 2, 5, 50, 300])
 def test_volume_radii_invert_their_law(n):
     """To 10^-12 of the radius, in 80 digits, from the smallest uniform to the largest; also at n - 1."""
-    near = [n - 1 + gap for gap in (0.05, 1e-3, 1e-6, 1e-9)] + [math.nextafter(n - 1, math.inf)][: n - 1]
+    near = [n - 1 + gap for gap in (0.05, 1e-3, 1e-6, 1e-9)] + [math.nextafter(n - 1, math.inf)][
+        : n - 1
+    ]
     for epsilon in [*near, n - 0.5, 2.0 * n, 1e6]:
         radii = volume_radii(EDGES, dimension=n, epsilon=epsilon)
         assert (np.diff(radii) > 0).all()
@@ -47,13 +49,19 @@ def test_lebesgue_radii_invert_their_law(n, epsilon):
     """Against adaptive quadrature of rho^(n-1) ((1 - rho) / (1 + rho))^epsilon, from both ends."""
 
     def density(x):
-        r = math.exp(x)  # rho = tanh(r / 2), (1 - rho) / (1 + rho) = exp(-r), drho = (1 - rho^2) / 2 r dx
-        log = x + (n - 1) * math.log(math.tanh(r / 2)) - 2 * math.log(math.cosh(r / 2)) - epsilon * r
+        r = math.exp(
+            x
+        )  # rho = tanh(r / 2), (1 - rho) / (1 + rho) = exp(-r), drho = (1 - rho^2) / 2 r dx
+        log = (
+            x + (n - 1) * math.log(math.tanh(r / 2)) - 2 * math.log(math.cosh(r / 2)) - epsilon * r
+        )
         return math.exp(log - law.log_mass)
 
     def mass(start, end):
         cuts = np.linspace(start, end, 60)
-        return sum(integrate.quad(density, *ends, epsrel=1e-13, epsabs=0)[0] for ends in pairwise(cuts))
+        return sum(
+            integrate.quad(density, *ends, epsrel=1e-13, epsabs=0)[0] for ends in pairwise(cuts)
+        )
 
     law = LebesgueRadii.of(dimension=n, epsilon=epsilon)
     first, last = law.edges[[0, -1]]
@@ -69,7 +77,9 @@ def test_radii_are_finite_everywhere_and_no_sharper_than_float64(n):
         with np.errstate(all="raise"):
             radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)(EDGES)
         assert np.isfinite(radii).all() and (np.diff(radii) > 0).all() and radii[0] > 0
-    sharp, sharper = (volume_radii(EDGES, dimension=n, epsilon=e) for e in (SHARPEST_EPSILON, 1e300))
+    sharp, sharper = (
+        volume_radii(EDGES, dimension=n, epsilon=e) for e in (SHARPEST_EPSILON, 1e300)
+    )
     assert (sharp == sharper).all() and (sharp > 0).all()
 
 

@@ -13,7 +13,11 @@ from tests.helpers import worlds
 
 # Uniforms over the whole range, and at its ends and its middle, exact in 52 bits.
 SPREAD = np.concatenate(
-    [[2.0**-53, 1 - 2.0**-53], (np.arange(0, 2**52, 2**48) + 0.5) * 2.0**-52, 2.0 ** -np.arange(2, 50.0)]
+    [
+        [2.0**-53, 1 - 2.0**-53],
+        (np.arange(0, 2**52, 2**48) + 0.5) * 2.0**-52,
+        2.0 ** -np.arange(2, 50.0),
+    ]
 )
 
 
@@ -96,7 +100,9 @@ def test_euclidean_distances(mapped):
     rows = np.array([0, 17, 8999])
     expected = np.linalg.norm(points[rows][:, None] - points[None], axis=2)
     np.testing.assert_allclose(metric.to_all(rows), expected, atol=1e-6)
-    np.testing.assert_allclose(metric.between(rows, rows[::-1]), expected[range(3), rows[::-1]], atol=1e-12)
+    np.testing.assert_allclose(
+        metric.between(rows, rows[::-1]), expected[range(3), rows[::-1]], atol=1e-12
+    )
     assert expected.max() <= metric.largest() and metric.words == 9000
 
 

@@ -32,7 +32,10 @@ def test_the_matrix_is_public_and_never_changes():
 def test_images_are_exact_and_do_not_hang_on_the_batch():
     """Rejects `vectors @ matrix.T` by BLAS, and one scale for all rows, which small rows would vanish in."""
     project = RandomProjection(gaussian_projection(3, 54, 300))
-    vectors = np.random.default_rng(0).standard_normal((501, 300)) * np.geomspace(1e-30, 1e30, 501)[:, None]
+    vectors = (
+        np.random.default_rng(0).standard_normal((501, 300))
+        * np.geomspace(1e-30, 1e30, 501)[:, None]
+    )
     vectors[7] = 0.0
     with np.errstate(all="raise"):
         images = project.times(vectors)
@@ -41,7 +44,9 @@ def test_images_are_exact_and_do_not_hang_on_the_batch():
         assert np.concatenate(parts).tobytes() == images.tobytes()
     exact = vectors.astype(np.longdouble) @ project.matrix.T.astype(np.longdouble)
     errors = np.linalg.norm((images - exact).astype(np.float64), axis=1)
-    assert (errors <= project.error * np.linalg.norm(vectors, axis=1)).all() and project.error < 1e-8
+    assert (
+        errors <= project.error * np.linalg.norm(vectors, axis=1)
+    ).all() and project.error < 1e-8
     assert not images[7].any() and project.times(vectors[:0]).shape == (0, 54)
 
 
@@ -52,7 +57,9 @@ def spread(count, columns):
 def near_twins(count, columns):
     """Each vector has one at a small distance, so that their score drowns in single precision."""
     half = spread(count // 2, columns) * 10
-    return np.concatenate([half, half + 1e-3 * spread(count // 2, columns)[::-1]]).astype(np.float32)
+    return np.concatenate([half, half + 1e-3 * spread(count // 2, columns)[::-1]]).astype(
+        np.float32
+    )
 
 
 VOCABULARIES = {
@@ -85,7 +92,9 @@ def assert_exact(vectors, matrix):
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_the_largest_stretch_is_that_of_brute_force(vocabulary):
     for count, columns, rows in ((60, 20, 5), (45, 3, 1), (30, 4, 4)):
-        assert_exact(VOCABULARIES[vocabulary](count, columns), gaussian_projection(1, rows, columns))
+        assert_exact(
+            VOCABULARIES[vocabulary](count, columns), gaussian_projection(1, rows, columns)
+        )
 
 
 @pytest.mark.usefixtures("blocks")

@@ -18,7 +18,13 @@ EUCLIDEAN_FILES = [
     "vectors.npy",
     "words.parquet",
 ]
-POINCARE_FILES = ["lorentz_space.npy", "lorentz_time.npy", "manifest.json", "vectors.npy", "words.parquet"]
+POINCARE_FILES = [
+    "lorentz_space.npy",
+    "lorentz_time.npy",
+    "manifest.json",
+    "vectors.npy",
+    "words.parquet",
+]
 
 
 def vectors_of(rows: int = len(WORDS), n: int = 3, seed: int = 7) -> np.ndarray:

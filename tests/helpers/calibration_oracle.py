@@ -14,11 +14,15 @@ from dptext_spark.mechanisms import Laplace
 from tests.helpers.worlds import among
 
 # Word 1 becomes 1 six times and 2 four times of ten, word 2 becomes 2 always, word 7 many others.
-DRAWS = np.array([[[1, 2, 1, 2, 1, 1, 2, 1, 1, 2], [2] * 10, [0, 1, 2, 3, 4, 5, 6, 8, 9, 9]]], np.int32)
+DRAWS = np.array(
+    [[[1, 2, 1, 2, 1, 1, 2, 1, 1, 2], [2] * 10, [0, 1, 2, 3, 4, 5, 6, 8, 9, 9]]], np.int32
+)
 WORDS = np.array([1, 2, 7])
 
 
-def counted(draws: np.ndarray = DRAWS, words: np.ndarray = WORDS, release_words: int = 10) -> Transitions:
+def counted(
+    draws: np.ndarray = DRAWS, words: np.ndarray = WORDS, release_words: int = 10
+) -> Transitions:
     return Transitions.of_draws(words, draws.copy(), release_words=release_words)
 
 
@@ -38,7 +42,9 @@ def concat(parts: Iterable[Transitions]) -> Transitions:
 def dense(transitions: Transitions, outputs: int, column: str = "count") -> np.ndarray:
     """Counts (epsilons, inputs, outputs)."""
     counts = np.zeros((transitions.epsilon_index.max() + 1, transitions.word.max() + 1, outputs))
-    counts[transitions.epsilon_index, transitions.word, transitions.output] = getattr(transitions, column)
+    counts[transitions.epsilon_index, transitions.word, transitions.output] = getattr(
+        transitions, column
+    )
     return counts
 
 
@@ -96,7 +102,12 @@ def summary(table: pa.Table) -> pa.Table:
             if name not in ("epsilon_index", "word"):
                 values = table[name].to_numpy()[index == epsilon]
                 levels = np.quantile(values, list(LEVELS.values()), method="inverted_cdf").tolist()
-                row = {"epsilon_index": epsilon, "statistic": name, "mean": values.mean(), "sd": values.std()}
+                row = {
+                    "epsilon_index": epsilon,
+                    "statistic": name,
+                    "mean": values.mean(),
+                    "sd": values.std(),
+                }
                 rows.append(row | dict(zip(LEVELS, levels, strict=True)))
     return pa.Table.from_pylist(rows)
 

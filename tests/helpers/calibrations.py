@@ -12,13 +12,34 @@ from tests.helpers.calibration_oracle import grid
 
 EPSILONS = (1.0, 4.0, 16.0, 64.0)
 N_W = (0.05, 0.2, 0.6, 1.0)
-HOSTILE = ("<script>alert(1)</script>", "a&b", '"quoted"', "$x^2$", "كلمة", "{{ 7 * 7 }}", "`code`", "N_w")
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "a&b",
+    '"quoted"',
+    "$x^2$",
+    "كلمة",
+    "{{ 7 * 7 }}",
+    "`code`",
+    "N_w",
+)
 LAPLACE = tuple(Laplace(epsilon=e) for e in EPSILONS)
 WEIGHTED = tuple(mechanism("mahalanobis:lambda=0.5", epsilon=e) for e in EPSILONS)
-TARGET = {"target": "p95(n_w) <= 0.5", "confidence": 0.9, "looks": 1, "mechanism": "laplace", "tried": []}
+TARGET = {
+    "target": "p95(n_w) <= 0.5",
+    "confidence": 0.9,
+    "looks": 1,
+    "mechanism": "laplace",
+    "tried": [],
+}
 MET = TARGET | {"epsilon": 3.25, "missed": 3.26, "measured": 0.48, "bound": 0.499}
 MET |= {"options": "--mechanism laplace --epsilon 3.25"}
-UNMET = TARGET | {"epsilon": None, "missed": 0.001, "measured": None, "bound": None, "options": None}
+UNMET = TARGET | {
+    "epsilon": None,
+    "missed": 0.001,
+    "measured": None,
+    "bound": None,
+    "options": None,
+}
 
 
 def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any) -> dict[str, Any]:
@@ -31,12 +52,22 @@ def facts(embedding: Embedding, *several: tuple[Mechanism, ...], **changes: Any)
             key = {"mechanism": one.name, "epsilon": epsilon}
             for name in STATISTICS:
                 value = n_w if name == "n_w" else 0.25
-                row: dict[str, Any] = {"mean": value, "low": 0.125, "high": 0.5, "floor": 0.0625, "sd": 0.1}
+                row: dict[str, Any] = {
+                    "mean": value,
+                    "low": 0.125,
+                    "high": 0.5,
+                    "floor": 0.0625,
+                    "sd": 0.1,
+                }
                 row |= {"min": 0.0, "p5": value / 2, "p50": value, "p95": value, "max": 1.0}
                 if name.startswith(("deniability", "bayes_risk")):
                     row |= dict.fromkeys(("sd", "min", "p5", "p50", "p95", "max"))
-                summary.append(key | {"statistic": name} | row | ({"mean": 0.0} if name == "unseen" else {}))
-            top = [{"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE]
+                summary.append(
+                    key | {"statistic": name} | row | ({"mean": 0.0} if name == "unseen" else {})
+                )
+            top = [
+                {"word": word, "n_w": 0.987, "n_w_low": 0.9, "n_w_high": 0.999} for word in HOSTILE
+            ]
             words.append(key | {"staying": 3, "top": top})
     given: dict[str, Any] = {
         "options": {"mechanism": [one.name for one in grids], "eta": 0.05, "embedding": "a bundle"},

@@ -38,13 +38,17 @@ def key_forms(secret: bytes) -> tuple[bytes, ...]:
     return tuple(form.lower() for form in (*encoded, *(each.encode() for each in written)))
 
 
-def found(places: Iterable[Path], secrets: Mapping[str, tuple[bytes, ...]]) -> Iterator[tuple[Path, str]]:
+def found(
+    places: Iterable[Path], secrets: Mapping[str, tuple[bytes, ...]]
+) -> Iterator[tuple[Path, str]]:
     """Look into files, and folders with all that is in them, for the forms of secrets, by their names.
 
     Gives each file with the name of what its own name or its bytes hold.
     """
     for place in places:
-        for file in [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file()):
+        for file in (
+            [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
+        ):
             try:
                 data = file.read_bytes()
             except FileNotFoundError:  # of a process that ends

@@ -147,7 +147,9 @@ class Cluster:
         options = f"{self._size} --work-dir {shlex.quote(str(host / 'work'))} {self.url}"
         sign, address = "Successfully registered with master", f"127.0.0.{number}"
         worker, _ = self._daemon("worker.Worker", address, options, sign, env, hidden)
-        if seen := [path for path in hidden if any(Path(f"/proc/{worker.pid}/root{path}").iterdir())]:
+        if seen := [
+            path for path in hidden if any(Path(f"/proc/{worker.pid}/root{path}").iterdir())
+        ]:
             raise RuntimeError(f"worker {number} sees {', '.join(map(str, seen))}")
         return worker
 
@@ -167,7 +169,11 @@ class Cluster:
         own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": host, **env}
         with log.open("wb") as file:
             process = self._popen(
-                without(hidden, command), own, cwd=self.folder, stdout=file, stderr=subprocess.STDOUT
+                without(hidden, command),
+                own,
+                cwd=self.folder,
+                stdout=file,
+                stderr=subprocess.STDOUT,
             )
 
         def found() -> str:
@@ -179,7 +185,9 @@ class Cluster:
 
         return process, wait_for(found, f"no {sign!r} in {log}")
 
-    def _popen(self, command: Sequence[str], env: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+    def _popen(
+        self, command: Sequence[str], env: Mapping[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
         marked = {_MARK: f"{self.folder}:{len(self._started)}"}
         # A session of its own: keys pressed at a terminal do not reach it.
         process = subprocess.Popen(
@@ -198,12 +206,16 @@ class Cluster:
         """Start spark-submit with its options, the script and its options; ``options`` are for ``Popen``."""
         settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", **conf}
         command = [f"{self._home}/bin/spark-submit", "--master", self.url]
-        command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        command += [
+            part for name, value in settings.items() for part in ("--conf", f"{name}={value}")
+        ]
         tmp = str(self.folder / "tmp")
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": tmp, "TMPDIR": tmp, **env}
         return self._popen([*command, *map(str, arguments)], own, cwd=self.driver, **options)
 
-    def submit(self, *arguments: str | Path, conf: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    def submit(
+        self, *arguments: str | Path, conf: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         """Run spark-submit to its end; see :meth:`start`."""
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = self.start(*arguments, conf=conf, **pipes)
@@ -215,7 +227,9 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """The executors' JVMs, of all workers and applications."""
-        return [p for p in self._processes() if "CoarseGrainedExecutorBackend" in " ".join(_command(p))]
+        return [
+            p for p in self._processes() if "CoarseGrainedExecutorBackend" in " ".join(_command(p))
+        ]
 
     def python_workers(self) -> list[psutil.Process]:
         """The Python workers of all executors."""
@@ -257,7 +271,16 @@ def without(hidden: Sequence[Path], command: Sequence[str]) -> list[str]:
         return list(command)
     mounts = [f"mount -t tmpfs -o ro hidden {shlex.quote(str(path))}" for path in hidden]
     rights = [] if os.geteuid() == 0 else ["--map-root-user"]
-    return ["unshare", *rights, "--mount", "sh", "-ec", "; ".join([*mounts, 'exec "$@"']), "sh", *command]
+    return [
+        "unshare",
+        *rights,
+        "--mount",
+        "sh",
+        "-ec",
+        "; ".join([*mounts, 'exec "$@"']),
+        "sh",
+        *command,
+    ]
 
 
 def can_hide(folder: Path) -> bool:

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-_RANDOM_NAME: Final = re.compile(r"(part-\d+|batch-\d+-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RANDOM_NAME: Final = re.compile(
+    r"(part-\d+|batch-\d+-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
 
 
 def settled(folder: Path) -> dict[str, Path]:
@@ -46,9 +48,13 @@ def compared(left: Path, right: Path) -> tuple[list[str], str]:
     ours, theirs = settled(left), settled(right)
     files, both = ours.keys() | theirs.keys(), ours.keys() & theirs.keys()
     parts = {name for name in files if Path(name).name.startswith("part-")}
-    tables = {table for table in map(os.path.dirname, parts) if cut(left / table) != cut(right / table)}
+    tables = {
+        table for table in map(os.path.dirname, parts) if cut(left / table) != cut(right / table)
+    }
     whole = {name for name in files if not (name in parts and os.path.dirname(name) in tables)}
-    different = {name for name in whole if name not in both or content(ours[name]) != content(theirs[name])}
+    different = {
+        name for name in whole if name not in both or content(ours[name]) != content(theirs[name])
+    }
     different |= {table for table in tables if rows(left / table) != rows(right / table)}
     said = [f"bytes of {len(whole)} files", *(f"rows of {table}" for table in sorted(tables))]
     return sorted(different), ", ".join(said)

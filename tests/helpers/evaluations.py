@@ -61,6 +61,8 @@ def facts(found: Mapping[str, Comparison], *names: str, target: str | None) -> d
         among(200),
         target=None if target is None else Target.parse(target),
         confidence=0.95,
-        command=lambda mechanism, search: f"dptext privatize --where '`id`' --epsilon {mechanism.epsilon:g}",
+        command=lambda mechanism, search: (
+            f"dptext privatize --where '`id`' --epsilon {mechanism.epsilon:g}"
+        ),
         **RUN,
     )

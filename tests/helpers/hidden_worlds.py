@@ -50,7 +50,9 @@ def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     """Rows of words, all perturbed but those of -1, and their outputs (k, t)."""
     words = np.array([word for row in inputs for word in row], dtype=np.int64)
     offsets = np.cumsum([0, *map(len, inputs)])
-    return SimulatedRows(offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0)
+    return SimulatedRows(
+        offsets=offsets, inputs=words, outputs=np.asarray(outputs), perturbed=words >= 0
+    )
 
 
 Follows: TypeAlias = Callable[[int, int, int], float]
@@ -79,7 +81,9 @@ def of_triples(model: TrigramModel) -> Follows:
     return follows
 
 
-def enumerated(follows: Follows, law: np.ndarray, outputs: np.ndarray, known: np.ndarray) -> np.ndarray:
+def enumerated(
+    follows: Follows, law: np.ndarray, outputs: np.ndarray, known: np.ndarray
+) -> np.ndarray:
     """P[word | all outputs] of one row (t, v + 1) by going through all texts.
 
     ``outputs`` is (k, t); ``known`` int (t,), the words that attackers are told, v for one outside the

@@ -39,7 +39,9 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
         case ".json":
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         case ".csv":
-            pd.DataFrame(rows).to_csv(path, index=False)  # which writes what is empty as it writes null
+            pd.DataFrame(rows).to_csv(
+                path, index=False
+            )  # which writes what is empty as it writes null
             path.write_text(path.read_text().replace("\n3,,", '\n3,"",'))
         case _:
             write_table(path, dict(zip(table.column_names, table.columns, strict=True)))
@@ -142,8 +144,12 @@ class DeltaLake(Lakehouse):
     def table(self, name: str) -> DeltaTable:
         return DeltaTable(f"file://{quote(self.place(name))}")
 
-    def write(self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), **options: Any) -> Any:
-        write_deltalake(f"file://{quote(self.place(name))}", table, partition_by=[*partitions], **options)
+    def write(
+        self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), **options: Any
+    ) -> Any:
+        write_deltalake(
+            f"file://{quote(self.place(name))}", table, partition_by=[*partitions], **options
+        )
         return self.table(name)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -151,7 +157,9 @@ class DeltaLake(Lakehouse):
 
     def types(self, name: str) -> Any:
         table = self.table(name)
-        kinds = {field.name: str(field.type) for field in table.schema().fields if field.name != "turns"}
+        kinds = {
+            field.name: str(field.type) for field in table.schema().fields if field.name != "turns"
+        }
         return kinds, tuple(table.metadata().partition_columns)
 
     def old(self) -> dict[str, str]:
@@ -183,7 +191,9 @@ class IcebergLake(Lakehouse):
         self.folder, self.monkeypatch = folder / "warehouse" / "db", monkeypatch
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/warehouse")
-        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it was read when the module was
+        monkeypatch.setattr(
+            "pyiceberg.catalog._ENV_CONFIG", Config()
+        )  # it was read when the module was
         self.catalog = load_catalog("lake")
         self.catalog.create_namespace("db")
         self.commit_methods = ((type(self.catalog), "commit_table"),)
@@ -194,7 +204,9 @@ class IcebergLake(Lakehouse):
     def table(self, name: str) -> Any:
         return self.catalog.load_table(f"db.{name}")
 
-    def write(self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), mode: str = "") -> Any:
+    def write(
+        self, name: str, table: pa.Table, partitions: tuple[str, ...] = (), mode: str = ""
+    ) -> Any:
         if not (mode and self.catalog.table_exists(f"db.{name}")):
             made = self.catalog.create_table(f"db.{name}", schema=table.schema)
             with made.update_spec() as spec:

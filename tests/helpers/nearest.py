@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dptext_spark.geometry.ball import lorentz
+from dptext_spark.search.codes import CodedWords
 from dptext_spark.search.exact import EuclideanNearest, HyperbolicNearest
 from dptext_spark.search.nearest import NearestWords
 
@@ -50,6 +52,18 @@ def half_norms(vectors: np.ndarray) -> np.ndarray:
 
 def search_of(vectors: np.ndarray) -> EuclideanNearest:
     return EuclideanNearest(vectors=vectors, half_norms=half_norms(vectors))
+
+
+def coarse_search(vectors: np.ndarray, bits: int = 8) -> EuclideanNearest:
+    return replace(search_of(vectors), coarse=CodedWords.of(vectors, bits))
+
+
+def differing(vectors: np.ndarray, points: np.ndarray, bits: int = 8) -> int:
+    """Count the points of which the nearest or the two nearest words are not those without codes."""
+    coded, uncoded = coarse_search(vectors, bits), search_of(vectors)
+    wrong_first = coded(points) != uncoded(points)
+    wrong_two = (two(coded)(points) != two(uncoded)(points)).any(axis=1)
+    return int((wrong_first | wrong_two).sum())
 
 
 def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:
@@ -91,7 +105,11 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
     wide = vectors.astype(np.float64)
     first, second = wide[rng.integers(0, len(wide), (2, count))]
     scales = (1e-6, 0.1, 1.0, 1e6, 1e30)
-    kinds = [first, (first + second) / 2, *(first + s * rng.standard_normal(first.shape) for s in scales)]
+    kinds = [
+        first,
+        (first + second) / 2,
+        *(first + s * rng.standard_normal(first.shape) for s in scales),
+    ]
     return np.stack(kinds)[np.arange(count) % len(kinds), np.arange(count)]
 
 
@@ -100,7 +118,9 @@ def hard_points(vectors: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray
 
 def ball_search(points: np.ndarray) -> HyperbolicNearest:
     space, time = lorentz(points)
-    return HyperbolicNearest(vectors=points, space=space.astype(np.float32), time=time.astype(np.float32))
+    return HyperbolicNearest(
+        vectors=points, space=space.astype(np.float32), time=time.astype(np.float32)
+    )
 
 
 def inside(directions: np.ndarray, gaps: np.ndarray) -> np.ndarray:
@@ -120,11 +140,21 @@ def ball_words(count: int, n: int, *, seed: int = 0) -> np.ndarray:
     return words[rng.permutation(count)]
 
 
+def around_the_origin(count: int, n: int) -> np.ndarray:
+    """Words of nearly one radius, as trained ones are, and a root."""
+    rng = np.random.default_rng(n)
+    words = inside(rng.standard_normal((count, n)), rng.uniform(0.3, 0.5, count))
+    words[0] = 0.0
+    return words
+
+
 def at(directions: np.ndarray, radii: np.ndarray) -> np.ndarray:
     """Points (t, n + 1) as the search wants them, at hyperbolic radii, which may be small or large."""
     directions = np.where((directions == 0).all(axis=1)[:, None], 1.0, directions)
     lengths = np.sqrt(np.square(directions).sum(axis=1))
-    heights = np.where(radii < 1, np.log1p(2 * np.sinh(np.minimum(radii, 1) / 2) ** 2), radii - np.log(2))
+    heights = np.where(
+        radii < 1, np.log1p(2 * np.sinh(np.minimum(radii, 1) / 2) ** 2), radii - np.log(2)
+    )
     heights += np.where(radii < 1, 0.0, np.log1p(np.exp(-2 * np.maximum(radii, 1))))
     return np.column_stack([heights, directions / lengths[:, None] * np.tanh(radii)[:, None]])
 
@@ -180,7 +210,9 @@ def ball_faults(search: Answers, words: np.ndarray, points: np.ndarray) -> int:
         rows = np.flatnonzero(rough <= np.sort(rough)[len(answer) - 1] * (1 + 1e-7) + 1e-300)
         best = sorted(exact_distance(point, words[row]) for row in rows)[: len(answer)]
         found = [exact_distance(point, words[row]) for row in answer]
-        wrong = any(f - b > Decimal("1e-14") * max(Decimal(1), b) for b, f in zip(best, found, strict=True))
+        wrong = any(
+            f - b > Decimal("1e-14") * max(Decimal(1), b) for b, f in zip(best, found, strict=True)
+        )
         count += wrong or passes_over_a_twin(words, answer)
     return count
 

@@ -39,7 +39,6 @@ from dptext_spark import (
 from dptext_spark.cli import main
 from dptext_spark.demo import GLOVE
 from dptext_spark.embedding.lists import make_lists
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, ReleaseNoise
@@ -48,6 +47,7 @@ from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers import worlds
 
 RELEASED: Final = Path(__file__).parents[1] / "released.json"
@@ -70,7 +70,9 @@ def table() -> pa.Table:
     texts[9] = "我喜欢爵士乐 ฉันรักดนตรี play some Jazz"
     slots = [[{"start": m.start(), "end": m.end()} for m in [*_words(text)][:2]] for text in texts]
     turns = [
-        None if row % 9 == 4 else [{"text": text, "slots": spans}, {"text": "thank you", "slots": []}]
+        None
+        if row % 9 == 4
+        else [{"text": text, "slots": spans}, {"text": "thank you", "slots": []}]
         for row, (text, spans) in enumerate(zip(texts, slots, strict=True))
     ]
     kind = pa.list_(pa.struct({"text": pa.string(), "slots": SLOTS}))
@@ -78,7 +80,9 @@ def table() -> pa.Table:
         {
             "id": pa.array(range(ROWS), pa.int64()),
             "text": pa.array(texts, pa.string()),
-            "tokens": pa.array([text and [*text.split(), None, ""] for text in texts], pa.list_(pa.string())),
+            "tokens": pa.array(
+                [text and [*text.split(), None, ""] for text in texts], pa.list_(pa.string())
+            ),
             "slots": pa.array(slots, SLOTS),
             "turns": pa.array(turns, kind),
         }
@@ -95,7 +99,9 @@ def bundles(folder: Path) -> dict[str, Embedding]:
     make_lists(glove, 64)
     return {
         "glove": glove,
-        "unit": build_embedding(GLOVE, folder / "unit", normalize="unit", limit=3000, release_words=500),
+        "unit": build_embedding(
+            GLOVE, folder / "unit", normalize="unit", limit=3000, release_words=500
+        ),
         "ball": build_embedding(BALL_POINTS, folder / "ball", geometry="poincare", format="text"),
     }
 
@@ -129,7 +135,9 @@ MECHANISMS: Final[dict[str, Mechanism]] = {
     "laplace vickrey": Laplace(epsilon=8.0, select="vickrey", t=0.4),
     "mahalanobis": mechanism("mahalanobis", epsilon=8.0, **{"lambda": 0.5}),
     "projection": Projection(epsilon=8.0),
-    "projection spectral": Projection(epsilon=8.0, beta=0.8, sensitivity="spectral", dimension=20, seed=3),
+    "projection spectral": Projection(
+        epsilon=8.0, beta=0.8, sensitivity="spectral", dimension=20, seed=3
+    ),
     "projection paper": Projection(epsilon=8.0, sensitivity="paper", dimension=20),
     "exponential": Exponential(epsilon=4.0),
     "exponential truncated": Exponential(epsilon=4.0, truncate=3.5),
@@ -182,7 +190,9 @@ def released(made: dict[str, Embedding]) -> dict[str, str]:
         slots = rows["slots"] if release.release.policy.spans_column else None
         for column in ("text", "tokens"):
             if column == "text" or slots is None:
-                values = release.sanitize(rows[column], rows["id"], column=column, slots=slots).values
+                values = release.sanitize(
+                    rows[column], rows["id"], column=column, slots=slots
+                ).values
                 found[f"{name}, {column}"] = hashed(values)
     animals = mammals(made["ball"])
     for name, kind in BALL.items():
@@ -195,10 +205,14 @@ def released(made: dict[str, Embedding]) -> dict[str, str]:
 
 def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
     rng = np.random.default_rng(5)
-    numbers = pa.array([None, *rng.standard_normal((ROWS - 1, 300)).tolist()], pa.list_(pa.float32()))
+    numbers = pa.array(
+        [None, *rng.standard_normal((ROWS - 1, 300)).tolist()], pa.list_(pa.float32())
+    )
     ids = rows["id"].combine_chunks()
 
-    def release(parameters: ProjectedVectors, values: pa.Array, embedding: Embedding | None = None) -> str:
+    def release(
+        parameters: ProjectedVectors, values: pa.Array, embedding: Embedding | None = None
+    ) -> str:
         length = 300 if embedding is None else embedding.dimension
         noise = ReleaseNoise.of(
             KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
@@ -266,7 +280,9 @@ def jobs(made: dict[str, Embedding], folder: Path) -> dict[str, str]:
         for column in sorted({*output.column_names} - {"id"}):
             found[f"{name}, {column}"] = hashed(output.sort_by(order)[column])
     sealed = pq.read_table(folder / "ledger" / "rows", columns=["row", "column", "context"])
-    lines = sorted((line["row"].hex(), line["column"], line["context"].hex()) for line in sealed.to_pylist())
+    lines = sorted(
+        (line["row"].hex(), line["column"], line["context"].hex()) for line in sealed.to_pylist()
+    )
     return found | {"contexts": hashed([list(line) for line in lines])}
 
 

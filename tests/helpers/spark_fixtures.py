@@ -69,7 +69,9 @@ def table(tmp_path: Path) -> Path:
 def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Result]:
     """``dptext privatize`` in this process, on the ring unless told otherwise."""
 
-    def invoke(source: Path | str, *arguments: str | Path, output: Path | str = tmp_path / "out") -> Result:
+    def invoke(
+        source: Path | str, *arguments: str | Path, output: Path | str = tmp_path / "out"
+    ) -> Result:
         given = {
             "--input": source,
             "--output": output,
@@ -92,7 +94,9 @@ def opened(spark: SparkSession) -> Opened:
     """Open a table as a run does; its format is the end of its name unless told."""
 
     def source(place: Path | str, name: str = "", **options: str) -> Source:
-        read = Format.named(name or str(place).partition(".")[2].partition(".")[0], str(place), options)
+        read = Format.named(
+            name or str(place).partition(".")[2].partition(".")[0], str(place), options
+        )
         read.check_input(has_id=True, grows=False)
         return read.open(own_session(spark))
 

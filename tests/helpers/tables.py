@@ -95,7 +95,9 @@ def by_id(frame: DataFrame, column: str = "text") -> dict[Any, Any]:
 
 def spark_environment() -> dict[str, str]:
     """This environment without another Spark; workers run this Python."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK", "PYTHONPATH"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK", "PYTHONPATH"))
+    }
     return kept | {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

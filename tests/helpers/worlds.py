@@ -31,7 +31,10 @@ def words(count: int) -> list[str]:
 
 
 def build(
-    folder: Path, vectors: np.ndarray | Sequence[Any], names: list[str] | None = None, **options: Any
+    folder: Path,
+    vectors: np.ndarray | Sequence[Any],
+    names: list[str] | None = None,
+    **options: Any,
 ) -> Embedding:
     """Write rows in GloVe's text format, in full precision, and build the bundle beside the file."""
     rows = np.asarray(vectors)
@@ -83,4 +86,6 @@ def release(
     mechanism: Mechanism, embedding: Embedding, *, key: NoiseKey = KEY, salt: str = ""
 ) -> ReleaseNoise:
     """Derive the noise of a release as the jobs do, from the fixed key."""
-    return mechanism.release_noise(key, salt=salt, embedding=embedding, search=ExactSearch.over(embedding))
+    return mechanism.release_noise(
+        key, salt=salt, embedding=embedding, search=ExactSearch.over(embedding)
+    )

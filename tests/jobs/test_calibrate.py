@@ -54,7 +54,9 @@ def table(folder, name, mechanism=None):
     """One of a calibration's tables, sorted; the rows of one mechanism."""
     found = pq.ParquetDataset(folder / name).read()
     if mechanism is not None:
-        found = found.filter(pa.compute.equal(found["mechanism"], mechanism)).drop_columns("mechanism")
+        found = found.filter(pa.compute.equal(found["mechanism"], mechanism)).drop_columns(
+            "mechanism"
+        )
     keys = [key for key in ("epsilon", "statistic", "word") if key in found.column_names]
     return found.sort_by([(key, "ascending") for key in keys])
 
@@ -62,7 +64,11 @@ def table(folder, name, mechanism=None):
 def by_word(found, embedding):
     """Rows of the package's tables under the words and epsilons that the job's tables have."""
     rows = [
-        {"epsilon": EPSILONS[row.pop("epsilon_index")], **row, "word": embedding.words[row["word"]].as_py()}
+        {
+            "epsilon": EPSILONS[row.pop("epsilon_index")],
+            **row,
+            "word": embedding.words[row["word"]].as_py(),
+        }
         for row in found.to_pylist()
     ]
     return sorted(rows, key=lambda row: (row["epsilon"], row["word"]))
@@ -75,7 +81,9 @@ MECHANISMS = {"laplace": "shared-ray", "exponential": "exact"}
 def circle(tmp_path_factory):
     """Eight words evenly on the unit circle."""
     angles = 2 * np.pi * np.arange(WORDS) / WORDS
-    return worlds.build(tmp_path_factory.mktemp("circle"), np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    return worlds.build(
+        tmp_path_factory.mktemp("circle"), np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +128,9 @@ def test_the_summary_describes_the_tables(circle, measured, expected):
     posteriors = oracle.posterior(own)
     of_words = word_statistics(own).drop_columns(["n_w_low", "n_w_high"])
     of_words = of_words.append_column("posterior", pa.array(posteriors.ravel()))
-    rows = {(r["epsilon"], r["statistic"]): r for r in table(measured, "summary", "laplace").to_pylist()}
+    rows = {
+        (r["epsilon"], r["statistic"]): r for r in table(measured, "summary", "laplace").to_pylist()
+    }
     described = [
         row
         for found in (of_words, oracle.output_statistics(own))
@@ -132,10 +142,15 @@ def test_the_summary_describes_the_tables(circle, measured, expected):
         for name in ("mean", "sd", "min", "p5", "p50", "p95", "max"):
             assert found[name] == pytest.approx(row[name], rel=1e-8, abs=1e-9)
     _, won = oracle.guessed(own, oracle.grid(WORDS, runs=RUNS), "uniform")
-    exact = {(r["epsilon"], r["statistic"]): r for r in table(measured, "summary", "exponential").to_pylist()}
+    exact = {
+        (r["epsilon"], r["statistic"]): r
+        for r in table(measured, "summary", "exponential").to_pylist()
+    }
     for index, epsilon in enumerate(EPSILONS):
         risk, deniability = (rows[epsilon, name] for name in ("bayes_risk_uniform", "deniability"))
-        assert risk["mean"] == pytest.approx(max(won[index] / WORDS / (RUNS // 2), 1 / WORDS), rel=1e-9)
+        assert risk["mean"] == pytest.approx(
+            max(won[index] / WORDS / (RUNS // 2), 1 / WORDS), rel=1e-9
+        )
         assert risk["floor"] == 1 / WORDS <= risk["low"] <= risk["mean"] <= risk["high"] <= 1.0
         assert deniability["mean"] == pytest.approx(1.0 / posteriors[index].mean())
         bound = mechanism("exponential", epsilon=epsilon).bind(circle, among(WORDS))
@@ -154,7 +169,9 @@ def test_the_summary_describes_the_tables(circle, measured, expected):
     ]
 
 
-def test_a_calibration_is_replaced_by_its_whole_successor(circle, measured, tmp_path, monkeypatch, capsys):
+def test_a_calibration_is_replaced_by_its_whole_successor(
+    circle, measured, tmp_path, monkeypatch, capsys
+):
     """Rejects removal at the start, parts of a run that failed, and old tables left among the new."""
     # Also rejects a page that is missed only when hours of measuring are over. The configuration file runs as
     # it stands. The page is the same where the storage is not on this machine, by Hadoop's own copies.
@@ -175,11 +192,25 @@ def test_a_calibration_is_replaced_by_its_whole_successor(circle, measured, tmp_
     assert (place / "old").exists() and os.listdir(tmp_path) == ["out"]
 
     (tmp_path / ".out.killed-1.part").mkdir()
-    small = ["--embedding", circle.path, "--output", place, "--words", 5, "--runs", 4, "--epsilon", 0.7, 9]
+    small = [
+        "--embedding",
+        circle.path,
+        "--output",
+        place,
+        "--words",
+        5,
+        "--runs",
+        4,
+        "--epsilon",
+        0.7,
+        9,
+    ]
     small += ["--overwrite"]
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "real", lambda *_: "elsewhere://host/out")
-        result = CliRunner().invoke(main, ["calibrate", "--config", "conf/calibrate.toml", *map(str, small)])
+        result = CliRunner().invoke(
+            main, ["calibrate", "--config", "conf/calibrate.toml", *map(str, small)]
+        )
     assert result.exit_code == 0, result.output
     assert os.listdir(tmp_path) == ["out"]
     visible = {name for name in names(place) if not name.startswith(".")}
@@ -188,7 +219,11 @@ def test_a_calibration_is_replaced_by_its_whole_successor(circle, measured, tmp_
     assert "Epsilon 0.7: Not enough runs for a reliable number; increase --runs." in result.stdout
     assert f"\nPage: {place}/report.html\n" in result.stdout
     assert result.stderr.splitlines() == [
-        *("Loading libraries ...", "Opening the embedding ...", "Measuring 5 words at epsilon 0.7, 9 ..."),
+        *(
+            "Loading libraries ...",
+            "Opening the embedding ...",
+            "Measuring 5 words at epsilon 0.7, 9 ...",
+        ),
         *("Adding up ...", "Writing tables ...", "Measuring distances between words ..."),
         "Writing the report ...",
     ]
@@ -201,7 +236,16 @@ def test_a_target_is_met_by_the_closed_form(tmp_path):
     # The command that is printed makes a release once the table and its column are filled in.
     pair, output = worlds.build(tmp_path, [[-0.5], [0.5]]), tmp_path / "out"
     arguments = ["--embedding", pair.path, "--mechanism", "laplace", "--epsilon", 2.84, 2.87]
-    arguments += ["--words", "all", "--runs", 4000, "--target", "max(n_w) <= 0.9", "--output", output]
+    arguments += [
+        "--words",
+        "all",
+        "--runs",
+        4000,
+        "--target",
+        "max(n_w) <= 0.9",
+        "--output",
+        output,
+    ]
     with without_drawing():
         result = CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
     assert result.exit_code == 0, result.output
@@ -214,7 +258,9 @@ def test_a_target_is_met_by_the_closed_form(tmp_path):
     assert abs(found["measured"] - stays) < 5 * math.sqrt(0.09 / 4000)
     release, verdict, path = (line for line in result.stdout.splitlines()[-5:] if line)
     assert path == f"Output: {output}"
-    assert verdict.startswith(f"laplace: epsilon {found['epsilon']:g} meets max(n_w) <= 0.9 (95% confidence)")
+    assert verdict.startswith(
+        f"laplace: epsilon {found['epsilon']:g} meets max(n_w) <= 0.9 (95% confidence)"
+    )
     program, *words = shlex.split(release.removeprefix("The release: "))
     source = write_table(tmp_path / "in.parquet", {"text": ["w0 w1"]})
     filled = [{"TABLE": str(source), "COLUMN": "text"}.get(word, word) for word in words]

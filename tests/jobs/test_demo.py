@@ -49,7 +49,9 @@ def test_the_configuration_files_run_as_they_stand(spark, tmp_path, monkeypatch)
     monkeypatch.chdir(ROOT)
     bundle, output = str(tmp_path / "bundle"), str(tmp_path / "sanitized")
     dptext("embedding", "--config", "conf/embedding.toml", "--output", bundle)
-    dptext("privatize", "--config", "conf/privatize.toml", "--embedding", bundle, "--output", output)
+    dptext(
+        "privatize", "--config", "conf/privatize.toml", "--embedding", bundle, "--output", output
+    )
     assert pq.read_table(output).column_names == ["intent", "text"]
     averages = str(tmp_path / "averages")
     dptext("vectors", "--config", "conf/vectors.toml", "--embedding", bundle, "--output", averages)

@@ -98,7 +98,9 @@ def test_the_partitioning_and_the_batches_do_not_matter(spark, small, found, tmp
     tasks = []
 
     def counted(rows):
-        tasks.extend(row["count"] for row in rows.frame.groupBy(F.spark_partition_id()).count().collect())
+        tasks.extend(
+            row["count"] for row in rows.frame.groupBy(F.spark_partition_id()).count().collect()
+        )
         return count_pairs(rows)
 
     monkeypatch.setattr(evaluate, "count_pairs", counted)
@@ -129,7 +131,9 @@ def test_a_setting_is_chosen_on_one_third_and_checked_on_another(found, spark):
     assert min(shares) < chosen["recovered"] < max(shares)  # of both thirds together
     assert target["checked_on"]["met"]
     assert target["command"].endswith(f" --epsilon-from-private-rows {target['options']}")
-    assert "--text text --id id" in target["command"] and "--release-words 100 " in target["command"]
+    assert (
+        "--text text --id id" in target["command"] and "--release-words 100 " in target["command"]
+    )
     assert {row["release_words"] for row in found["settings"]} == {100}
 
 
@@ -139,7 +143,9 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
     corpus = str(write_table(tmp_path / "public.parquet", {"text": sentences(15, 2)}))
     few = {"sample": 40, "versions": 1, "mechanism": ["laplace"], "target": None}
     found = run(table_of(tmp_path / "in", 2), small, tmp_path / "out", **few, public_corpus=corpus)
-    names = spark.range(ROWS).select("id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n"))
+    names = spark.range(ROWS).select(
+        "id", F.xxhash64(F.lit("sample"), F.col("id").cast("string")).alias("n")
+    )
     evaluated = {row["id"] for row in names.orderBy("n").limit(40).collect()}
     own = [i for i, third in enumerate(thirds_of(spark)) if third and i in evaluated]
     sample = found["sample"]
@@ -151,7 +157,9 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
     for name, expected in (("risk", here.risk()), ("utility", here.utility())):
         numbers_by_name = (found[name], expected.to_pylist())
         # Rows that stick out do so among all thirds, and are linked within one: tests of simulate.
-        of_words = ([row for row in rows if row.get("attacker") not in OF_ROWS] for rows in numbers_by_name)
+        of_words = (
+            [row for row in rows if row.get("attacker") not in OF_ROWS] for rows in numbers_by_name
+        )
         for row, other in zip(*of_words, strict=True):
             number = {k: v for k, v in other.items() if isinstance(v, float)}
             assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
@@ -168,7 +176,10 @@ def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, t
         for text, third in zip(TEXTS, thirds_of(spark), strict=True)
     ]
     table = write_table(tmp_path / "backwards.parquet", {"id": list(range(ROWS)), "text": texts})
-    target, other = found["target"], run(table, small, tmp_path / "out", mechanism=["laplace"])["target"]
+    target, other = (
+        found["target"],
+        run(table, small, tmp_path / "out", mechanism=["laplace"])["target"],
+    )
     assert other["chosen_on"]["measured"] == target["chosen_on"]["measured"]
     assert other["checked_on"]["measured"] != target["checked_on"]["measured"]
 
@@ -176,14 +187,21 @@ def test_the_choice_sees_nothing_of_the_rows_of_the_check(spark, small, found, t
 def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monkeypatch):
     """Rejects another column's classes, and another setting's models; one label is null."""
     columns = {"id": list(range(ROWS)), "text": TEXTS, "author": [i % 3 for i in range(ROWS)]}
-    table = write_table(tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)})
+    table = write_table(
+        tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)}
+    )
 
     def learnt(rows, column, names, mechanism, *, original=False, by_class=False):
         of_class = F.count(F.col(f"row.{column}")).alias("given")
-        given = {row["third"]: row["given"] for row in rows.frame.groupBy("third").agg(of_class).collect()}
+        given = {
+            row["third"]: row["given"]
+            for row in rows.frame.groupBy("third").agg(of_class).collect()
+        }
         right = 9 if original else {None: 1, 4.0: 3, 1e6: 8}[mechanism and mechanism.epsilon]
         sums = {
-            third: {name: ClusterSums.of_rows(right + n, given[third]) for n, name in enumerate(names)}
+            third: {
+                name: ClusterSums.of_rows(right + n, given[third]) for n, name in enumerate(names)
+            }
             for third in ATTACKED
         }
         for third in ATTACKED if by_class else ():
@@ -222,7 +240,9 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
 
 def test_no_word_of_a_text_leaves_the_job(undisturbed):
     """Rejects a page or facts with a word of a text."""
-    page = re.sub(r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text())
+    page = re.sub(
+        r"data:image/png;base64,[^\"]+|</?span>", "", (undisturbed / "report.html").read_text()
+    )
     for text in (page, (undisturbed / "evaluation.json").read_text()):
         assert not re.search(r"\bw\d+\b|strange", text)
     assert "dptext privatize --input" in page and "Checked on" in page and page.count("<img ") == 1
@@ -234,18 +254,28 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
     [
         ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
         ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
-        ({"id": ["T1"], "text": TEXTS[:1]}, {"where": "id % 6 = 0"}, "No row of the input meets the filter"),
+        (
+            {"id": ["T1"], "text": TEXTS[:1]},
+            {"where": "id % 6 = 0"},
+            "No row of the input meets the filter",
+        ),
         (
             {"id": [*range(9)], "text": TEXTS[:9], "class": [*"abcabcabc"]},
             {"label": "class", "target": "recall(junk) >= 0.5"},
             r"No known row has this class of the label\. Allowed: one of the \d classes",
         ),
-        ({"id": [*range(9)], "text": TEXTS[:9]}, {"public_corpus": "strange"}, "no word of the embedding"),
+        (
+            {"id": [*range(9)], "text": TEXTS[:9]},
+            {"public_corpus": "strange"},
+            "no word of the embedding",
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, message):
     if "public_corpus" in given:
-        given = {"public_corpus": str(write_table(tmp_path / "strange", {"text": ["nothing known"]}))}
+        given = {
+            "public_corpus": str(write_table(tmp_path / "strange", {"text": ["nothing known"]}))
+        }
     with pytest.raises(DptextError, match=message):
         run(write_table(tmp_path / "in", rows), small, tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
@@ -261,7 +291,9 @@ def test_rows_are_linked_where_spark_encrypts_what_it_shuffles(small, table, tmp
 
 def test_findings_are_their_owners_alone(undisturbed):
     """Rejects facts about private rows that all users of the machine may read: JSON, page and figures."""
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [undisturbed, *undisturbed.rglob("*")]}
+    modes = {
+        path: stat.S_IMODE(path.stat().st_mode) for path in [undisturbed, *undisturbed.rglob("*")]
+    }
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
     assert {"evaluation.json", "report.html", "similarity.png"} <= {path.name for path in modes}
@@ -270,7 +302,16 @@ def test_findings_are_their_owners_alone(undisturbed):
 @pytest.mark.versions
 def test_the_command_prints_the_answer(small, table, tmp_path):
     """Rows are named by their places; few rows leave nothing to choose, and the output says so."""
-    arguments = ["--input", table, "--text", "text", "--embedding", small.path, "--output", tmp_path / "out"]
+    arguments = [
+        "--input",
+        table,
+        "--text",
+        "text",
+        "--embedding",
+        small.path,
+        "--output",
+        tmp_path / "out",
+    ]
     arguments += ["--mechanism", "laplace", "--epsilon", "5", "--sample", "12"]
     arguments += ["--target", "recovery(top1)<=0.001"]
     result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
@@ -278,4 +319,6 @@ def test_the_command_prints_the_answer(small, table, tmp_path):
     assert "Facts about private rows" in result.output
     assert "12 of 90 rows" in result.output
     assert "no setting here meets it with 95% confidence" in result.output
-    assert result.output.splitlines()[-1] == f"Page, which is private: {tmp_path / 'out'}/report.html"
+    assert (
+        result.output.splitlines()[-1] == f"Page, which is private: {tmp_path / 'out'}/report.html"
+    )

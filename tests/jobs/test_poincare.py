@@ -69,12 +69,16 @@ def test_the_filters_are_those_of_brute_force(spark, seed, min_links):
         low, high = rng.choices(words, [10] * 12 + [2] * 5, k=2)
         rows.append((low, high, rng.randint(0, 12) if full else None))
     vocabulary = [*(f"w{row}" for row in range(10)), "the"] if full else None
-    frame = spark.createDataFrame(rows, "hyponym string, hypernym string, count bigint").repartition(3)
+    frame = spark.createDataFrame(
+        rows, "hyponym string, hypernym string, count bigint"
+    ).repartition(3)
     given = {"vocabulary": vocabulary, "min_count": 9}
     steps, table = filter_pairs(frame, **given, min_links=min_links)
     left, pairs = brute_force(rows, **given, min_links=min_links)
     assert [steps[0]["left"] + steps[0]["removed"], *(step["left"] for step in steps)] == left
-    assert set(zip(*(table[end].to_pylist() for end in ("hyponym", "hypernym")), strict=True)) == pairs
+    assert (
+        set(zip(*(table[end].to_pylist() for end in ("hyponym", "hypernym")), strict=True)) == pairs
+    )
     assert table.num_rows == len(pairs) > 0
     idle = {step["name"] for step in steps if step["removed"] == 0}
     needless = {"pairs seen fewer than 9 times", "pairs with a word outside the vocabulary"}
@@ -85,13 +89,20 @@ def test_pairs_are_read_alike_from_text_and_parquet(spark, tmp_path):
     """A count that is none makes a row unusable; a third column is one by its name, where there are names."""
     rows = [("dog", "mammal", 3), ('"cat', "mammal\\", 12)]
     columns = zip(*rows, strict=True)
-    table = {"x": [1, 2]} | dict(zip(("hyponym", "hypernym", "count"), map(list, columns), strict=True))
+    table = {"x": [1, 2]} | dict(
+        zip(("hyponym", "hypernym", "count"), map(list, columns), strict=True)
+    )
     pq.write_table(pa.table(table), tmp_path / "table.parquet")
     none = [("a", "b", 5), ("a", "c", "many"), ("b", "c", ""), ("b",)]
     for name, given, header, expected in (
         ("table.parquet", [], "", rows),
         ("packed.tsv.gz", rows, "", rows),
-        ("far.tsv", rows, "word\thypernym\tdistance\n", [(low, high, None) for low, high, _ in rows]),
+        (
+            "far.tsv",
+            rows,
+            "word\thypernym\tdistance\n",
+            [(low, high, None) for low, high, _ in rows],
+        ),
         ("dos.txt", [("a", "b", "x", 3)], "w\thypernym\tnote\tcount\r\n", [("a", "b", 3)]),
         ("none.tsv", none, "", [("a", "b", 5), ("a", "c", -1), ("b", "c", -1), ("b", None, -1)]),
     ):
@@ -129,8 +140,15 @@ def test_the_configuration_file_runs_as_it_stands(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     output = tmp_path / "mammals"
     said = made("--config", "conf/poincare.toml", "--output", output, "--seed", 1, "--epochs", 40)
-    bundle, report = Embedding.open(output), json.loads((tmp_path / "mammals.report.json").read_text())
-    assert (bundle.space.geometry, bundle.dimension, bundle.vectors.dtype) == ("poincare", 5, np.float64)
+    bundle, report = (
+        Embedding.open(output),
+        json.loads((tmp_path / "mammals.report.json").read_text()),
+    )
+    assert (bundle.space.geometry, bundle.dimension, bundle.vectors.dtype) == (
+        "poincare",
+        5,
+        np.float64,
+    )
     assert (report["format_version"], report["fingerprint"]) == (1, bundle.fingerprint)
     assert report["words"] == len(bundle.words) == 1154
     assert report["cycles"] == {"groups": 0, "words": 0, "pairs": 0}
@@ -179,7 +197,11 @@ def test_lists_of_words_and_outputs_that_exist(spark, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "one.report.json").read_text())["picture"] is None
     denied.write_text("'dog'\n")
     monkeypatch.setattr(job, "train", None)
-    refused(dptext(*arguments, "--overwrite"), "No entry of never.txt (--never-output)", "none of line 1")
+    refused(
+        dptext(*arguments, "--overwrite"),
+        "No entry of never.txt (--never-output)",
+        "none of line 1",
+    )
 
 
 def test_faults_are_said_at_once(spark, tmp_path):

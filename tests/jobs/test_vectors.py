@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import main
-from dptext_spark.lookup import WordReader
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
+from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
@@ -83,17 +83,28 @@ def kinds(output):
 def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
     got, source = rows_of(whole / "out"), pq.read_table(whole / "in")
     assert [set(row) for row in got] == [{"id", "narrow", "wide", "text"}] * ROWS
-    assert kinds(whole / "out") == {"id": pa.int64(), "narrow": FLOATS, "wide": DOUBLES, "text": FLOATS}
+    assert kinds(whole / "out") == {
+        "id": pa.int64(),
+        "narrow": FLOATS,
+        "wide": DOUBLES,
+        "text": FLOATS,
+    }
     for column, length, embedding in (("narrow", 12, None), ("wide", 12, None), ("text", 2, ring)):
         used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
-        noise = ReleaseNoise.of(KEY, salt=LABEL, law=used.law(), fingerprint=fingerprint)
+        noise = ReleaseNoise.of(
+            KEY, salt=LABEL, law=used.noise_parameters(), fingerprint=fingerprint
+        )
         reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
         private = VectorSanitizer(mechanism=used, noise=noise, reader=reader)
         values = source[column].combine_chunks()
-        expected = private.sanitize(values, source["id"].combine_chunks(), column=column).values.to_pylist()
+        expected = private.sanitize(
+            values, source["id"].combine_chunks(), column=column
+        ).values.to_pylist()
         assert [row[column] for row in got] == expected, column
-    assert [row["narrow"] for row in got] != [row["wide"] for row in got]  # each column has noise of its own
+    assert [row["narrow"] for row in got] != [
+        row["wide"] for row in got
+    ]  # each column has noise of its own
 
     projections = json.loads((whole / "out.projection.json").read_text())["projections"]
     assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"]]
@@ -110,7 +121,9 @@ def test_partitions_and_batches_do_not_matter(dptext, spark, ring, whole, tmp_pa
     rows = pq.read_table(whole / "in").take(list(range(ROWS))[::-1])
     (tmp_path / "three").mkdir()
     for part in range(3):
-        pq.write_table(rows.slice(part * 20, 20), tmp_path / "three" / f"{part}.parquet", row_group_size=10)
+        pq.write_table(
+            rows.slice(part * 20, 20), tmp_path / "three" / f"{part}.parquet", row_group_size=10
+        )
     small = {"files_maxPartitionBytes": 4000, "files_openCostInBytes": 0}
     with spark_settings(spark, execution_arrow_maxRecordsPerBatch=1, **small):
         assert spark.read.parquet(str(tmp_path / "three")).rdd.getNumPartitions() > 3
@@ -127,8 +140,14 @@ def test_partitions_and_batches_do_not_matter(dptext, spark, ring, whole, tmp_pa
 def test_a_dry_run_writes_nothing(dptext, ring, table, tmp_path):
     """But for the report; rejects a projection of a release that was never made."""
     before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
-    result = done(dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--reports", tmp_path / "r"))
-    for said in ("Guarantee of narrow, wide", "Guarantee of text", f"written except the report: {report}"):
+    result = done(
+        dptext(table, *ALL, "--embedding", ring.path, "--dry-run", "--reports", tmp_path / "r")
+    )
+    for said in (
+        "Guarantee of narrow, wide",
+        "Guarantee of text",
+        f"written except the report: {report}",
+    ):
         assert said in result.output
     assert "Rows:" not in result.output and json.loads(report.read_text())["rows"] is None
     assert {*hashes(tmp_path)} == {*before, "r/private/report.json"}
@@ -150,7 +169,11 @@ def test_a_hostile_table(dptext, ring, tmp_path):
         assert said in result.output
     rows = rows_of(tmp_path / "out")
     assert [row.keys() for row in rows] == [{"text", "v`1.x", "none"}] * len(texts)
-    for column, given, length in (("text", texts, 2), ("v`1.x", vectors, 3), ("none", [None] * 8, 0)):
+    for column, given, length in (
+        ("text", texts, 2),
+        ("v`1.x", vectors, 3),
+        ("none", [None] * 8, 0),
+    ):
         released = [row[column] for row in rows]
         assert [each is None for each in released] == [each is None for each in given]
         assert {len(each) for each in released if each} == {length} - {0}
@@ -159,17 +182,29 @@ def test_a_hostile_table(dptext, ring, tmp_path):
     columns = json.loads((tmp_path / "out.private" / "report.json").read_text())["columns"]
     counts = {"released": 7, "null": 1, "wordless": 4, "known": 5002, "unknown": 3}
     assert columns["text"] == {"input_dimension": 2, "dimension": 2, **counts}
-    assert [(columns[n]["released"], columns[n]["null"]) for n in ("v`1.x", "none")] == [(7, 1), (0, 8)]
+    assert [(columns[n]["released"], columns[n]["null"]) for n in ("v`1.x", "none")] == [
+        (7, 1),
+        (0, 8),
+    ]
 
 
 def test_vectors_that_cannot_be_released(dptext, tmp_path):
     """Rejects a message that quotes a number, and an output that a failed run leaves."""
     for columns, message in (
-        ({"v": [[1.0, 2.0], [1.0]], "w": [[], []]}, "unequal lengths, or empty.*Got: v: 1 to 2; w: 0 to 0"),
-        ({"v": [[1.0, 2.0], [77.5, 1e30]]}, "too long to be released.*1 longer vectors.*lower --epsilon"),
+        (
+            {"v": [[1.0, 2.0], [1.0]], "w": [[], []]},
+            "unequal lengths, or empty.*Got: v: 1 to 2; w: 0 to 0",
+        ),
+        (
+            {"v": [[1.0, 2.0], [77.5, 1e30]]},
+            "too long to be released.*1 longer vectors.*lower --epsilon",
+        ),
     ):
         columns = {name: pa.array(rows, FLOATS) for name, rows in columns.items()}
-        source, named = write_table(tmp_path / "in.parquet", columns), [("--vector", n) for n in columns]
+        source, named = (
+            write_table(tmp_path / "in.parquet", columns),
+            [("--vector", n) for n in columns],
+        )
         result = dptext(source, *chain(*named))
         assert refused(result, message) and "77.5" not in result.output
         assert {path.name for path in tmp_path.iterdir()} == {"in.parquet"}
@@ -186,15 +221,24 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
     source = write_table(tmp_path / "twice.parquet", twice)
     for result, message in [
         (dptext(table, "--vector", "text"), r"text \(string\), not array<float> or array<double>"),
-        (dptext(source, "--text", "s.x", "--embedding", ring.path), r"Fields inside columns.*Got: s\.x\."),
+        (
+            dptext(source, "--text", "s.x", "--embedding", ring.path),
+            r"Fields inside columns.*Got: s\.x\.",
+        ),
         (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
         (
             dptext(table, "--text", "text", "--embedding", ball.path),
             "cannot be averaged in this.*geometry poincare",
         ),
-        (dptext(table, "--vector", "narrow", "--dimension", 13), "vectors of length 12.*at most 12.*Got: 13"),
+        (
+            dptext(table, "--vector", "narrow", "--dimension", 13),
+            "vectors of length 12.*at most 12.*Got: 13",
+        ),
         (dptext(table, "--text", "text", "--embedding", ring.path, "--dimension", 3), "at most 2"),
-        (dptext(table, "--vector", "narrow", "--where", "id < 0"), "No row of the input meets the filter"),
+        (
+            dptext(table, "--vector", "narrow", "--where", "id < 0"),
+            "No row of the input meets the filter",
+        ),
     ]:
         assert refused(result, message)
     assert {path.name for path in tmp_path.iterdir()} == {"in", "twice.parquet"}

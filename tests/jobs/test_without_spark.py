@@ -22,7 +22,9 @@ def no_spark(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("Spark was started")
 
-    for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))
+    ]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(java_gateway, "launch_gateway", refuse)
@@ -30,12 +32,13 @@ def no_spark(monkeypatch):
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
 
 
-PRIVATIZE = "privatize --input {in} --output new --embedding {ring} --mechanism laplace --epsilon 5 "
+PRIVATIZE = (
+    "privatize --input {in} --output new --embedding {ring} --mechanism laplace --epsilon 5 "
+)
 VECTORS = "vectors --input {in} --output new --epsilon 5 --dimension 2 --vector v "
 CALIBRATE = "calibrate --embedding {ring} --mechanism laplace --epsilon 5 --output new "
-EVALUATE = (
-    "evaluate --input {in} --text text --embedding {ring} --mechanism laplace --epsilon 5 --output new "
-)
+EVALUATE = "evaluate --input {in} --text text --embedding {ring} "
+EVALUATE += "--mechanism laplace --epsilon 5 --output new "
 POINCARE = "poincare --output new --pairs "
 
 
@@ -50,16 +53,28 @@ POINCARE = "poincare --output new --pairs "
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
         (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
         (PRIVATIZE + "--text text --embedding {damaged}", "vectors.npy of the bundle is damaged"),
-        (PRIVATIZE + "--text text --key-file {open} --name s --embedding nowhere", "2 things are wrong"),
-        (PRIVATIZE + "--text text --embedding {ball}", "laplace does not work on this embedding bundle"),
-        (PRIVATIZE + "--text text --embedding {flat} --mechanism mahalanobis:lambda=1", "without noise"),
+        (
+            PRIVATIZE + "--text text --key-file {open} --name s --embedding nowhere",
+            "2 things are wrong",
+        ),
+        (
+            PRIVATIZE + "--text text --embedding {ball}",
+            "laplace does not work on this embedding bundle",
+        ),
+        (
+            PRIVATIZE + "--text text --embedding {flat} --mechanism mahalanobis:lambda=1",
+            "without noise",
+        ),
         (PRIVATIZE + "--text text --release-words 99", "2 to 64 words of this bundle. Got: 99."),
         (PRIVATIZE + "--text text --write-option compression=zip", "Allowed: snappy"),
         (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),
         ("ledger show nowhere", "There is no ledger nowhere"),
         (VECTORS + "--keep nope", "Got: nope"),
         (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
-        (CALIBRATE + "--embedding {ball} --epsilon 6", "calibrate: Mechanism laplace does not work"),
+        (
+            CALIBRATE + "--embedding {ball} --epsilon 6",
+            "calibrate: Mechanism laplace does not work",
+        ),
         (CALIBRATE + "--output old", "The output old exists and is no calibration"),
         (CALIBRATE + "--output done", "The calibration done exists"),
         (CALIBRATE + "--target max(n_w)<=0.5 --words 30", "words are too few"),
@@ -92,9 +107,16 @@ def test_a_mistake_starts_no_java(command, message, ring, ball, flat, tmp_path, 
     places = {"ring": ring.path, "ball": ball.path, "flat": flat.path, "in": tmp_path / "in"}
     places |= {name: tmp_path / name for name in ("damaged", "open")}
     name, *words = command.format(**places).split()
-    options = dict(zip(words[::2], words[1::2], strict=True))  # the last of two is the one that is tried
-    result = CliRunner().invoke(main, [name, *(word for option in options.items() for word in option)])
-    assert (result.exit_code, message in result.output) == (2, True), (result.output, result.exception)
+    options = dict(
+        zip(words[::2], words[1::2], strict=True)
+    )  # the last of two is the one that is tried
+    result = CliRunner().invoke(
+        main, [name, *(word for option in options.items() for word in option)]
+    )
+    assert (result.exit_code, message in result.output) == (2, True), (
+        result.output,
+        result.exception,
+    )
     assert KEY.secret.hex()[:16] not in result.output
     assert hashes(tmp_path) == before
 

@@ -48,7 +48,9 @@ def world(spec, small, ball):
 
 
 def uniforms_for(configured, embedding, count):
-    return np.random.default_rng(0).random((count, configured.uniforms_per_token(embedding.dimension)))
+    return np.random.default_rng(0).random(
+        (count, configured.uniforms_per_token(embedding.dimension))
+    )
 
 
 def test_every_mechanism_is_under_contract():
@@ -65,7 +67,11 @@ def test_outputs_are_released_words_and_a_function_of_their_input(spec, world):
     def drawn(bound, size):
         """Outputs, and the noisy points to the last bit where there are any."""
         cuts = [slice(i, i + size) for i in range(0, len(inputs), size)]
-        points = [bound.points(inputs[c], uniforms[c, :-1].copy()) for c in cuts if hasattr(bound, "points")]
+        points = [
+            bound.points(inputs[c], uniforms[c, :-1].copy())
+            for c in cuts
+            if hasattr(bound, "points")
+        ]
         outputs = [bound(inputs[cut], uniforms[cut].copy()) for cut in cuts]
         return np.concatenate(outputs), b"".join(part.tobytes() for part in points)
 
@@ -85,28 +91,38 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(spec
     # Also equal laws whose noise is used differently, other noise for another choice between two words, and
     # equal uniforms for two vocabularies where a draw is no post-processing of a noisy point.
     configured = mechanism(spec, epsilon=2.5)
-    assert len(pickle.dumps(configured)) < 1000 and pickle.loads(pickle.dumps(configured)) == configured
+    assert (
+        len(pickle.dumps(configured)) < 1000
+        and pickle.loads(pickle.dumps(configured)) == configured
+    )
     with pytest.raises(ValidationError):
         configured.epsilon = 3.0
-    law, width = configured.law(50), configured.uniforms_per_token(50)
-    assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.law(50)
+    law, width = configured.noise_parameters(50), configured.uniforms_per_token(50)
+    assert json.loads(json.dumps(law, allow_nan=False)) == law == configured.noise_parameters(50)
     assert law["epsilon"] == 2.5 and all(type(value) in (str, int, float) for value in law.values())
     given = configured.model_dump(by_alias=True, exclude_unset=True)
     is_choice = given.pop("select", None) and given.pop("t")
     for name in given:
-        assert type(configured)(**{**given, name: CHANGED.get(name, 0.71)}).law(50) != law
+        assert (
+            type(configured)(**{**given, name: CHANGED.get(name, 0.71)}).noise_parameters(50) != law
+        )
     if is_choice:
         for other in ({}, {"select": "vickrey", "t": 0.9}):
             chosen = type(configured)(**given, **other)
-            assert (chosen.law(50), chosen.uniforms_per_token(50)) == (law, width)
+            assert (chosen.noise_parameters(50), chosen.uniforms_per_token(50)) == (law, width)
     twins = [
-        m for other in PARAMETERS if T not in other and (m := mechanism(other, epsilon=2.5)).law(50) == law
+        m
+        for other in PARAMETERS
+        if T not in other and (m := mechanism(other, epsilon=2.5)).noise_parameters(50) == law
     ]
     inputs = np.arange(200) % len(world.words)
-    outputs = [twin.bind(world, among(20))(inputs, uniforms_for(twin, world, 200)) for twin in twins]
+    outputs = [
+        twin.bind(world, among(20))(inputs, uniforms_for(twin, world, 200)) for twin in twins
+    ]
     assert twins and all((output == outputs[0]).all() for output in outputs)
     few, many = (
-        configured.release_noise(worlds.KEY, salt="", embedding=world, search=among(n)) for n in (10, 20)
+        configured.release_noise(worlds.KEY, salt="", embedding=world, search=among(n))
+        for n in (10, 20)
     )
     assert (few != many) == (configured.name == "exponential") == configured.release_words_shape_law
 
@@ -115,9 +131,13 @@ def test_a_mechanism_is_a_small_value_whose_law_names_what_shapes_the_noise(spec
 def test_a_bundle_of_another_geometry_is_refused(spec, small, ball):
     """Rejects a guarantee that is stated for a bundle on which the mechanism does not even run."""
     configured = mechanism(spec, epsilon=1.0)
-    for other in (other for other in (small, ball) if not isinstance(other.space, configured.spaces)):
+    for other in (
+        other for other in (small, ball) if not isinstance(other.space, configured.spaces)
+    ):
         for refused in (lambda e: configured.bind(e, among(2)), configured.guarantee):
-            with pytest.raises(ConfigError, match=f"{configured.name} does not work on this embedding"):
+            with pytest.raises(
+                ConfigError, match=f"{configured.name} does not work on this embedding"
+            ):
                 refused(other)
 
 
@@ -148,7 +168,9 @@ def test_each_word_at_its_own_epsilon(spec, world):
         with pytest.raises(ConfigError, match="one epsilon for all words"):
             bound(words, uniforms, np.array(values)[which])
         return
-    alone = [configured.at(epsilon).bind(world, search)(words, uniforms.copy()) for epsilon in values]
+    alone = [
+        configured.at(epsilon).bind(world, search)(words, uniforms.copy()) for epsilon in values
+    ]
     together = bound(words, uniforms.copy(), np.array(values)[which])
     np.testing.assert_array_equal(together, np.choose(which, alone))
     for wrong in (alone[0], np.choose(2 - which, alone), np.choose((which + 1) % 3, alone)):
@@ -181,7 +203,10 @@ def test_guarantees_are_complete(spec, world):
         assert guarantee.law.bound(far) == pytest.approx(guarantee.loss(far), rel=1e-12)
     assert 0.0 < guarantee.delta_num < 1e-8 and 10 <= guarantee.noise_bits <= 52
     described, bound = guarantee.describe(), f"exp({rounded_up(guarantee.epsilon, 6)} x distance)"
-    arithmetic = f"delta_num = {rounded_up(guarantee.delta_num)} of", f"at least {guarantee.noise_bits} bits"
+    arithmetic = (
+        f"delta_num = {rounded_up(guarantee.delta_num)} of",
+        f"at least {guarantee.noise_bits} bits",
+    )
     for part in (configured.name, "epsilon 2.5", bound, guarantee.metric, *arithmetic):
         assert part in described
     assert ("epsilon + 2" in described) == (configured.name == "hyperbolic-icdm")
@@ -198,8 +223,13 @@ def test_mahalanobis_counts_in_its_own_norm(plane, small, weight):
         points = world.vectors[:].astype(np.float64)
         root = mixture_root(points, weight)
         guarantee = Mahalanobis(epsilon=2.0, **{"lambda": weight}).guarantee(world)
-        assert guarantee.euclidean_epsilon == pytest.approx(2.0 / np.linalg.eigvalsh(root)[0], rel=1e-6)
-        said = f"the proven epsilon is {rounded_up(guarantee.euclidean_epsilon, 6)}" in guarantee.describe()
+        assert guarantee.euclidean_epsilon == pytest.approx(
+            2.0 / np.linalg.eigvalsh(root)[0], rel=1e-6
+        )
+        said = (
+            f"the proven epsilon is {rounded_up(guarantee.euclidean_epsilon, 6)}"
+            in guarantee.describe()
+        )
         assert said == (weight > 0)
         stated = guarantee.distances
         between = distance.squareform(distance.pdist(np.linalg.solve(root, points.T).T))
@@ -236,14 +266,21 @@ def test_a_small_epsilon_is_refused_in_the_ball(tmp_path, epsilon, dimensions):
 def test_the_row_epsilons_of_a_mechanism(small, ball):
     """Its law is the guarantee's: rejects epsilons by the Euclidean distance where another one counts."""
     budget = RowBudget(loss=5.0, within=2.0)
-    for spec in ("laplace", "mahalanobis:lambda=0.9", "projection:dimension=6", "exponential:truncate=0.5"):
+    for spec in (
+        "laplace",
+        "mahalanobis:lambda=0.9",
+        "projection:dimension=6",
+        "exponential:truncate=0.5",
+    ):
         configured = mechanism(spec, epsilon=100.0)
         epsilons = configured.row_epsilons(budget, small)
         for words in (1, 3, 50):
             at = configured.at(epsilons.epsilon(words))
             assert 0.8 * 5.0 < words * at.guarantee(small).loss(2.0) <= 5.0
     for kind in (Hyperbolic, HyperbolicIcdm):
-        with pytest.raises(ConfigError, match=f"{kind.name} cannot keep to a row budget.*exponential"):
+        with pytest.raises(
+            ConfigError, match=f"{kind.name} cannot keep to a row budget.*exponential"
+        ):
             kind(epsilon=9.0).row_epsilons(budget, ball)
     assert mechanism("exponential", epsilon=9.0).row_epsilons(budget, ball).epsilon(5) == 0.5
 
@@ -255,7 +292,9 @@ def test_noise_keeps_the_bits_that_are_stated(tmp_path, weight, epsilon):
     points = rng.standard_normal((2 * n, n))
     points = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0] * math.sqrt(2 * n)
     points[:, 0] *= math.sqrt(1.05e-9)
-    thin = worlds.build(tmp_path, (points @ np.linalg.qr(rng.standard_normal((n, n)))[0]).astype(np.float32))
+    thin = worlds.build(
+        tmp_path, (points @ np.linalg.qr(rng.standard_normal((n, n)))[0]).astype(np.float32)
+    )
     configured = Mahalanobis(epsilon=epsilon, **{"lambda": weight})
     uniforms = np.random.default_rng(3).random((400, n + 1))
     uniforms[:, 0] = 0.5
@@ -267,7 +306,11 @@ def test_noise_keeps_the_bits_that_are_stated(tmp_path, weight, epsilon):
     values = np.asarray(thin.space.covariance_values).astype(np.longdouble)
     deviations = np.sqrt(weight * values + (1 - np.longdouble(weight)))
     length = np.longdouble(special.gammaincinv(n, 0.5)) / np.longdouble(epsilon)
-    noise = (points.astype(np.longdouble) - thin.vectors[words].astype(np.longdouble)) @ basis / deviations
+    noise = (
+        (points.astype(np.longdouble) - thin.vectors[words].astype(np.longdouble))
+        @ basis
+        / deviations
+    )
     errors = np.sqrt(np.square(noise / length - normals @ basis).sum(axis=1)).astype(np.float64)
     bits, stated = -math.log2(errors.max() * math.sqrt(n)), configured.claim(thin).noise_bits
     assert stated <= bits <= stated + 10

@@ -64,7 +64,9 @@ def listed_probabilities(choice, words):
             distances = choice.near.between(np.full(released, word), np.arange(released))
             excess = np.maximum(np.minimum(distances, choice.truncate) - radius, 0.0)
             row *= np.exp(-choice.epsilon / 2 * excess)
-        row[np.arange(lists.lengths[place]) + lists.skips[part]] = np.diff(lists.shares[part], prepend=0.0)
+        row[np.arange(lists.lengths[place]) + lists.skips[part]] = np.diff(
+            lists.shares[part], prepend=0.0
+        )
         row /= row.sum()
     return result
 
@@ -91,8 +93,12 @@ def test_no_output_tells_two_words_apart_by_more_than_promised(world, epsilon, t
     for release in (2, len(everything) // 2, len(everything)):
         for listed in (LISTED, SHORT):
             with np.errstate(all="raise"):
-                choice = bound(world, epsilon=epsilon, truncate=truncate, release=release, listed=listed)
-                drawn = choice(np.repeat(everything, len(corners)), np.tile(corners, (len(everything), 1)))
+                choice = bound(
+                    world, epsilon=epsilon, truncate=truncate, release=release, listed=listed
+                )
+                drawn = choice(
+                    np.repeat(everything, len(corners)), np.tile(corners, (len(everything), 1))
+                )
                 probabilities = choice.probabilities(everything)
             assert drawn.min() >= 0 and drawn.max() < release
             # A probability below the least float is 0.
@@ -116,15 +122,21 @@ def offset_metric(count=400):
 
 def screening(metric, release_words):
     with np.errstate(over="ignore"):
-        half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(np.float32)
-    return NearByScreening(metric=metric, release_words=release_words, half_norms=half_norms[:release_words])
+        half_norms = (np.square(metric.vectors, dtype=np.float64).sum(axis=1) / 2).astype(
+            np.float32
+        )
+    return NearByScreening(
+        metric=metric, release_words=release_words, half_norms=half_norms[:release_words]
+    )
 
 
 def bits(lists):
     return [values.tobytes() for near in lists for values in near]
 
 
-@pytest.fixture(params=[("demo", 1.0), ("crowded", 1.0), ("crowded", 1e-22), ("demo", 1e-30), ("demo", 1e25)])
+@pytest.fixture(
+    params=[("demo", 1.0), ("crowded", 1.0), ("crowded", 1e-22), ("demo", 1e-30), ("demo", 1e25)]
+)
 def metric(request, demo_bundle):
     """With squares that are ordinary, underflow and overflow in single precision."""
     name, scale = request.param
@@ -138,10 +150,18 @@ def test_screening_loses_no_near_word(metric):
     # Rejects lists that change places where some hold all words, BLAS sums that follow the batch, a bound
     # that forgets underflow, and scores that become NaN.
     release = metric.words * 3 // 4
-    rows, words = np.arange(release), np.arange(5, metric.words, metric.words // 20)  # released and others
-    near, truth = screening(metric, release), NearByDifferences(metric=metric, release_words=release)
+    rows, words = (
+        np.arange(release),
+        np.arange(5, metric.words, metric.words // 20),
+    )  # released and others
+    near, truth = (
+        screening(metric, release),
+        NearByDifferences(metric=metric, release_words=release),
+    )
     ranked = np.sort(truth.to_rows(words[7:8], rows)[0])
-    radii = np.array([ranked[2], np.nextafter(ranked[2], np.inf), ranked[30], ranked[200], 1e-99, 1e200])
+    radii = np.array(
+        [ranked[2], np.nextafter(ranked[2], np.inf), ranked[30], ranked[200], 1e-99, 1e200]
+    )
     for shift in range(len(radii)):
         own = radii[(np.arange(len(words)) + shift) % len(radii)]
         assert bits(near(words, own)) == bits(truth(words, own))
@@ -192,7 +212,9 @@ def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):
         nearest = choice.near.to_rows(words, np.arange(released)).min(axis=1)
         farther = chances.max(axis=1) * np.exp(-epsilon / 2 * (radii - nearest))
         assert ((released - lists.lengths) * farther).mean() < 20.0
-        assert 0.3 < lists.lengths.mean() / sizes.mean() < 3.0 and least < lists.lengths.mean() < most
+        assert (
+            0.3 < lists.lengths.mean() / sizes.mean() < 3.0 and least < lists.lengths.mean() < most
+        )
         short = bound(demo_bundle, epsilon=epsilon, truncate=radii.min() / 2)
         assert (short.reach(words)[0] <= short.truncate).all()
     assert (bound(plane, epsilon=1.0).reach(np.arange(6))[0] == np.inf).all()
@@ -202,7 +224,10 @@ def test_lists_reach_as_far_as_it_pays(demo_bundle, plane):
 
 def test_caches_keep_their_bound_and_what_came_first(small):
     """Rejects lists of every epsilon that any row ever had, and lists that are made again for each batch."""
-    choice, uniforms = bound(small, epsilon=3.0, listed=0.0, size=12 * 200 * 10), np.full((1, UNIFORMS), 0.5)
+    choice, uniforms = (
+        bound(small, epsilon=3.0, listed=0.0, size=12 * 200 * 10),
+        np.full((1, UNIFORMS), 0.5),
+    )
     for word in range(5, 30):
         choice(np.array([word]), uniforms)
         assert np.flatnonzero(choice.cache.starts >= 0).tolist() == [*range(5, min(word + 1, 15))]
@@ -214,12 +239,18 @@ def test_caches_keep_their_bound_and_what_came_first(small):
     assert choice.at(2.0) is not first
 
 
-@pytest.mark.parametrize("parameters", [{"truncate": 1.2}, {"listed": 0.0}, {"listed": SHORT}], ids=str)
+@pytest.mark.parametrize(
+    "parameters", [{"truncate": 1.2}, {"listed": 0.0}, {"listed": SHORT}], ids=str
+)
 @pytest.mark.parametrize("name", ["small", "ball"])
 def test_only_the_input_reaches_an_output(world, parameters, monkeypatch):
     """Rejects a cache, a batch, a thread count or a group of bounded memory that changes a result."""
     # Every fifth token is served by later rounds alone: rejects further uniforms of the batch.
-    rng, given, entry = np.random.default_rng(7), {"epsilon": 3.0, **parameters}, 12 * world.releasable
+    rng, given, entry = (
+        np.random.default_rng(7),
+        {"epsilon": 3.0, **parameters},
+        12 * world.releasable,
+    )
     words, uniforms = rng.integers(len(world.words), size=200), rng.random((200, UNIFORMS))
     uniforms[::5, :-SEED_UNIFORMS] = MOST  # far words, none of them accepted
     expected = bound(world, **given)(words, uniforms.copy())
@@ -233,7 +264,13 @@ def test_only_the_input_reaches_an_output(world, parameters, monkeypatch):
                 cuts = [slice(i, i + batch) for i in range(0, 200, batch)]
                 drawn = [choice(words[cut], uniforms[cut].copy()) for cut in cuts]
                 np.testing.assert_array_equal(np.concatenate(drawn), expected)
-    blocks = {"_CELLS": 3 * world.releasable, "_PAIRS": 11, "WORD_BLOCK": 13, "_WORDS": 17, "_ROWS": 19}
+    blocks = {
+        "_CELLS": 3 * world.releasable,
+        "_PAIRS": 11,
+        "WORD_BLOCK": 13,
+        "_WORDS": 17,
+        "_ROWS": 19,
+    }
     for block, value in blocks.items():
         monkeypatch.setattr(f"dptext_spark.mechanisms.exponential.{block}", value)
     np.testing.assert_array_equal(bound(world, **given)(words, uniforms.copy()), expected)

@@ -20,7 +20,10 @@ from dptext_spark.search.exact import ExactSearch
         (Laplace, r"Parameter epsilon of mechanism laplace is missing\."),
         (lambda: Laplace(epsilon={"private": 1}), r".*Allowed: a valid number\. Got: dict\."),
         (lambda: Mahalanobis(epsilon=1, lambda_=2), r"Parameter lambda_ .*1 or less\. Got: 2\."),
-        (lambda: Projection(epsilon=1, sensitivity="all"), r".*paper, vocabulary or spectral\. Got: 'all'\."),
+        (
+            lambda: Projection(epsilon=1, sensitivity="all"),
+            r".*paper, vocabulary or spectral\. Got: 'all'\.",
+        ),
         (
             lambda: TextPolicy(oof="mask"),
             r"TextPolicy takes its .*Allowed: oov, protect, .* Got: oof\. Perhaps you meant oov\.",
@@ -66,7 +69,10 @@ def test_impossible_parameters_are_refused(spec, parameter, values):
 def test_a_path_stands_for_its_bundle(small):
     laplace = Laplace(epsilon=4.0)
     for path in (small.path, str(small.path)):
-        assert Release.open(embedding=path, mechanism=laplace).embedding.fingerprint == small.fingerprint
+        assert (
+            Release.open(embedding=path, mechanism=laplace).embedding.fingerprint
+            == small.fingerprint
+        )
         assert ExactSearch.over(path, 7).release_words == 7
         assert laplace.guarantee(path) == laplace.guarantee(small)
 
@@ -77,7 +83,11 @@ def test_a_path_stands_for_its_bundle(small):
         ({"embedding": "no/such/bundle"}, BundleError, "no embedding bundle"),
         ({"embedding": None}, ConfigError, "the path of its folder. Got: NoneType"),
         ({"mechanism": "laplace"}, ConfigError, r"such as Laplace\(epsilon=8\). Got: str"),
-        ({"mechanism": Hyperbolic(epsilon=99.0)}, ConfigError, "does not work on this embedding bundle"),
+        (
+            {"mechanism": Hyperbolic(epsilon=99.0)},
+            ConfigError,
+            "does not work on this embedding bundle",
+        ),
     ],
 )
 def test_what_is_no_part_is_refused(small, parts, error, message):

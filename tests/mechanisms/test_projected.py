@@ -13,7 +13,11 @@ from scipy import stats
 from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry.projection import RandomProjection, gaussian_projection, spectral_constant
+from dptext_spark.geometry.projection import (
+    RandomProjection,
+    gaussian_projection,
+    spectral_constant,
+)
 from dptext_spark.guarantee import rounded_up
 from dptext_spark.mechanisms import Projection, mechanism, projected
 from dptext_spark.mechanisms.projected import vocabulary_stretch
@@ -42,7 +46,14 @@ def test_the_constant_is_computed_once_and_again_where_it_is_damaged(tmp_path, m
     file, foreign = (next((bundle.path / "parts").iterdir()) for bundle in bundles)
     whole = file.read_bytes()
     halved = whole.replace(b'"constant": 1', b'"constant": 0')
-    for damaged in (b"", foreign.read_bytes(), halved, whole[:-20], b"\xff\xfe", b'{"constant": Infinity}'):
+    for damaged in (
+        b"",
+        foreign.read_bytes(),
+        halved,
+        whole[:-20],
+        b"\xff\xfe",
+        b'{"constant": Infinity}',
+    ):
         assert damaged != whole
         file.write_bytes(damaged)
         assert found(bundles[0]) == constant and file.read_bytes() == whole
@@ -60,8 +71,14 @@ def test_the_constant_is_computed_once_and_again_where_it_is_damaged(tmp_path, m
 
 def test_more_dimensions_than_the_embedding_has_are_refused(plane):
     for configured in (Projection(epsilon=1.0), Projection(epsilon=1.0, dimension=3)):
-        for refused in (configured.prepare, configured.guarantee, lambda e, c=configured: c.bind(e, 2)):
-            with pytest.raises(ConfigError, match=r"more dimensions.*1 to 2 dimensions.*Give dimension, 2"):
+        for refused in (
+            configured.prepare,
+            configured.guarantee,
+            lambda e, c=configured: c.bind(e, 2),
+        ):
+            with pytest.raises(
+                ConfigError, match=r"more dimensions.*1 to 2 dimensions.*Give dimension, 2"
+            ):
                 refused(plane)
     assert Projection(epsilon=1.0, dimension=2).bind(plane, among(2))
 
@@ -78,14 +95,23 @@ def test_the_guarantee_says_what_it_stands_on(small):
         )
     )
     matrix = gaussian_projection(0, 20, 50)
-    largest, exact = (largest_stretch(small.vectors, m) for m in (matrix, gaussian_projection(0, 49, 50)))
+    largest, exact = (
+        largest_stretch(small.vectors, m) for m in (matrix, gaussian_projection(0, 49, 50))
+    )
     assert (by_words.epsilon, by_all.epsilon, wide.epsilon) == (2.0, 2.0, 2.0)
-    assert tight.epsilon == pytest.approx(2.0 * largest / 1.05) and tight.epsilon > 2.0 and exact < 1.99
+    assert (
+        tight.epsilon == pytest.approx(2.0 * largest / 1.05)
+        and tight.epsilon > 2.0
+        and exact < 1.99
+    )
     to = "50 dimensions are projected to 20 by the public matrix of seed 0; the noise is scaled by "
     for guarantee, said in (
         (by_words, f"{to}{largest:.4g}"),
         (by_all, f"scaled by {spectral_constant(matrix):.4g}"),
-        (tight, f"{rounded_up(largest, 4)} times at most: epsilon {rounded_up(tight.epsilon, 4)} holds"),
+        (
+            tight,
+            f"{rounded_up(largest, 4)} times at most: epsilon {rounded_up(tight.epsilon, 4)} holds",
+        ),
         (wide, f"epsilon {rounded_up(2.0 * exact / 1.99, 4)} holds"),
     ):
         assert said in guarantee.describe()
@@ -111,13 +137,17 @@ def test_the_dimension_is_the_papers_and_never_above_the_inputs(length, paramete
     if expected:
         assert noise_of(length, **parameters).dimension == expected
         return
-    with pytest.raises(ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"):
+    with pytest.raises(
+        ConfigError, match=f"does not suit vectors of length {length}.* at most {length}"
+    ):
         noise_of(length, **parameters)
 
 
 def test_the_papers_constant_holds_for_a_fixed_pair_but_for_delta():
     """The tail of m |Phi z|^2, chi-square of m degrees, by scipy.stats; Proposition 5 alone is vague."""
-    for n, beta, delta in product((2, 20, 300, 3000), (0.3, 0.9, 0.999), (0.5, 1e-3, 1e-30, 1e-300)):
+    for n, beta, delta in product(
+        (2, 20, 300, 3000), (0.3, 0.9, 0.999), (0.5, 1e-3, 1e-30, 1e-300)
+    ):
         least = ProjectedVectors(epsilon=1.0, beta=beta, delta=delta).rows(n)
         assert least == n or stats.chi2(least).sf(least * (1 + beta) ** 2) <= delta
 
@@ -129,8 +159,14 @@ def test_the_guarantee_of_vectors_holds_for_the_worst_pair_and_says_so(sensitivi
     image = used.projection.matrix @ np.linalg.svd(used.projection.matrix)[2][0]
     points = np.linspace(-3, 3, 61)[:, None] * image
     ratios = np.linalg.norm(points - image, axis=1) - np.linalg.norm(points, axis=1)
-    loss, guarantee, texts = np.abs(ratios).max() / used.scale, used.guarantee(), used.guarantee("f" * 64)
-    assert 0.9999 * guarantee.loss(1.0) < loss <= guarantee.loss(1.0)  # no more is given away than is needed
+    loss, guarantee, texts = (
+        np.abs(ratios).max() / used.scale,
+        used.guarantee(),
+        used.guarantee("f" * 64),
+    )
+    assert (
+        0.9999 * guarantee.loss(1.0) < loss <= guarantee.loss(1.0)
+    )  # no more is given away than is needed
     assert guarantee.delta_num > rounded_vector_distance(54, 0.0)  # the grid's steps count
     said = guarantee.describe()
     if sensitivity == "paper":
@@ -138,7 +174,12 @@ def test_the_guarantee_of_vectors_holds_for_the_worst_pair_and_says_so(sensitivi
         strongest = re.search(r"what is proven is epsilon ([\d.]+)\.", said)
         assert strongest and loss <= float(strongest[1]) <= 1.001 * loss
         assert "up to a probability of 1e-06 over the draw of the projection" in said
-    for part in ("Euclidean distance of input vectors", "Vectors of 300 numbers become 54", "seed 0", "2^-"):
+    for part in (
+        "Euclidean distance of input vectors",
+        "Vectors of 300 numbers become 54",
+        "seed 0",
+        "2^-",
+    ):
         assert part in said
     assert ("moves the text by d / l" in texts.describe(), "d / l" in said) == (True, False)
 

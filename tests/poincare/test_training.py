@@ -28,14 +28,24 @@ def distance(u, v):
 
 def tree(depth):
     """A balanced tree of two branches with its closure; words are the ways down from the root."""
-    ways = ["r" + "".join(way) for d in range(depth + 1) for way in itertools.product("ab", repeat=d)]
+    ways = [
+        "r" + "".join(way) for d in range(depth + 1) for way in itertools.product("ab", repeat=d)
+    ]
     pairs = [(way, way[:end]) for way in ways for end in range(1, len(way))]
     return Relations.from_words([low for low, _ in pairs], [high for _, high in pairs])
 
 
 def test_the_order_of_the_pairs_leaves_no_trace():
-    pairs = [("dog", "mammal"), ("cat", "mammal"), ("mammal", "animal"), ("dog", "mammal"), ("cat", "cat")]
-    seen = [Relations.from_words(*zip(*order, strict=True)) for order in itertools.permutations(pairs)]
+    pairs = [
+        ("dog", "mammal"),
+        ("cat", "mammal"),
+        ("mammal", "animal"),
+        ("dog", "mammal"),
+        ("cat", "cat"),
+    ]
+    seen = [
+        Relations.from_words(*zip(*order, strict=True)) for order in itertools.permutations(pairs)
+    ]
     assert len({(found.words, found.pairs.tobytes()) for found in seen}) == 1
     assert seen[0].words == ("mammal", "animal", "cat", "dog")
     assert seen[0].pairs.tolist() == [[0, 1], [2, 0], [3, 0]]
@@ -56,13 +66,22 @@ def test_closure_and_cycles_agree_with_brute_force(size, links):
         closed |= more
     closure, rows = found.closure(), np.arange(len(found.words))
     assert {(found.words[a], found.words[b]) for a, b in closure.pairs} == closed
-    related = {(found.words[a], found.words[b]) for a, b in np.argwhere(closure.are_related(rows, rows))}
+    related = {
+        (found.words[a], found.words[b]) for a, b in np.argwhere(closure.are_related(rows, rows))
+    }
     assert related == closed | {(word, word) for word in found.words}
     assert closure.pairs.tolist() == sorted(closure.pairs.tolist())
-    group = {a: frozenset({a} | {b for b in found.words if {(a, b), (b, a)} <= closed}) for a in found.words}
+    group = {
+        a: frozenset({a} | {b for b in found.words if {(a, b), (b, a)} <= closed})
+        for a in found.words
+    }
     circles = {each for each in group.values() if len(each) > 1}
     inside = sum(group[a] == group[b] for a, b in pairs)
-    assert found.cycles() == {"groups": len(circles), "words": sum(map(len, circles)), "pairs": inside}
+    assert found.cycles() == {
+        "groups": len(circles),
+        "words": sum(map(len, circles)),
+        "pairs": inside,
+    }
 
 
 def test_a_closure_that_would_be_too_large_is_refused(monkeypatch):
@@ -81,7 +100,9 @@ def loss(u, v, negatives, sharpness):
 @pytest.mark.parametrize(("dimension", "largest"), [(2, 0.999), (5, 0.95)])
 def test_values_and_gradients_are_those_of_the_formula(dimension, largest, sharpness):
     """Rejects the Euclidean gradient: differences count by the inverse of the metric, (1 - |x|²)² / 4."""
-    arrays = [points(size, dimension, largest=largest, seed=seed) for seed, size in enumerate((3, 3, 4))]
+    arrays = [
+        points(size, dimension, largest=largest, seed=seed) for seed, size in enumerate((3, 3, 4))
+    ]
     excluded = np.zeros((3, 4), dtype=bool)
     excluded[0, 1] = excluded[2, 3] = True
 
@@ -108,7 +129,9 @@ def test_coinciding_and_outermost_points_give_finite_numbers():
     out = np.array([[EDGE, 0.0], [-EDGE, 0.0], [0.0, 0.0], [EDGE, 0.0]])
     with np.errstate(all="raise"):
         for u, v, none in itertools.product(range(4), range(4), (False, True)):
-            found = loss_and_gradients(out[[u]], out[[v]], out, np.full((1, 4), none), sharpness=3.5)
+            found = loss_and_gradients(
+                out[[u]], out[[v]], out, np.full((1, 4), none), sharpness=3.5
+            )
             assert all(np.isfinite(array).all() for array in found)
             assert not (none and any(array.any() for array in found))
 
@@ -117,10 +140,14 @@ def test_steps_go_the_given_distance_the_given_way():
     start, step = points(50, 4), points(50, 4, largest=0.3, seed=1)
     for first, longest in ((start, 1.0), (np.zeros((50, 4)), 9.0)):
         reached = exponential_map(first, step, longest=longest, max_radius=12.0)
-        far = np.minimum(2 * np.linalg.norm(step, axis=1) / (1 - np.square(first).sum(axis=1)), longest)
+        far = np.minimum(
+            2 * np.linalg.norm(step, axis=1) / (1 - np.square(first).sum(axis=1)), longest
+        )
         assert list(map(distance, first, reached)) == pytest.approx(far, rel=1e-6)
     # From the centre it is a straight line.
-    np.testing.assert_allclose(reached / np.linalg.norm(reached, axis=1)[:, None] * far[:, None] / 2, step)
+    np.testing.assert_allclose(
+        reached / np.linalg.norm(reached, axis=1)[:, None] * far[:, None] / 2, step
+    )
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-300, 1.0, 1e150])
@@ -129,7 +156,9 @@ def test_steps_stay_inside_the_ball(size):
     start[:100] *= (EDGE / np.linalg.norm(start[:100], axis=1))[:, None]
     steps = points(200, 3, seed=1) * size
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        reached, nearer = (exponential_map(start, steps, longest=50.0, max_radius=r) for r in (12.0, 1.5))
+        reached, nearer = (
+            exponential_map(start, steps, longest=50.0, max_radius=r) for r in (12.0, 1.5)
+        )
     norms, largest = np.linalg.norm(reached, axis=1), np.tanh(1.5 / 2)
     assert norms.max() <= EDGE * (1 + 1e-15)
     if size == 0:
@@ -143,7 +172,9 @@ def test_steps_stay_inside_the_ball(size):
 def test_a_tree_is_reconstructed():
     """In five dimensions, in two, and in a small ball, which keeps words near: rejects its radius ignored."""
     relations, small = tree(5), replace(SETTINGS, epochs=60, max_radius=2.0)
-    wide, near = (measure(train(relations, settings)[0], relations) for settings in (SETTINGS, small))
+    wide, near = (
+        measure(train(relations, settings)[0], relations) for settings in (SETTINGS, small)
+    )
     for found, radius in ((wide, 6.0), (near, 2.0)):
         assert found["reconstruction"]["mean_average_precision"] > 0.95
         assert found["reconstruction"]["mean_rank"] < 1.2
@@ -158,7 +189,9 @@ def test_no_two_draws_of_a_run_are_alike_and_the_seed_names_them():
     draws = np.concatenate([training.uniforms(*each, (5,)) for each in given])
     assert len({*draws}) == len(draws) == 90
     assert (draws > 0).all() and (draws < 1).all()
-    one, again, other = (train(tree(3), replace(SETTINGS, epochs=15, seed=seed))[0] for seed in (1, 1, 2))
+    one, again, other = (
+        train(tree(3), replace(SETTINGS, epochs=15, seed=seed))[0] for seed in (1, 1, 2)
+    )
     assert one.tobytes() == again.tobytes() != other.tobytes()
 
 
@@ -170,7 +203,9 @@ def test_negatives_are_drawn_by_links_at_first_and_evenly_later():
         counts = np.bincount(drawn.ravel(), minlength=15)
         assert drawn.shape == (50, 1000)
         # The seed is fixed, so this never fails by chance; five standard deviations otherwise.
-        assert (np.abs(counts - 50_000 * expected) < 5 * np.sqrt(50_000 * expected * (1 - expected))).all()
+        assert (
+            np.abs(counts - 50_000 * expected) < 5 * np.sqrt(50_000 * expected * (1 - expected))
+        ).all()
 
 
 def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch):

@@ -13,7 +13,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report import facts
 from dptext_spark.report.facts import Report, describe, describe_counts, release_facts, token_counts
 from dptext_spark.sanitizer import TokenCounts
-from dptext_spark.search import coarse
+from dptext_spark.search import code_files, kernel
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.text.identifiers import MARKS
 from tests.helpers.worlds import among
@@ -26,13 +26,30 @@ COUNTS = TokenCounts(
 
 
 def report_of(line, policy=None, **changes):
-    given = {"input": "in", "output": "out", "embedding": line.path, "mechanism": "laplace", "epsilon": 2.0}
+    given = {
+        "input": "in",
+        "output": "out",
+        "embedding": line.path,
+        "mechanism": "laplace",
+        "epsilon": 2.0,
+    }
     options = PrivatizeOptions.of({**given, "text": ["naïve text"], "keep": ["id"]})
     release = Release(
-        bundle=line, mechanism=MECHANISM, search=among(4), policy=policy or TextPolicy(), name="zebra"
+        bundle=line,
+        mechanism=MECHANISM,
+        search=among(4),
+        policy=policy or TextPolicy(),
+        name="zebra",
     )
-    table = {"options": options.to_json(), "kept": options.keep, "sanitized": options.text, **changes}
-    found = release_facts(release, MECHANISM.guarantee(line), row_id="Rows are named by column id.", **table)
+    table = {
+        "options": options.to_json(),
+        "kept": options.keep,
+        "sanitized": options.text,
+        **changes,
+    }
+    found = release_facts(
+        release, MECHANISM.guarantee(line), row_id="Rows are named by column id.", **table
+    )
     columns = {"naïve text": token_counts(COUNTS, str(release.policy.oov))}
     whole = {**found, "rows": 1234, "columns": columns}
     return Report(facts=whole, text=describe(whole))
@@ -41,17 +58,21 @@ def report_of(line, policy=None, **changes):
 @pytest.mark.parametrize(("bits", "said"), [(8, "codes of 8 bits"), (0, "single precision")])
 def test_the_private_report_says_what_the_search_multiplies_with(line, bits, said, monkeypatch):
     """Rejects the line in the public report, and that of a search or mechanism without such products."""
-    monkeypatch.setattr(coarse, "trusted_bits", lambda width: bits)
-    monkeypatch.setattr(coarse, "_NARROW", 0)
+    monkeypatch.setattr(kernel, "trusted_bits", lambda width: bits)
+    monkeypatch.setattr(code_files, "_NARROW", 0)
     for few in (4, 3):  # coordinates; the four words have one each
-        monkeypatch.setattr(coarse, "_FEW", few)
+        monkeypatch.setattr(code_files, "_FEW", few)
         report = report_of(line)
         assert (f"on this machine: by {said}" in str(report.facts["private_scope"])) == (few == 3)
-        assert "on this machine" not in report.to_publish(()) and "products" not in report.to_publish(())
+        assert "on this machine" not in report.to_publish(
+            ()
+        ) and "products" not in report.to_publish(())
     lists = IvfSearch(release_words=4, lists=1, probes=1)
     for mechanism, search in ((MECHANISM, lists), (Exponential(epsilon=2.0), among(4))):
         given = {"release": Release(bundle=line, mechanism=mechanism, search=search), "row_id": ""}
-        found = release_facts(guarantee=MECHANISM.guarantee(line), options={}, kept=[], sanitized=[], **given)
+        found = release_facts(
+            guarantee=MECHANISM.guarantee(line), options={}, kept=[], sanitized=[], **given
+        )
         assert "products" not in found
 
 
@@ -64,9 +85,15 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
         "search", "rows", "columns", "versions",
     ]  # fmt: skip
     assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
-    assert value["embedding"]["fingerprint"] == line.fingerprint and value["embedding"]["release_words"] == 4
+    assert (
+        value["embedding"]["fingerprint"] == line.fingerprint
+        and value["embedding"]["release_words"] == 4
+    )
     counts = {name: n for name, n in COUNTS._asdict().items() if name not in MARKS}
-    counts |= {"out_of_vocabulary": {"policy": "mask", "tokens": 110}, "marks": dict.fromkeys(MARKS, 0)}
+    counts |= {
+        "out_of_vocabulary": {"policy": "mask", "tokens": 110},
+        "marks": dict.fromkeys(MARKS, 0),
+    }
     assert value["columns"] == {"naïve text": counts}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
@@ -75,7 +102,13 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
     text = report.to_publish(PrivatizeOptions.published)
     public, whole = json.loads(text), json.loads(report.to_json())
     assert public.keys() == whole.keys() - {"added_rows", "private_scope", *private}
-    assert {*public["options"]} <= {*whole["options"]} - {"input", "output", "embedding", "name", "where"}
+    assert {*public["options"]} <= {*whole["options"]} - {
+        "input",
+        "output",
+        "embedding",
+        "name",
+        "where",
+    }
     assert public["options"]["epsilon"] == 2.0 and public["rows"] == 1234
     assert whole["private_scope"][0] == "The input is partitioned by h."
     assert all(name not in text for name in ("600", "300", "110", "4321", "partitioned", "zebra"))
@@ -93,7 +126,10 @@ SCOPE = {
     "Privacy loss adds up across duplicate rows and rows about the same person.": ({}, {}),
     "across the 2 sanitized columns of a row, duplicate rows": ({"sanitized": ["a", "b"]}, {}),
     "across the elements of its arrays, duplicate rows": ({"sanitized": ["a[].x"]}, {}),
-    "the 2 sanitized columns of a row, the elements of its arrays,": ({"sanitized": ["a[].x", "b"]}, {}),
+    "the 2 sanitized columns of a row, the elements of its arrays,": (
+        {"sanitized": ["a[].x", "b"]},
+        {},
+    ),
     "Row order within an input file is preserved": ({}, {}),
     "Row order is lost: rows were ordered by chance": ({"keeps_order": False}, {}),
     "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION": ({}, {"oov": "keep-unprotected"}),
@@ -112,7 +148,10 @@ def test_the_scope_says_what_is_not_covered(line, said):
     changes, policy = SCOPE[said]
     report = report_of(line, TextPolicy(**policy), **changes)
     public = json.loads(report.to_publish(["epsilon"]))["scope"]
-    assert len([sentence for sentence in public if said in sentence]) == 1 and said in report.describe()
+    assert (
+        len([sentence for sentence in public if said in sentence]) == 1
+        and said in report.describe()
+    )
     assert (said in report_of(line).describe()) == (not changes and not policy)
 
 
@@ -143,7 +182,9 @@ def test_the_words_say_counts_and_shares(line):
     before = describe({**report.facts, "rows": None, "columns": {}})
     assert "Rows:" not in before and summary in before
     empty = TokenCounts(**dict.fromkeys(TokenCounts._fields, 0))
-    assert describe_counts(0, {"text": token_counts(empty, "mask")}) == "Rows: 0\ntext: 0 words: none"
+    assert (
+        describe_counts(0, {"text": token_counts(empty, "mask")}) == "Rows: 0\ntext: 0 words: none"
+    )
     grown = describe_counts(1, {"text": token_counts(COUNTS, "mask")}, added_rows=1)
     assert "1 of them added by this run" in grown
 
@@ -152,7 +193,9 @@ def test_the_words_say_counts_and_shares(line):
 def test_versions_are_those_that_are_installed(monkeypatch, found):
     """A cluster's own pyspark has no metadata."""
     known = dict.fromkeys({*facts._LIBRARIES} - {"pyspark"}, "1.0")
-    monkeypatch.setattr(facts, "version", lambda name: known.get(name) or metadata.version("absent"))
+    monkeypatch.setattr(
+        facts, "version", lambda name: known.get(name) or metadata.version("absent")
+    )
     own = SimpleNamespace() if found == "not installed" else SimpleNamespace(__version__=found)
     monkeypatch.setitem(sys.modules, "pyspark", own)
     versions = facts.versions()
@@ -168,14 +211,24 @@ def test_rows(line):
     guarantee, epsilons = MECHANISM.guarantee(line), MECHANISM.row_epsilons(BUDGET, line)
     near, found = guarantee.distances.nearest, facts.row_lengths(lengths, guarantee, None)
     for loss, name, words in zip(found["losses"], ("median", "longest"), (2, 31), strict=True):
-        assert (loss["row"], loss["words"], loss["pure"]) == (name, words, pytest.approx(2 * words * near))
+        assert (loss["row"], loss["words"], loss["pure"]) == (
+            name,
+            words,
+            pytest.approx(2 * words * near),
+        )
         assert loss["1e-09"] == guarantee.loss_beyond(1e-9, near, words)
     assert found["said"] == ["Words of a row: median 2, longest 31"]
 
     sampled = {"median": None, "longest": 1, "sample": 1200}
     for given, said in (
         # 3 / (32 * 0.5): rows of 31 and 32 words have one epsilon.
-        (lengths, ["median length (2 words) has epsilon 2.", "longest length (31 words) has epsilon 0.188."]),
+        (
+            lengths,
+            [
+                "median length (2 words) has epsilon 2.",
+                "longest length (31 words) has epsilon 0.188.",
+            ],
+        ),
         (sampled, ["longest length (1 word, in a sample of 1,200 rows) has epsilon 2."]),
         ({"median": 0, "longest": 0, "sample": None}, []),
     ):

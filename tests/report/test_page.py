@@ -32,7 +32,9 @@ def thirds(small):
 @pytest.fixture(scope="module")
 def pages(small, thirds, tmp_path_factory):
     """Each kind with its data and folder; names and options have markup, mathematics and our own marks."""
-    own = calibrations.facts(small, calibrations.LAPLACE, calibrations.WEIGHTED, target=[calibrations.MET])
+    own = calibrations.facts(
+        small, calibrations.LAPLACE, calibrations.WEIGHTED, target=[calibrations.MET]
+    )
     calibration = json.loads(json.dumps(own).replace("laplace", json.dumps(HOSTILE)[1:-1]))
     calibration["options"]["embedding"] = HOSTILE
     evaluation = evaluations.facts(thirds, target=evaluations.MET)
@@ -73,7 +75,9 @@ def test_a_page_is_self_contained_escapes_what_it_shows_and_can_be_used(pages, k
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_bytes(pages, kind, tmp_path):
+def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_bytes(
+    pages, kind, tmp_path
+):
     """Also under a user's own style of figures."""
     data, folder, page = pages[kind]
     files, images = sorted((folder / "plots").iterdir()), page.attributes("img")
@@ -82,9 +86,13 @@ def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_by
     for file in files:
         content = file.read_bytes()
         width, height = struct.unpack(">II", content[16:24])
-        assert width == 960 and (str(width), str(height)) in {(a["width"], a["height"]) for a in images}
+        assert width == 960 and (str(width), str(height)) in {
+            (a["width"], a["height"]) for a in images
+        }
         assert b"tEXtSoftware" not in content and b"tIME" not in content
-    with matplotlib.rc_context({"lines.linewidth": 9.0, "font.size": 30.0, "axes.facecolor": "red"}):
+    with matplotlib.rc_context(
+        {"lines.linewidth": 9.0, "font.size": 30.0, "axes.facecolor": "red"}
+    ):
         drawn(tmp_path / "other", data)
         assert matplotlib.rcParams["lines.linewidth"] == 9.0
     for name in ("report.html", f"plots/{FIGURES[kind][0]}.png"):
@@ -97,7 +105,13 @@ def test_the_page_of_an_evaluation_has_its_answer_first(thirds, target, tmp_path
     page, met = drawn(tmp_path / "out", data), target == evaluations.MET
     lead, answer = page.text.split("The answer", 1)
     assert "Private. These numbers were measured on private rows" in lead and STRONGER in lead
-    assert [a["id"] for a in page.attributes("h2")] == ["answer", "front", "rows", "settings", "run"]
+    assert [a["id"] for a in page.attributes("h2")] == [
+        "answer",
+        "front",
+        "rows",
+        "settings",
+        "run",
+    ]
     answer, rest = answer.split("What is kept for what is given away")
     for said, where, when in (
         ("take --mechanism laplace --epsilon 5", answer, met),
@@ -107,7 +121,10 @@ def test_the_page_of_an_evaluation_has_its_answer_first(thirds, target, tmp_path
         ("No other setting beats these", answer, True),
         ("--mechanism laplace --epsilon 1000000", answer, True),
         ("(recommended)", rest, met),
-        *((text, rest, True) for text in ("in-context", "Nothing released, or random words", "The original")),
+        *(
+            (text, rest, True)
+            for text in ("in-context", "Nothing released, or random words", "The original")
+        ),
         *((text, rest, True) for text in ("Words that stay", "Proven.")),
         *((text, rest, True) for text in ("Linked to their originals", "Rows with the word")),
     ):
@@ -119,15 +136,31 @@ def test_figures_differ_without_colour_and_grow_with_their_legend():
     """Rejects lines told apart by their colours alone, and curves that vanish where many are compared."""
     looks = [(str(look["color"]), str(look["ls"])) for look in map(_look, range(35))]
     assert len(set(looks)) == 35 and len({dash for _, dash in looks[:5]}) == 5
-    rest = {"x": {"label": "Epsilon"}, "y": {"label": "N_w"}, "bars": "x", "caption": "", "floor": (0, 0)}
+    rest = {
+        "x": {"label": "Epsilon"},
+        "y": {"label": "N_w"},
+        "bars": "x",
+        "caption": "",
+        "floor": (0, 0),
+    }
 
     def figure(*labels, **changes):
-        line = {"marks": ["1", "2"], "x": [0.1, 0.5], "low": [0.1, 0.4], "high": [0.2, 0.6], "y": [0.2, 0.4]}
+        line = {
+            "marks": ["1", "2"],
+            "x": [0.1, 0.5],
+            "low": [0.1, 0.4],
+            "high": [0.2, 0.6],
+            "y": [0.2, 0.4],
+        }
         return _drawn({**rest, "lines": dict.fromkeys(labels, line | changes)})
 
     few, many = figure("one"), figure(*(f"a mechanism, number {i}" for i in range(13)))
     assert many["height"] - few["height"] > 12 * 0.09 * 200 and many["width"] == few["width"]
-    drawn = [few["png"], figure("one", high=[0.2, 0.7])["png"], figure("one", marks=["1", "3"])["png"]]
+    drawn = [
+        few["png"],
+        figure("one", high=[0.2, 0.7])["png"],
+        figure("one", marks=["1", "3"])["png"],
+    ]
     assert len({*drawn}) == 3
 
 

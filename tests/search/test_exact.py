@@ -37,9 +37,20 @@ def random_ball(count, n):
 @pytest.mark.parametrize(
     ("geometry", "words_of", "count", "n"),
     [
-        *((FLAT, kind, *shape) for kind in (random_words, near_ties) for shape in ((2, 1), (40, 300))),
-        *((FLAT, near_ties, WORD_BLOCK + more, n) for more, n in ((-1, 2), (0, 50), (1, 3), (513, 2))),
-        *((CURVED, kind, *shape) for kind in (random_ball, ball_words) for shape in ((2, 2), (20, 100))),
+        *(
+            (FLAT, kind, *shape)
+            for kind in (random_words, near_ties)
+            for shape in ((2, 1), (40, 300))
+        ),
+        *(
+            (FLAT, near_ties, WORD_BLOCK + more, n)
+            for more, n in ((-1, 2), (0, 50), (1, 3), (513, 2))
+        ),
+        *(
+            (CURVED, kind, *shape)
+            for kind in (random_ball, ball_words)
+            for shape in ((2, 2), (20, 100))
+        ),
         (CURVED, ball_words, WORD_BLOCK + 1, 3),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -49,10 +60,14 @@ def test_the_nearest_words_and_their_distances_are_exact(geometry, words_of, cou
     # In the ball also Euclidean distances, and Lorentz products, whose digits cancel near the edge.
     words = words_of(count, n)
     points, search = geometry.points(words, 70), geometry.search(words)
-    assert geometry.faults(search, words, points) == geometry.faults(two(search), words, points) == 0
+    assert (
+        geometry.faults(search, words, points) == geometry.faults(two(search), words, points) == 0
+    )
     nearest, distances = search.nearest_two(points)
     assert (distances[:, 0] <= distances[:, 1]).all()
-    expected = np.sort([geometry.distances(*pair) for pair in zip(points, words[nearest], strict=True)])
+    expected = np.sort(
+        [geometry.distances(*pair) for pair in zip(points, words[nearest], strict=True)]
+    )
     np.testing.assert_allclose(distances, expected, rtol=1e-13, atol=1e-13)
 
 
@@ -61,7 +76,9 @@ def test_the_slack_bounds_the_error_of_single_precision(n, scale):
     """The largest error of a difference of two scores, in exact arithmetic, by BLAS and summed in order."""
     rng = np.random.default_rng(n)
     # Equal signs and digits make the rounding errors of a sum lean to one side.
-    vectors = np.concatenate([rng.standard_normal((6, n)), np.full((2, n), 1.1), np.full((2, n), -0.7)])
+    vectors = np.concatenate(
+        [rng.standard_normal((6, n)), np.full((2, n), 1.1), np.full((2, n), -0.7)]
+    )
     vectors = vectors.astype(np.float32)
     points = scale * np.concatenate([rng.standard_normal((4, n)), np.full((2, n), 1.3)])
     queries = points.astype(np.float32)
@@ -80,8 +97,12 @@ def test_the_slack_bounds_the_error_of_single_precision(n, scale):
 def test_the_widths_bound_the_error_of_single_precision(n):
     """In the ball, likewise."""
     rng, gaps = np.random.default_rng(n), np.array([1e-12, 1e-6, 1e-3, 0.3, 0.9, 1.0])
-    words = np.concatenate([inside(rng.standard_normal((6, n)), gaps), inside(np.ones((6, n)), gaps)])
-    heads = np.concatenate([rng.standard_normal((3, n)), np.ones((2, n)), -np.ones((1, n)), words[:2]])
+    words = np.concatenate(
+        [inside(rng.standard_normal((6, n)), gaps), inside(np.ones((6, n)), gaps)]
+    )
+    heads = np.concatenate(
+        [rng.standard_normal((3, n)), np.ones((2, n)), -np.ones((1, n)), words[:2]]
+    )
     points = at(heads, RADII[[0, 2, 3, 6, 7, 4, 4, 5]])
     scan, errors = CURVED.search(words).scan(points), []
     rim = [exact_rim(tuple(word)) for word in words.tolist()]
@@ -127,7 +148,9 @@ def test_among_equally_near_words_the_lowest_row_wins():
     grid = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [1, 0], [3, 0]], dtype=np.float32)
     far = np.tile(np.float32([[9, 9]]), (WORD_BLOCK, 1))
     vectors = np.concatenate([far, grid, grid])  # equals in one block and across a border of blocks
-    points = np.array([[0, 0], [0, 0.5], [-0.5, -0.5], [2, 0], [2.5, 0], [-7, 0], [9, 9]], dtype=np.float64)
+    points = np.array(
+        [[0, 0], [0, 0.5], [-0.5, -0.5], [2, 0], [2.5, 0], [-7, 0], [9, 9]], dtype=np.float64
+    )
     assert (FLAT.search(vectors)(points) - WORD_BLOCK).tolist() == [0, 2, 1, 0, 5, 1, -WORD_BLOCK]
     words = np.array([[0.9, 0.9 / 4], [0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5], [0.5, 0], [0, 0.5]])
     points = at(np.array([[1.0, 1], [-1, -1], [0, 1], [1, 0]]), np.array([0.0, 0.2, 3.0, 0.3]))

@@ -53,7 +53,9 @@ def test_all_lists_and_lists_without_words_give_the_exact_nearest_words(ties, pr
     """Two words may be output: a point whose list holds neither, or one, still gets its two nearest."""
     vectors, search = ties.vectors, search_of(ties, probes, words)
     points = hard_points(vectors, 300)
-    assert words == 2 or faults(search, vectors, points) == faults(two(search), vectors, points) == 0
+    assert (
+        words == 2 or faults(search, vectors, points) == faults(two(search), vectors, points) == 0
+    )
     exact = ExactSearch.over(ties, words).of_words(ties)
     assert words == 2 or (search(points) == exact(points)).all()
     for found, expected in zip(search.nearest_two(points), exact.nearest_two(points), strict=True):
@@ -78,12 +80,16 @@ def test_centroids_as_near_as_each_other_are_settled_in_double_precision(tmp_pat
     make_lists(bundle, LISTS)
     lists, rng = InvertedLists.open(bundle, LISTS), np.random.default_rng(2)
     first, second = rng.integers(0, LISTS, (2, 400))
-    middle = (lists.centroids[first].astype(np.float64) + lists.centroids[second])[first != second] / 2
+    middle = (lists.centroids[first].astype(np.float64) + lists.centroids[second])[
+        first != second
+    ] / 2
     points = middle + 1e-9 * rng.standard_normal(middle.shape)
-    chosen, _ = search_of(bundle, 1).looked_at(points)
+    chosen, _ = search_of(bundle, 1).searched_lists(points)
     expected = nearest_lists(lists, points, 1)
     np.testing.assert_array_equal(np.argwhere(chosen)[:, 1:], expected)
-    single = (points.astype(np.float32) @ lists.centroids.T - lists.centroid_half_norms).argmax(axis=1)
+    single = (points.astype(np.float32) @ lists.centroids.T - lists.centroid_half_norms).argmax(
+        axis=1
+    )
     assert (expected[:, 0] != single).any()
 
 

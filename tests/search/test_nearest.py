@@ -46,7 +46,11 @@ def test_answers_hang_on_the_point_alone(name, geometry, words, ties):
     search = over(name, embedding, words)
     nearest = search.of_words(embedding)
     found, (two, distances) = nearest(points), nearest.nearest_two(points)
-    assert found.dtype == np.int64 and found.min() >= 0 and found.max() < (words or embedding.releasable)
+    assert (
+        found.dtype == np.int64
+        and found.min() >= 0
+        and found.max() < (words or embedding.releasable)
+    )
     assert (two[:, 0] == found).all() and (two[:, 0] != two[:, 1]).all()
     assert (np.diff(distances, axis=1) >= -1e-15).all()
     for size, threads in ((1, 1), (7, 2), (POINT_BLOCK - 1, 1), (len(points), 2)):
@@ -93,6 +97,8 @@ def test_the_farthest_points_have_right_answers(coded, tmp_path):
 @pytest.mark.parametrize("words", [1, 0, -1, 2000])
 def test_an_impossible_release_vocabulary_is_refused(name, words, ties):
     embedding, _ = ties["flat"]
-    with pytest.raises(ConfigError, match=f"2 to {embedding.releasable} words of this bundle.*{words}"):
+    with pytest.raises(
+        ConfigError, match=f"2 to {embedding.releasable} words of this bundle.*{words}"
+    ):
         over(name, embedding, words)
     assert over(name, embedding).release_words == embedding.releasable

@@ -44,14 +44,24 @@ CSV = [
     Situation(
         "an index without a name",
         [PANDAS, PANDAS],
-        {"_c0": ["0", "0", "1", "1"], "id": ["1.0", "1.0", None, None], "text": ["w01", "w01", None, None]},
+        {
+            "_c0": ["0", "0", "1", "1"],
+            "id": ["1.0", "1.0", None, None],
+            "text": ["w01", "w01", None, None],
+        },
         source="Stack Overflow: How to get rid of 'Unnamed: 0' column in a pandas DataFrame",
     ),
     Situation("an index in one file of two", ["id,text\n1,w01\n", PANDAS], OTHER),
-    Situation("another order", ["id,text\n1,w01\n", "text,id\nw02,2\n"], OTHER, source="SPARK-23786"),
+    Situation(
+        "another order", ["id,text\n1,w01\n", "text,id\nw02,2\n"], OTHER, source="SPARK-23786"
+    ),
     Situation("more columns", ["id,text\n1,w01\n", "id,text,note\n2,w02,x\n"], OTHER),
-    Situation("a name that only looks numbered", ["id,text,x2\n1,w01,x\n", "id,text,x\n1,w01,x\n"], OTHER),
-    Situation("no header in the second file", ["id,text\n1,w01\n", "2,w02\n"], f"{OTHER}.*header=false"),
+    Situation(
+        "a name that only looks numbered", ["id,text,x2\n1,w01,x\n", "id,text,x\n1,w01,x\n"], OTHER
+    ),
+    Situation(
+        "no header in the second file", ["id,text\n1,w01\n", "2,w02\n"], f"{OTHER}.*header=false"
+    ),
     Situation("other capitals", ["id,text\n1,w01\n", "ID,Text\n2,w02\n"], BOTH),
     Situation("files without rows", ["id,text\n", "", "\nid,text\n1,w01\n2,w02\n"], BOTH),
     Situation(
@@ -63,21 +73,30 @@ CSV = [
     Situation("cat of files with a mark", ["\ufeffid,text\n1,w01\n\ufeffid,text\n2,w02\n"], AGAIN),
     Situation("a mark in one file", ["\ufeffid,text\n1,w01\n", "id,text\n2,w02\n"], BOTH),
     Situation(
-        "NaN as a word", ["id,text\n1,w01\n2,NaN\n"], {**BOTH, "text": ["w01", None]}, ("nullValue=NaN",)
+        "NaN as a word",
+        ["id,text\n1,w01\n2,NaN\n"],
+        {**BOTH, "text": ["w01", None]},
+        ("nullValue=NaN",),
     ),
     Situation("tabs", ["id\ttext\n1\tw01\n2\tw02\n"], BOTH, ("sep=\\t",)),
 ]
 JSON = [
     Situation("an array of several lines", [json.dumps(ROWS, indent=1)], SEVERAL, source=SO),
-    Situation("its first row in its first line", [f"[{LINES.strip()}]".replace("}\n", "},\n")], SEVERAL),
+    Situation(
+        "its first row in its first line", [f"[{LINES.strip()}]".replace("}\n", "},\n")], SEVERAL
+    ),
     Situation("an object of several lines", [json.dumps(ROWS[0], indent=1)], SEVERAL),
-    Situation("an array of several lines, read", ["\ufeff" + json.dumps(ROWS, indent=1)], BOTH, WHOLE, SO),
+    Situation(
+        "an array of several lines, read", ["\ufeff" + json.dumps(ROWS, indent=1)], BOTH, WHOLE, SO
+    ),
     Situation("lines with a mark", [f"\ufeff{LINES}"], BOTH),
 ]
 TEXTS = [(name, each) for name, table in {"csv": CSV, "json": JSON}.items() for each in table]
 
 
-@pytest.mark.parametrize(("name", "case"), TEXTS, ids=[f"{name}, {case.id}" for name, case in TEXTS])
+@pytest.mark.parametrize(
+    ("name", "case"), TEXTS, ids=[f"{name}, {case.id}" for name, case in TEXTS]
+)
 def test_files_of_text(opened, tmp_path, name, case):
     (tmp_path / "in").mkdir()
     options = dict(option.split("=") for option in case.options)
@@ -105,10 +124,14 @@ def test_names_that_differ_in_capitals_only(opened, tmp_path, spark):
     write_table(tmp_path / "in" / "a.parquet", {"id": [1], "text": ["w01"], "Text": ["w02"]})
     (tmp_path / "in.json").write_text('{"id": 1, "text": "w01", "Text": "w02"}\n')
     for place, name in ((tmp_path / "in", "parquet"), (tmp_path / "in.json", "json")):
-        with pytest.raises(InputError, match=r"capitals only: --spark-conf spark\.sql\.caseSensitive=true"):
+        with pytest.raises(
+            InputError, match=r"capitals only: --spark-conf spark\.sql\.caseSensitive=true"
+        ):
             opened(place, name)
     with spark_settings(spark, caseSensitive="true"):
-        assert opened(tmp_path / "in", "parquet").df.select("text", "Text").collect() == [("w01", "w02")]
+        assert opened(tmp_path / "in", "parquet").df.select("text", "Text").collect() == [
+            ("w01", "w02")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +150,10 @@ def test_ids_of_any_width(opened, tmp_path, kind, values):
     # Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
     ids = pa.array([1, 2]).cast(kind) if values is None else pa.array(values, kind)
     write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": ["w01", "w02"]})
-    table, columns = opened(tmp_path / "in", "parquet").df, TableColumns(text=("text",), keep=(), id="id")
+    table, columns = (
+        opened(tmp_path / "in", "parquet").df,
+        TableColumns(text=("text",), keep=(), id="id"),
+    )
     if values is None:
         with pytest.raises(InputError, match="not an integer or string id"):
             columns.check(table)
@@ -141,7 +167,9 @@ def test_ids_of_any_width(opened, tmp_path, kind, values):
 
 def test_what_pandas_writes_into_parquet(ring_release, tmp_path):
     """Own trial: categories, large strings and views are texts, and an index is a column that can be kept."""
-    frame = pd.DataFrame({"a": ["w01 w02", None, "w03"]}, index=[5, 6, 9]).assign(b=lambda df: df["a"])
+    frame = pd.DataFrame({"a": ["w01 w02", None, "w03"]}, index=[5, 6, 9]).assign(
+        b=lambda df: df["a"]
+    )
     frame.astype({"a": "category"}).to_parquet(write_table(tmp_path / "in" / "a.parquet", {}))
     kinds = {"a": pa.string_view(), "b": pa.large_string()}
     columns = {name: pa.array(frame[name], kind) for name, kind in kinds.items()}
@@ -150,7 +178,10 @@ def test_what_pandas_writes_into_parquet(ring_release, tmp_path):
     for place in ("in", "other"):
         given = {**ring_release, "input": tmp_path / place, "output": tmp_path / f"{place}.out"}
         run_table(
-            **given, text=["a", "b"], id="__index_level_0__", keep=["__index_level_0__"] * (place == "in")
+            **given,
+            text=["a", "b"],
+            id="__index_level_0__",
+            keep=["__index_level_0__"] * (place == "in"),
         )
         found.append(rows_of(given["output"]))
     assert [row.pop("__index_level_0__") for row in found[0]] == [5, 6, 9]

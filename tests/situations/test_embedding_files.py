@@ -36,7 +36,10 @@ def among(*odd):
 
 def text(words, *, header=False, end=b"\n", **odd):
     """Each word's first number is its row, so that a vector of another word is seen, but for ``odd``."""
-    rows = [w + b" " + odd.get(w.decode("latin-1"), b"%d 0.25" % at) + end for at, w in enumerate(words, 1)]
+    rows = [
+        w + b" " + odd.get(w.decode("latin-1"), b"%d 0.25" % at) + end
+        for at, w in enumerate(words, 1)
+    ]
     return b"%d 2\n" % len(rows) * header + b"".join(rows)
 
 
@@ -72,7 +75,9 @@ def made(folder, name, content, **options):
     given = {option.replace("_", "-"): value for option, value in given.items()}
     report = job.run(EmbeddingOptions.of(given))
     embedding = Embedding.open(folder / "bundle")
-    rows = dict(zip(embedding.words.to_pylist(), embedding.vectors[:, 0].round().astype(int), strict=True))
+    rows = dict(
+        zip(embedding.words.to_pylist(), embedding.vectors[:, 0].round().astype(int), strict=True)
+    )
     return rows, report.facts["left_out"], report.text
 
 
@@ -215,4 +220,7 @@ REFUSED = [
 def test_is_refused_with_what_to_do(tmp_path, name, content, message, options):
     with pytest.raises(BundleError, match=message) as caught:
         made(tmp_path, name, content, **options)
-    assert re.search(rf"{re.escape(name)}|prefix", str(caught.value)) and not (tmp_path / "bundle").exists()
+    assert (
+        re.search(rf"{re.escape(name)}|prefix", str(caught.value))
+        and not (tmp_path / "bundle").exists()
+    )

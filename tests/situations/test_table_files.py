@@ -54,7 +54,9 @@ def column(value, kind=None):
 
 def one(folder, name, number=0, **columns):
     ids = [f"{SECRET}{number}-{row}" for row in range(ROWS)]
-    return write_table(folder / f"{name}.parquet", {"id": ids, "text": ["w01 w02"] * ROWS, **columns})
+    return write_table(
+        folder / f"{name}.parquet", {"id": ids, "text": ["w01 w02"] * ROWS, **columns}
+    )
 
 
 def two(**columns):
@@ -104,7 +106,9 @@ class Kms(pe.KmsClient):
 
 
 def encrypted(file, *, footer=True):
-    wanted = pe.EncryptionConfiguration("k", column_keys={"k": ["text"]}, plaintext_footer=not footer)
+    wanted = pe.EncryptionConfiguration(
+        "k", column_keys={"k": ["text"]}, plaintext_footer=not footer
+    )
     properties = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), wanted)
     pq.write_table(pq.read_table(file), file, encryption_properties=properties)
     return file.read_bytes()
@@ -197,12 +201,16 @@ def test_a_file_is_read_or_named(case, opened, tmp_path):
     case.make(tmp_path / "in")
 
     def run():
-        source = opened(tmp_path / "in", "orc" if case.id.startswith("ORC") else "parquet", **case.options)
+        source = opened(
+            tmp_path / "in", "orc" if case.id.startswith("ORC") else "parquet", **case.options
+        )
         wanted = TableColumns(**{"text": ("text",), "id": None, **case.columns})
         columns = check_refused(source, wanted).named(source.df.schema)
         columns.check(source.df)
         with plain_errors():
-            return [row.asDict(True).get("n") for row in source.df.select(*columns.mentioned).collect()]
+            return [
+                row.asDict(True).get("n") for row in source.df.select(*columns.mentioned).collect()
+            ]
 
     if isinstance(case.comes, str):
         with pytest.raises(InputError, match=case.comes) as caught:
@@ -217,7 +225,10 @@ def test_a_text_column_without_values_is_of_null_texts(dptext, tmp_path):
     two(text=(NULLS, X))(tmp_path / "in")
     result = dptext(tmp_path / "in", "--incremental", tmp_path / "state")
     assert result.exit_code == 0, result.output
-    assert sorted(row["text"] is None for row in rows_of(tmp_path / "out")) == [False] * ROWS + [True] * ROWS
+    assert (
+        sorted(row["text"] is None for row in rows_of(tmp_path / "out"))
+        == [False] * ROWS + [True] * ROWS
+    )
 
 
 def test_a_frame_s_column_without_values_is_of_null_texts(spark, ring):
@@ -232,11 +243,17 @@ def test_a_frame_s_column_without_values_is_of_null_texts(spark, ring):
     ("change", "message", "arguments"),
     [
         (Path.unlink, "is gone since the run began", ()),
-        (lambda file: file.write_bytes(damaged_page(file)), "has another format", ("--incremental", "state")),
+        (
+            lambda file: file.write_bytes(damaged_page(file)),
+            "has another format",
+            ("--incremental", "state"),
+        ),
     ],
     ids=["removed", "damaged, in a batch"],
 )
-def test_a_file_that_changes_after_the_start(dptext, tmp_path, monkeypatch, change, message, arguments):
+def test_a_file_that_changes_after_the_start(
+    dptext, tmp_path, monkeypatch, change, message, arguments
+):
     """Rejects the end of a stream that names no file, and exit code 1 for a fault of the input."""
     two()(tmp_path / "in")
     checked = privatize.check_ids

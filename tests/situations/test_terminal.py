@@ -28,7 +28,11 @@ def privatize(line, *arguments, **changes):
     """The arguments of a run."""
     given = {"input": "in", "output": "out", "embedding": line.path, "text": "text"}
     given |= {"mechanism": "laplace", "epsilon": 5} | changes
-    options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    options = [
+        part
+        for name, value in given.items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
     return ["privatize", *options, *map(str, arguments)]
 
 
@@ -48,7 +52,9 @@ TRY = "try {} --embedding {{line}} --mechanism laplace --epsilon 5"
     ("arguments", "said"),
     [
         pytest.param("{run} --id {wrong}", "privatize, --id", id="pallets/click #35: a column"),
-        pytest.param("{run} --key-file {wrong}", "privatize, --key-file", id="chardet #278: a path"),
+        pytest.param(
+            "{run} --key-file {wrong}", "privatize, --key-file", id="chardet #278: a path"
+        ),
         pytest.param("{run} --keep a --keep {wrong}", "privatize, --keep", id="one of several"),
         pytest.param("{run} --config {wrong}", "privatize, --config", id="a configuration's path"),
         pytest.param("demo --output {wrong}", "demo, --output", id="the demo's folder"),
@@ -70,7 +76,9 @@ def test_bytes_that_are_no_utf_8_are_one_line(arguments, said, line):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(b"# " + LATIN1, r"c.toml is not UTF-8\. .*another byte at place 6", id="Latin-1"),
+        pytest.param(
+            b"# " + LATIN1, r"c.toml is not UTF-8\. .*another byte at place 6", id="Latin-1"
+        ),
         pytest.param(
             "text = 'a'".encode("utf-16"),
             r"c.toml is not UTF-8\. .*another byte at place 1",
@@ -101,21 +109,37 @@ FACTS = {
     "columns": {NAME: COUNTS},
     "persons": {"said": [NAME]},
 }
-FILES = {"input": "i", "output": NAME, "embedding": Path("b"), "mechanism": "laplace", "epsilon": 5.0}
+FILES = {
+    "input": "i",
+    "output": NAME,
+    "embedding": Path("b"),
+    "mechanism": "laplace",
+    "epsilon": 5.0,
+}
 
 
 @pytest.mark.parametrize(
     ("shown", "times", "lines"),
     [
-        pytest.param(lambda: str(InputError(NAME, allowed=NAME, got=NAME, do=NAME)), 4, 1, id="an error"),
         pytest.param(
-            lambda: str(InputError("Two", faults=[str(InputError(NAME))])), 1, 2, id="a list of them"
+            lambda: str(InputError(NAME, allowed=NAME, got=NAME, do=NAME)), 4, 1, id="an error"
+        ),
+        pytest.param(
+            lambda: str(InputError("Two", faults=[str(InputError(NAME))])),
+            1,
+            2,
+            id="a list of them",
         ),
         pytest.param(lambda: describe(FACTS), 6, 12, id="a report"),
-        pytest.param(lambda: rendered([NAME, [NAME], {"table": [[NAME]]}]), 3, 5, id="blocks of lines"),
+        pytest.param(
+            lambda: rendered([NAME, [NAME], {"table": [[NAME]]}]), 3, 5, id="blocks of lines"
+        ),
         pytest.param(lambda: "\n".join(table([[NAME, NAME]])), 2, 1, id="a table"),
         pytest.param(
-            lambda: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None), 3, 3, id="where results lie"
+            lambda: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None),
+            3,
+            3,
+            id="where results lie",
         ),
     ],
 )
@@ -130,9 +154,13 @@ def test_a_name_is_printed_in_its_line(shown, times, lines):
     ("there", "said"),
     [
         pytest.param(["out", "out.release.json"], "The output out exists", id="output and reports"),
-        pytest.param(["out.release.json"], "The public report out.release.json exists", id="reports alone"),
         pytest.param(
-            [".out.app-1.part", "out.release.json"], "Another run .* out, or was killed", id="killed"
+            ["out.release.json"], "The public report out.release.json exists", id="reports alone"
+        ),
+        pytest.param(
+            [".out.app-1.part", "out.release.json"],
+            "Another run .* out, or was killed",
+            id="killed",
         ),
     ],
 )

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark import Laplace, build_embedding
-from dptext_spark.lookup import joining, look_up
 from dptext_spark.text.columns import PLACEHOLDER, Tokens
 from dptext_spark.text.joined import matchable, unique_forms
 from dptext_spark.text.tokens import PLAIN
+from dptext_spark.word_reader import joining, look_up
 from tests.helpers import worlds
 
 APART = "zebra"
@@ -34,15 +34,28 @@ class Case:
         """Build the bundle from bytes, each word a point of its own."""
         words = [*self.words, APART, "lion"]
         points = 9 * np.eye(len(words))
-        rows = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, points, strict=True))
+        rows = (
+            f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, points, strict=True)
+        )
         (folder / "source.txt").write_bytes("".join(rows).encode())
         return build_embedding(folder / "source.txt", folder / "bundle", **options)
 
 
-BARI, LARKA, SRI = "\u09ac\u09be\u09dc\u09bf", "\u0932\u095c\u0915\u093e", "\u0dc1\u0dca\u200d\u0dbb\u0dd3"
-DECOMPOSED, MIKHAHAM = "\u0932\u0921\u093c\u0915\u093e", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+BARI, LARKA, SRI = (
+    "\u09ac\u09be\u09dc\u09bf",
+    "\u0932\u095c\u0915\u093e",
+    "\u0dc1\u0dca\u200d\u0dbb\u0dd3",
+)
+DECOMPOSED, MIKHAHAM = (
+    "\u0932\u0921\u093c\u0915\u093e",
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+)
 PYAT, OBJEKT = "\u043f\u2019\u044f\u0442\u044c", "\u043e\u0431'\u0454\u043a\u0442"
-TSAHAL, GEORGE, RABBI = "\u05e6\u05d4\u05f4\u05dc", "\u05d2\u05f3\u05d5\u05e8\u05d2\u05f3", "\u05e8\u05f3"
+TSAHAL, GEORGE, RABBI = (
+    "\u05e6\u05d4\u05f4\u05dc",
+    "\u05d2\u05f3\u05d5\u05e8\u05d2\u05f3",
+    "\u05e8\u05f3",
+)
 TIENG, SAO = (unicodedata.normalize("NFD", word) for word in ("ti\u1ebfng", "s\u00e3o_paulo"))
 KEYBOARD = ['\u05e6\u05d4"\u05dc', "\u05e6'\u05d9\u05e4\u05e1"]
 
@@ -116,7 +129,9 @@ def test_a_token_is_the_word_that_a_reader_sees(case, tmp_path):
     assert release.sanitize(texts, [*ids], column="c").values.to_pylist() == shown
     lists = pa.array([[*case.tokens]])
     assert release.sanitize(lists, [0], column="c").values.to_pylist() == [found]
-    spans = [[{"start": len(APART) + 1, "end": len(APART) + 1 + len(token)}] for token in case.tokens]
+    spans = [
+        [{"start": len(APART) + 1, "end": len(APART) + 1 + len(token)}] for token in case.tokens
+    ]
     marked = slots.sanitize(texts, [*ids], column="c", slots=pa.array(spans, SLOTS))
     assert marked.values.to_pylist() == shown
     assert bundle.manifest.unmatchable == bundle.forms.null_count  # only what an earlier word takes
@@ -155,7 +170,11 @@ AROUND = ("{}", "x{}", "{}.", "b {}", "{} b")
 def test_what_can_be_in_no_text_is_in_none(words):
     """Rejects a word that is called impossible and found, and one that is called possible and is not."""
     forms = unique_forms(words)
-    texts = [around.format(word) for word in (*words, *forms.drop_null().to_pylist()) for around in AROUND]
+    texts = [
+        around.format(word)
+        for word in (*words, *forms.drop_null().to_pylist())
+        for around in AROUND
+    ]
     bundle = SimpleNamespace(forms=forms)
     found = look_up(Tokens.of(pa.array(texts), joining.__wrapped__(bundle, PLAIN)), bundle)
     assert {*found.tolist()} - {-1} == {*np.flatnonzero(matchable(forms)).tolist()}

@@ -32,7 +32,10 @@ def release(dptext, tmp_path):
 @pytest.fixture
 def notes(tmp_path):
     """Nine rows of 1 to 9 words, one of them with a word that the vocabulary lacks, and a null."""
-    texts = [" ".join(RING_WORDS[:words]) for words in range(1, 9)] + ["w01 nope " + "w02 " * 7, None]
+    texts = [" ".join(RING_WORDS[:words]) for words in range(1, 9)] + [
+        "w01 nope " + "w02 " * 7,
+        None,
+    ]
     rows = {"id": list(range(10)), "text": texts, "author": [1] * 10}
     return write_table(tmp_path / "in" / "notes.parquet", rows)
 
@@ -57,7 +60,9 @@ def test_a_budget_is_for_words_as_far_as_a_nearest_one_unless_told(ring, ring_re
     nearest = Laplace(epsilon=10.0).guarantee(ring).distances
     assert nearest is not None
     for budget, within in ((5.0, nearest.nearest), ("5:within=1.5", 1.5)):
-        epsilons = open_release(PrivatizeOptions.of({**given, "row-budget": budget}))[0].row_epsilons
+        epsilons = open_release(PrivatizeOptions.of({**given, "row-budget": budget}))[
+            0
+        ].row_epsilons
         assert epsilons is not None and epsilons.budget.within == within
 
 
@@ -79,11 +84,15 @@ def test_persons(release, ring, tmp_path):
     guarantee = Laplace(epsilon=10.0).guarantee(ring)
     near = guarantee.distances.nearest if guarantee.distances else 0.0
     assert found["losses"]["largest"]["pure"] == pytest.approx(40 * 10.0 * near)
-    assert found["losses"]["largest"]["1e-06"] == loss_beyond(guarantee.law, near, words=40, delta=1e-6)
+    assert found["losses"]["largest"]["1e-06"] == loss_beyond(
+        guarantee.law, near, words=40, delta=1e-6
+    )
     assert "Persons, by column author: 11; 2 rows name none" in printed
     assert "largest: 8 rows, 40 words" in printed and "diarist" not in printed + json.dumps(report)
 
-    printed, report = release(diaries, *options, "--row-budget", "4:within=0.3", "--oov", "drop", "--dry-run")
+    printed, report = release(
+        diaries, *options, "--row-budget", "4:within=0.3", "--oov", "drop", "--dry-run"
+    )
     assert "Persons, by column author: 11; 2 rows name none" in printed
     lengths = report["row_lengths"]
     assert (lengths["longest"], lengths["sample"]) == (100, 20)
@@ -98,6 +107,8 @@ def test_nothing_to_tell(release, tmp_path):
     unnamed = {"id": 1, "text": "", "author": None}
     for name, rows in (("none", []), ("wordless", [unnamed])):
         table = pa.Table.from_pylist(rows, schema)
-        source = write_table(tmp_path / name / "a.parquet", {name: table[name] for name in schema.names})
+        source = write_table(
+            tmp_path / name / "a.parquet", {name: table[name] for name in schema.names}
+        )
         printed, _ = release(source, "--person", "author", "--dry-run")
         assert "Persons" not in printed and "Words of a row" not in printed

@@ -66,7 +66,9 @@ def place(sent, tmp_path):
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(links, sent, place, monkeypatch):
+def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(
+    links, sent, place, monkeypatch
+):
     """Rejects a folder that others can read, a second copy, and a host without links that gets none."""
     if not links:
         monkeypatch.setattr(os, "link", Mock(side_effect=OSError("cross-device link")))
@@ -79,7 +81,9 @@ def test_a_sent_bundle_is_placed_once_in_a_folder_named_by_its_content(links, se
     assert names(place.parent) == {sent.fingerprint, f"{sent.fingerprint}.lock"}
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "half_norms.npy", "words.parquet", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["vectors.npy", "half_norms.npy", "words.parquet", "manifest.json"]
+)
 def test_a_file_that_was_changed_is_found(sent, received, place, name):
     """On its way, and where it was placed, also by a process that has opened it."""
     # Rejects a copy for later runs that was altered, and a second verification of files that nobody touched.
@@ -99,7 +103,9 @@ def test_a_file_that_was_changed_is_found(sent, received, place, name):
         sent.open()
 
 
-def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(sent, received, place, tmp_path):
+def test_parts_of_a_bundle_reach_a_host_that_has_the_bundle_already(
+    sent, received, place, tmp_path
+):
     """Rejects workers that find no index, or one that was altered on its way or on the host."""
     sent.open()
     made = tmp_path / "made"
@@ -193,7 +199,9 @@ def test_a_server_gets_each_file_once_and_parts_that_were_made_later(ring, monke
         uploads.append([path.rpartition("/")[2] for path in paths])
 
     session = SimpleNamespace(session_id="a session", addArtifacts=upload)
-    bundle = BundleFiles(path=str(ring.path), fingerprint=ring.fingerprint, files=("manifest.json",))
+    bundle = BundleFiles(
+        path=str(ring.path), fingerprint=ring.fingerprint, files=("manifest.json",)
+    )
     with_part = dataclasses.replace(bundle, files=("manifest.json", "parts/index.lists.npy"))
     for files in (bundle, bundle, with_part, with_part):
         files._send_to_server(session)
@@ -211,7 +219,9 @@ def test_a_job_finds_what_the_lists_have(dptext, tmp_path):
     assert result.exit_code == 0, result.output
     released = pq.read_table(tmp_path / "out").sort_by("id")["text"].to_pylist()
     for search in (IvfSearch.over(bundle, lists=16, probes=2), ExactSearch.over(bundle)):
-        privatizer = worlds.sanitizer(bundle, Laplace(epsilon=6.0), name=worlds.LABEL, search=search)
+        privatizer = worlds.sanitizer(
+            bundle, Laplace(epsilon=6.0), name=worlds.LABEL, search=search
+        )
         expected = privatizer.sanitize(values, ids, column="text").values.to_pylist()
         assert (released == expected) == isinstance(search, IvfSearch)
     report = json.loads((tmp_path / "out.release.json").read_text())

@@ -22,11 +22,25 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 CANARIES = {
     name: f"qz{name}zq"
-    for name in ("text", "nested", "token", "other", "id", "place", "person", "comment", "label", "filter")
+    for name in (
+        "text",
+        "nested",
+        "token",
+        "other",
+        "id",
+        "place",
+        "person",
+        "comment",
+        "label",
+        "filter",
+    )
 }
 """Unknown words by the place that they are planted in."""
 
-METADATA = {"comment": CANARIES["comment"], "ml_attr": {"type": "nominal", "vals": [CANARIES["label"]]}}
+METADATA = {
+    "comment": CANARIES["comment"],
+    "ml_attr": {"type": "nominal", "vals": [CANARIES["label"]]},
+}
 
 
 def struct(**kinds):
@@ -122,7 +136,9 @@ def inputs(frame, place, spark):
     root = place / "inputs"
     for name in FILES:
         given = frame.select(FLAT) if name == "csv" else frame
-        writer = given.write.partitionBy("place").option("header", True).option("compression", "none")
+        writer = (
+            given.write.partitionBy("place").option("header", True).option("compression", "none")
+        )
         writer.format(name).save(str(root / name))
     rows, plain = to_arrow(frame), WriterProperties(compression="UNCOMPRESSED")
     DeltaTable.create(root / "delta", Schema.from_json(SCHEMA.json()), partition_by=["place"])
@@ -134,7 +150,9 @@ def inputs(frame, place, spark):
     ):
         frame.write.partitionBy("place").saveAsTable("canaries.entries", path=str(root / "table"))
         lake = IcebergLake(place, patch)
-        documented = pa.schema([each.with_metadata({"doc": METADATA["comment"]}) for each in rows.schema])
+        documented = pa.schema(
+            [each.with_metadata({"doc": METADATA["comment"]}) for each in rows.schema]
+        )
         made = {"location": f"file://{root}/iceberg"}
         made["properties"] = {"write.parquet.compression-codec": "uncompressed"}
         lake.catalog.create_table("db.entries", documented, **made).append(rows)
@@ -186,9 +204,25 @@ def run(inputs, ring, key_file, place, tmp_path, spark):
         folder = tmp_path / f"{number}-{name}"
         folder.mkdir()
         output = {"table": f"spark_catalog.canaries.out{number}", "iceberg": f"lake.db.out{number}"}
-        given = ["--input", inputs[name], "--format", name, "--output", output.get(name, f"{folder}/out")]
+        given = [
+            "--input",
+            inputs[name],
+            "--format",
+            name,
+            "--output",
+            output.get(name, f"{folder}/out"),
+        ]
         given += ["--reports", str(folder)]
-        given += ["--key-file", str(key_file), "--name", LABEL, "--epsilon", "10", "--keep", "number"]
+        given += [
+            "--key-file",
+            str(key_file),
+            "--name",
+            LABEL,
+            "--epsilon",
+            "10",
+            "--keep",
+            "number",
+        ]
         given += ["--where", f"other not like '%{CANARIES['filter']}%'"]
         given += ["--write-option", "compression=none"]
         given += ["--id", "id", *(option.format(folder) for option in options)]
@@ -196,7 +230,10 @@ def run(inputs, ring, key_file, place, tmp_path, spark):
         (folder / "printed").write_text(f"{done.output}\n{done.stderr}\n{done.exception!r}")
         assert done.exit_code == code, done.output
         assert code or json.loads((folder / "private/report.json").read_text())["rows"] == rows
-        for kind, files in (("table", f"tables/out{number}"), ("iceberg", f"warehouse/db/out{number}")):
+        for kind, files in (
+            ("table", f"tables/out{number}"),
+            ("iceberg", f"warehouse/db/out{number}"),
+        ):
             if name == kind and (place / files).exists():
                 (place / files).rename(folder / "out")
         if name == "table" and not code:
@@ -240,7 +277,9 @@ def test_no_canary_leaves_a_run(run, ring):
 
 def test_no_canary_leaves_by_another_way(run, ring, frame):
     """By the Python functions, as vectors, or from a run that fails; one that leaks is found."""
-    folder = run("vectors", "parquet", "--embedding", str(ring.path), "--text", "text", "--keep", "kept")
+    folder = run(
+        "vectors", "parquet", "--embedding", str(ring.path), "--text", "text", "--keep", "kept"
+    )
     given = {"embedding": ring.path, "mechanism": Laplace(epsilon=10), "id": "id"}
     given |= {"text": ["text", "turns[].text"], "tokens": "words", "keep": ["number", "kept"]}
     rows = frame.coalesce(1)
@@ -248,7 +287,9 @@ def test_no_canary_leaves_by_another_way(run, ring, frame):
     TextPrivatizer(**given, trust_id=True).transform(rows).write.parquet(str(folder / "stage"))
     assert not any(hits(folder).values())
     bundle = ("--embedding", str(ring.path), "--mechanism", "laplace", "--text", "text")
-    assert not any(hits(run("privatize", "orc", *bundle, "--oov", "fail", number=1, code=2)).values())
+    assert not any(
+        hits(run("privatize", "orc", *bundle, "--oov", "fail", number=1, code=2)).values()
+    )
     seen = hits(run("privatize", "orc", *bundle, "--oov", "keep-unprotected", number=2))
     assert [name for name, files in seen.items() if files] == ["text"]
 

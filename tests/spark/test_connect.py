@@ -24,7 +24,9 @@ from tests.helpers.cluster import spark_home, wait_for
 from tests.helpers.tables import ROOT, command, hashes, spark_environment, texts, write_table
 from tests.helpers.worlds import KEY, LABEL, release, sanitizer
 
-MISSING = [name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None]
+MISSING = [
+    name for name in ("grpc", "grpc_status", "zstandard") if importlib.util.find_spec(name) is None
+]
 
 pytestmark = [
     pytest.mark.spark,
@@ -118,7 +120,9 @@ def server(tmp_path_factory):
     environment = spark_environment() | {"TMPDIR": str(folder / "host")}
     environment["PYTHONPATH"] = str(ROOT)  # the server's workers import the package
     with (folder / "log").open("wb") as log:
-        process = psutil.Popen([*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment)
+        process = psutil.Popen(
+            [*line, "spark-internal"], stdout=log, stderr=log, cwd=folder, env=environment
+        )
 
     def port():
         assert process.poll() is None, (folder / "log").read_text()
@@ -142,13 +146,17 @@ def end(process):
 def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_path):
     """Rejects what the client lacks, sparkContext and JVM, and a bundle that is read at the client's path."""
     ids, turns = list(range(6)), [[{"text": text}] for text in texts(6)]
-    source = write_table(tmp_path / "in.parquet", {"id": ids, "text": texts(6), "turns": turns, "extra": ids})
+    source = write_table(
+        tmp_path / "in.parquet", {"id": ids, "text": texts(6), "turns": turns, "extra": ids}
+    )
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     for file in filter(Path.is_file, ring.path.iterdir()):
         (bundle / file.name).write_bytes(file.read_bytes())
 
-    done = command(*[sys.executable, "-c", CLIENT, server.url, source, bundle], cwd=tmp_path, env=CLIENT_PATH)
+    done = command(
+        *[sys.executable, "-c", CLIENT, server.url, source, bundle], cwd=tmp_path, env=CLIENT_PATH
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
@@ -158,14 +166,17 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_p
     said = privatizer.sanitize(pa.array(texts(6)), rows, **nested).values.to_pylist()
     assert found["client"].startswith("pyspark.sql.connect")
     assert found["rows"] == [
-        {"id": i, "text": a, "turns": [{"text": b}]} for i, a, b in zip(ids, flat, said, strict=True)
+        {"id": i, "text": a, "turns": [{"text": b}]}
+        for i, a, b in zip(ids, flat, said, strict=True)
     ]
     assert found["udf"] == found["sql"] == flat
     before, after = found["counts"]
     assert before.startswith("Nothing is counted yet.")
     assert after.startswith("Rows: 6\ntext: 48 words: ") and "\nturns[].text: 48 words: " in after
     assert re.match(r"InputError: The input table lacks columns.*Got: nope", found["refusals"][0])
-    assert re.match(r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1])
+    assert re.match(
+        r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1]
+    )
     assert found["sends"] == 1  # of a session's calls the first alone sends the bundle
     # The server has the bundle once, and shows no key.
     (root,) = (server.folder / "host").glob("dptext-spark-*")
@@ -176,12 +187,15 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_p
         for folder in (root / ring.fingerprint, ring.path)
     )
     assert sent == kept and len(sent) == 6
-    events = b"".join(file.read_bytes() for file in (server.folder / "events").rglob("*") if file.is_file())
+    events = b"".join(
+        file.read_bytes() for file in (server.folder / "events").rglob("*") if file.is_file()
+    )
     assert b"MapInArrow" in events
     (server.folder / "printed").write_text(f"{done.stdout}{done.stderr}")
     keys = (KEY.secret, release(MECHANISM, ring, salt=LABEL).key.secret)
     forms = {
-        str(i): (*key_forms(key), "".join(f"\\{b:03o}" for b in key).encode()) for i, key in enumerate(keys)
+        str(i): (*key_forms(key), "".join(f"\\{b:03o}" for b in key).encode())
+        for i, key in enumerate(keys)
     }
     places = [server.folder / name for name in ("events", "log", "printed")]
     assert [*traces(places, forms)] == []
@@ -275,18 +289,31 @@ def dptext(server, ring, key_file, tmp_path):
     """``dptext privatize --remote`` in a process of its own."""
 
     def run(output):
-        options = ["--input", "lake.queries", "--format", "table", "--embedding", ring.path, "--keep", "id"]
+        options = [
+            "--input",
+            "lake.queries",
+            "--format",
+            "table",
+            "--embedding",
+            ring.path,
+            "--keep",
+            "id",
+        ]
         options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
         options += ["--key-file", key_file, "--name", LABEL, "--remote", server.url]
         options += ["--output", f"lake.{output}", "--reports", tmp_path / output]
         return command(
-            *(sys.executable, "-m", "dptext_spark", "privatize", *options), cwd=tmp_path, env=CLIENT_PATH
+            *(sys.executable, "-m", "dptext_spark", "privatize", *options),
+            cwd=tmp_path,
+            env=CLIENT_PATH,
         )
 
     return run
 
 
-def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, tmp_path, runs, dptext):
+def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
+    server, ring, tmp_path, runs, dptext
+):
     """Rejects the JVM's file systems and plans, other words than on one machine, and faults as tracebacks."""
     (facts, _), *refusals, exists = runs[1]
     assert (facts["rows"], exists) == (6, False)
@@ -311,7 +338,9 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(server, ring, t
     assert (tmp_path / "released/private").stat().st_mode & 0o777 == 0o700
     privatizer, ids = sanitizer(ring, MECHANISM, name=LABEL), pa.array(range(6))
     words = privatizer.sanitize(pa.array(QUERIES), ids, column="text").values
-    written = pq.read_table(server.folder / "spark-warehouse" / "lake.db" / "released").sort_by("id")
+    written = pq.read_table(server.folder / "spark-warehouse" / "lake.db" / "released").sort_by(
+        "id"
+    )
     assert written.to_pydict() == {"id": ids.to_pylist(), "text": words.to_pylist()}
 
 
@@ -328,7 +357,10 @@ def test_a_ledger_on_spark_connect_adds_up_in_a_folder_that_both_sides_see(serve
     assert (first["total"], again["requested"], again["rows"]["free"]) == (1.0, 0.0, 6)
     assert "has spent 1 and has 0.5 left" in over and "Got: 1.2 requested" in over
     assert failed.startswith("InputError: ") and interrupted == "KeyboardInterrupt: "
-    for said, got in ((other, "PATH_NOT_FOUND"), (denied, "No such file or directory (/proc/other)")):
+    for said, got in (
+        (other, "PATH_NOT_FOUND"),
+        (denied, "No such file or directory (/proc/other)"),
+    ):
         assert "does not see the ledger /proc/" in said and f"Got: {got}." in said
     assert not (folder / "other").exists() and not (server.folder / "other").exists()
     entries = LedgerFolder(str(folder / "ledger"), LocalFiles()).read().entries
@@ -383,11 +415,21 @@ def test_faults_of_a_server_are_one_sentence(server, tmp_path, client, dptext):
     """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run."""
     # The last test of this server: it is killed while it writes.
     warehouse = server.folder / "spark-warehouse" / "lake.db"
-    *runs, tables = client(FAULTS, "long", texts(30_000, 20), tmp_path, warehouse, str(server.process.pid))
+    *runs, tables = client(
+        FAULTS, "long", texts(30_000, 20), tmp_path, warehouse, str(server.process.pid)
+    )
     (cancelled, ended, lost), restored = zip(*runs, strict=True)
-    assert "The run was cancelled at the server of Spark Connect. Got: OPERATION_CANCELED" in cancelled
-    assert "The session at the server of Spark Connect was ended. Got: INVALID_HANDLE.SESSION_CLOSED" in ended
-    assert "The server of Spark Connect was lost. Got: UNAVAILABLE" in lost and "run the same command" in lost
+    assert (
+        "The run was cancelled at the server of Spark Connect. Got: OPERATION_CANCELED" in cancelled
+    )
+    assert (
+        "The session at the server of Spark Connect was ended. Got: INVALID_HANDLE.SESSION_CLOSED"
+        in ended
+    )
+    assert (
+        "The server of Spark Connect was lost. Got: UNAVAILABLE" in lost
+        and "run the same command" in lost
+    )
     assert restored == (True, True, True) and tables == [False, False]
     (entry,) = LedgerFolder(str(tmp_path / "faults"), LocalFiles()).read().counted
     assert (entry.state, entry.total) == ("unfinished", 1)

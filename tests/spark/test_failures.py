@@ -31,11 +31,27 @@ GOT = f"{FAILED}. Got: "
     [
         (PySparkException(message=WORKERS), InputError, "Column text has unknown words. Got: 3."),
         (PySparkException(message=QUOTED), JobError, f"{GOT}PySparkException."),
-        (PySparkException(message="write: No space left on device"), JobError, f"{GOT}No space left"),
-        (RuntimeError("An error\n: java.lang.Error: no [SECRET] "), JobError, f"{GOT}RuntimeError."),
-        (RuntimeError("An error\n: java.Error: [A_NAME.OF_SPARK] the"), JobError, f"{GOT}A_NAME.OF_SPARK."),
+        (
+            PySparkException(message="write: No space left on device"),
+            JobError,
+            f"{GOT}No space left",
+        ),
+        (
+            RuntimeError("An error\n: java.lang.Error: no [SECRET] "),
+            JobError,
+            f"{GOT}RuntimeError.",
+        ),
+        (
+            RuntimeError("An error\n: java.Error: [A_NAME.OF_SPARK] the"),
+            JobError,
+            f"{GOT}A_NAME.OF_SPARK.",
+        ),
         *(
-            (PySparkException(message=f"An exception was thrown:\n{text}\n"), JobError, f"{GOT}{got}")
+            (
+                PySparkException(message=f"An exception was thrown:\n{text}\n"),
+                JobError,
+                f"{GOT}{got}",
+            )
             for text, got in {
                 "RuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than "
                 "that in driver: 3.11, PySpark": "Python 3.12 in workers and Python 3.11 in the driver. Set",
@@ -83,7 +99,9 @@ def thrown(kind, message="", cause=None, **fields):
 
 SPARK = "org.apache.spark.SparkException"
 MISMATCH = {"column": "[p, n]", "logicalType": "int", "physicalType": "INT64"}
-FOOTER = thrown(SPARK, "CANNOT_READ_FILE_FOOTER", thrown("AccessDeniedException"), file="file:/a/%41")
+FOOTER = thrown(
+    SPARK, "CANNOT_READ_FILE_FOOTER", thrown("AccessDeniedException"), file="file:/a/%41"
+)
 DENIED = thrown("java.io.FileNotFoundException", "/a/SECRET (Permission denied)")
 PAGE = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
 
@@ -91,13 +109,22 @@ PAGE = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (thrown(SPARK, "SECRET", PAGE), "The file s3a://b/a b of the input has another format, was cut"),
+        (
+            thrown(SPARK, "SECRET", PAGE),
+            "The file s3a://b/a b of the input has another format, was cut",
+        ),
         (
             thrown(SPARK, "_LEGACY_ERROR_TEMP_2063", filePath="hdfs://h/%2541", **MISMATCH),
             "Column p.n has two types .* Got: int in other files and INT64 in hdfs://h/%41. Leave",
         ),
-        (FOOTER, "The file /a/%41 of the input may not be read by this user. Give the user that right"),
-        (thrown(SPARK, "FAILED_READ_FILE.X", DENIED, path="file:///a/b"), "The file /a/b .* may not be read"),
+        (
+            FOOTER,
+            "The file /a/%41 of the input may not be read by this user. Give the user that right",
+        ),
+        (
+            thrown(SPARK, "FAILED_READ_FILE.X", DENIED, path="file:///a/b"),
+            "The file /a/b .* may not be read",
+        ),
     ],
 )
 def test_a_file_at_fault_is_named_by_fields_alone(error, said):

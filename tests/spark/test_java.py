@@ -116,7 +116,9 @@ def test_the_message_says_what_each_place_had(monkeypatch, tmp_path):
         jvm.ensure_java()
     fault = f"JAVA_HOME: {old}/bin/java does not start with --add-modules=jdk.incubator.vector"
     assert caught.value.got == fault and os.environ["JAVA_HOME"] == str(old)
-    assert f"{jvm.JAVA} in JAVA_HOME" in caught.value.allowed and jvm.JAVA_PACKAGE in caught.value.do
+    assert (
+        f"{jvm.JAVA} in JAVA_HOME" in caught.value.allowed and jvm.JAVA_PACKAGE in caught.value.do
+    )
 
 
 @pytest.mark.parametrize("place", ["tmp", "user's home"])
@@ -162,7 +164,9 @@ def test_a_spark_home_that_is_none_is_refused(spark_home, monkeypatch, without):
         (spark_home / "bin" / "spark-submit").chmod(0o644)
     else:
         (spark_home / without).rename(spark_home / "away")
-    with pytest.raises(ConfigError, match=r"SPARK_HOME is not the folder of a Spark.*spark-submit.*unset it"):
+    with pytest.raises(
+        ConfigError, match=r"SPARK_HOME is not the folder of a Spark.*spark-submit.*unset it"
+    ):
         jvm.check_environment("local[2]")
 
 
@@ -188,7 +192,9 @@ def test_a_python_of_workers_that_is_none_is_refused(monkeypatch, tmp_path, scri
         jvm.check_environment("spark://host:7077")
         if fault.startswith("may not") and value == name.name:
             continue  # PATH has no such program
-        with pytest.raises(ConfigError, match=f"PYSPARK_PYTHON names no Python.*{value}', which {fault}"):
+        with pytest.raises(
+            ConfigError, match=f"PYSPARK_PYTHON names no Python.*{value}', which {fault}"
+        ):
             jvm.check_environment("local[*,4]")
 
 
@@ -218,5 +224,7 @@ def test_the_real_runtime_starts_as_spark_starts_it(tmp_path, monkeypatch):
     home = chosen()
     assert home.is_relative_to(tmp_path)
     command = [home / "bin" / "java", jvm.SPARK_MODULE_ARGUMENT, "-version"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": ""}).stderr
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={"PATH": ""}
+    ).stderr
     assert "version" in printed

@@ -31,11 +31,19 @@ def test_the_recipe_masks_names(spark, ring, tmp_path):
     """Rejects a model that is loaded for each batch or text, and code that is no longer right."""
     module, job = re.findall(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     log = tmp_path / "loaded"
-    for name, code in (("presidio_analyzer", STAND_IN.format(log=str(log))), ("find_names", module)):
+    for name, code in (
+        ("presidio_analyzer", STAND_IN.format(log=str(log))),
+        ("find_names", module),
+    ):
         file = tmp_path / f"{name}.py"
         file.write_text(code, encoding="utf-8")
         spark.sparkContext.addPyFile(str(file))
-    rows = [(1, "w01 met Ann Lee, w02"), (2, "the w03"), (3, None), *((n, "w04 Bo") for n in range(4, 40))]
+    rows = [
+        (1, "w01 met Ann Lee, w02"),
+        (2, "the w03"),
+        (3, None),
+        *((n, "w04 Bo") for n in range(4, 40)),
+    ]
     frame = spark.createDataFrame(rows, "ticket int, message string").repartition(4, "ticket")
     frame.write.parquet(str(tmp_path / "tickets.parquet"))
     exec(job.replace('"tickets', f'"{tmp_path}/tickets'), {"spark": spark})

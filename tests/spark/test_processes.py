@@ -15,7 +15,15 @@ import psutil
 import pytest
 
 from tests.helpers.cluster import PATIENCE, wait_for
-from tests.helpers.tables import ROOT, command, names, rows_of, spark_environment, texts, write_table
+from tests.helpers.tables import (
+    ROOT,
+    command,
+    names,
+    rows_of,
+    spark_environment,
+    texts,
+    write_table,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
@@ -25,12 +33,23 @@ class Run:
 
     def __init__(self, program, folder, embedding, **env):
         self.folder, self.temporary = folder, folder / "tmp"
-        options = ["--input", "in", "--output", "out", "--embedding", str(embedding.path), "--text", "text"]
+        options = [
+            "--input",
+            "in",
+            "--output",
+            "out",
+            "--embedding",
+            str(embedding.path),
+            "--text",
+            "text",
+        ]
         self.process = subprocess.Popen(
             [*program, *options, "--mechanism", "laplace", "--epsilon", "10"],
             cwd=folder,
             # This tree's package, and its own temporary folder for logs.
-            env=spark_environment() | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)} | env,
+            env=spark_environment()
+            | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)}
+            | env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -87,7 +106,9 @@ def start(ring, tmp_path):
     ("at", "number"),
     [
         pytest.param("write", signal.SIGINT, id="Ctrl-C twice during the write"),
-        pytest.param("start", signal.SIGTERM, id="SIGTERM while the JVM starts", marks=pytest.mark.long),
+        pytest.param(
+            "start", signal.SIGTERM, id="SIGTERM while the JVM starts", marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_signal(start, at, number):
@@ -112,7 +133,9 @@ def test_a_jvm_that_ends_during_the_write(start):
     run = start()
     run.wait_for_write()
     for java in run.java():
-        with suppress(psutil.NoSuchProcess):  # a child of it that has its name until it runs its program
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # a child of it that has its name until it runs its program
             java.terminate()
     ended = run.end()
     (log,) = run.logs()
@@ -131,7 +154,9 @@ def open_folder():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(bool(os.getuid()) or shutil.which("setpriv") is None, reason="only root can be another")
+@pytest.mark.skipif(
+    bool(os.getuid()) or shutil.which("setpriv") is None, reason="only root can be another"
+)
 @pytest.mark.parametrize("program", ["dptext", "spark-submit"])
 def test_a_user_without_a_name(program, ring, open_folder):
     """As containers run by a number. Rejects "basedir must be absolute" and a LoginException."""
@@ -145,7 +170,14 @@ def test_a_user_without_a_name(program, ring, open_folder):
     # The capability lets it read this Python, wherever it lies.
     capabilities = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     result = command(
-        *["setpriv", "--reuid=2147483641", "--regid=2147483641", "--clear-groups", *capabilities, *start],
+        *[
+            "setpriv",
+            "--reuid=2147483641",
+            "--regid=2147483641",
+            "--clear-groups",
+            *capabilities,
+            *start,
+        ],
         *["--input", "in", "--output", "out", "--embedding", "bundle", "--text", "text"],
         *["--mechanism", "laplace", "--epsilon", "10"],
         env={"PYTHONPATH": str(ROOT), "HOME": "/", "TMPDIR": str(open_folder)},
@@ -185,4 +217,6 @@ def test_names_of_files_under_the_locale_c(program, ring, tmp_path):
         assert (done.returncode, len(rows_of(tmp_path / "out"))) == (0, 6), done.stderr
     else:
         assert done.returncode == 2, done.stdout
-        assert "märz.parquet. Got: a locale of ANSI_X3.4-1968. Set LC_ALL=C.UTF-8 where" in done.stdout
+        assert (
+            "märz.parquet. Got: a locale of ANSI_X3.4-1968. Set LC_ALL=C.UTF-8 where" in done.stdout
+        )

@@ -37,7 +37,11 @@ def test_settings_of_a_session_that_runs(spark):
     with spark_settings(spark, shuffle_partitions=spark.conf.get(name)):
         with session_settings({name: "3"}):
             assert session("other").conf.get(name) == "3"
-        wrong = {name: "4", "spark.driver.memory": "2g", "spark.hadoop.fs.s3a.secret.key": "hunter2"}
+        wrong = {
+            name: "4",
+            "spark.driver.memory": "2g",
+            "spark.hadoop.fs.s3a.secret.key": "hunter2",
+        }
         with session_settings(wrong), pytest.raises(ConfigError) as caught:
             session("other")
         assert spark.conf.get(name) == "3"
@@ -64,7 +68,10 @@ def test_a_signal_while_spark_starts_ends_its_jvm(monkeypatch):
 
 @pytest.mark.parametrize(
     ("trap", "then", "patience", "ended"),
-    [("exit 7", "read _", 60, 7), ("", "while :; do read -t 0.01 _ <> <(:); done", 0.2, -signal.SIGKILL)],
+    [
+        ("exit 7", "read _", 60, 7),
+        ("", "while :; do read -t 0.01 _ <> <(:); done", 0.2, -signal.SIGKILL),
+    ],
     ids=["it ends", "it is deaf"],
 )
 def test_a_jvm_is_told_to_end_and_then_made_to(monkeypatch, trap, then, patience, ended):

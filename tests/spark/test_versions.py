@@ -47,7 +47,9 @@ def test_a_spark_that_cannot_run_is_named(tmp_path, monkeypatch, version, said, 
 
 def test_an_arrow_that_is_too_old_is_named(monkeypatch):
     monkeypatch.setattr(pa, "__version__", "17.0.0")
-    with pytest.raises(ConfigError, match=r"iceberg need a newer pyarrow.*18 or newer\. Got: 17\.0\.0\."):
+    with pytest.raises(
+        ConfigError, match=r"iceberg need a newer pyarrow.*18 or newer\. Got: 17\.0\.0\."
+    ):
         Iceberg.module()
 
 

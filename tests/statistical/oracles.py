@@ -13,7 +13,9 @@ def mixture_root(vectors, weight):
     """A^(1/2), A = weight Sigma + (1 - weight) I, Sigma by numpy.cov and of trace n."""
     n = vectors.shape[1]
     covariance = np.atleast_2d(np.cov(vectors.astype(np.float64), rowvar=False))
-    values, axes = linalg.eigh(weight * covariance * n / np.trace(covariance) + (1 - weight) * np.eye(n))
+    values, axes = linalg.eigh(
+        weight * covariance * n / np.trace(covariance) + (1 - weight) * np.eye(n)
+    )
     return (axes * np.sqrt(values)) @ axes.T
 
 
@@ -58,8 +60,14 @@ def delta(atoms, t):
 def seen(quantiles, noise, rows, along=None):
     """Quantiles of lengths (rows, tokens), directions (rows, tokens, n) and their cosines with some way."""
     unit = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    along = unit.sum(axis=1) / np.sqrt(unit.shape[1]) if along is None else (unit * along).sum(axis=1)
-    return quantiles.reshape(rows, -1), unit.reshape(rows, -1, unit.shape[1]), along.reshape(rows, -1)
+    along = (
+        unit.sum(axis=1) / np.sqrt(unit.shape[1]) if along is None else (unit * along).sum(axis=1)
+    )
+    return (
+        quantiles.reshape(rows, -1),
+        unit.reshape(rows, -1, unit.shape[1]),
+        along.reshape(rows, -1),
+    )
 
 
 def seen_in_space(noise, rows, scale):
@@ -81,7 +89,9 @@ def seen_in_ball(words, points, rows, name, epsilon):
     # The numerator of the Möbius sum (-word) + z, rearranged.
     back = rim[:, None] * gap - squares[:, None] * words
     lengths = np.linalg.norm(words, axis=1, keepdims=True)
-    outward = np.where(lengths > 0, words / np.where(lengths > 0, lengths, 1), np.eye(words.shape[1])[0])
+    outward = np.where(
+        lengths > 0, words / np.where(lengths > 0, lengths, 1), np.eye(words.shape[1])[0]
+    )
     quantiles = np.interp(np.log(distances), *ball_radii(name, words.shape[1], epsilon))
     return seen(quantiles, back, rows, outward)
 
@@ -134,7 +144,9 @@ def ranked(distances, t, count):
 def line_outputs(positions, scale):
     """P[M(x) = y] (x, y) of Laplace noise on a line, by survival functions where those keep digits."""
     order = np.argsort(positions)
-    borders = np.concatenate([[-np.inf], (positions[order][1:] + positions[order][:-1]) / 2, [np.inf]])
+    borders = np.concatenate(
+        [[-np.inf], (positions[order][1:] + positions[order][:-1]) / 2, [np.inf]]
+    )
     law = stats.laplace(scale=scale)
     low, high = borders[:-1] - positions[:, None], borders[1:] - positions[:, None]
     cells = np.where(low > 0, law.sf(low) - law.sf(high), law.cdf(high) - law.cdf(low))
@@ -154,7 +166,10 @@ def plane_outputs(points, scale, root, t):
     rays = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) @ root
     steps = stats.gamma(2, scale=scale).ppf(MIDPOINTS)[:, None, None] * rays
     return np.array(
-        [ranked(np.linalg.norm((x + steps)[:, :, None] - points, axis=3), t, len(points)) for x in points]
+        [
+            ranked(np.linalg.norm((x + steps)[:, :, None] - points, axis=3), t, len(points))
+            for x in points
+        ]
     )
 
 
@@ -166,8 +181,13 @@ def ball_outputs(points, name, epsilon, t):
     step, rows = np.tanh(radii / 2) * np.exp(1j * ANGLES), []
     for word in words:
         moved = 1 + np.conj(word) * step
-        z, rim = (word + step) / moved, (1 - abs(word) ** 2) / (np.cosh(radii / 2) * np.abs(moved)) ** 2
-        cosh = 1 + 2 * np.abs(z[..., None] - words) ** 2 / (rim[..., None] * (1 - np.abs(words) ** 2))
+        z, rim = (
+            (word + step) / moved,
+            (1 - abs(word) ** 2) / (np.cosh(radii / 2) * np.abs(moved)) ** 2,
+        )
+        cosh = 1 + 2 * np.abs(z[..., None] - words) ** 2 / (
+            rim[..., None] * (1 - np.abs(words) ** 2)
+        )
         rows.append(ranked(np.arccosh(np.maximum(cosh, 1)), t, len(words)))
     return np.array(rows)
 
@@ -197,4 +217,7 @@ def output_p_values(outputs, probabilities):
         table = table[table.any(axis=1)][:, table.any(axis=0)]
         table = table[table.sum(axis=1) > 250][:, table.sum(axis=0) > 250]
         pairs.append(float(stats.chi2_contingency(table).pvalue) if min(table.shape) > 1 else 1.0)
-    return {"law": float(stats.chi2.sf(statistic, df=freedom)), "independence": len(pairs) * min(pairs)}
+    return {
+        "law": float(stats.chi2.sf(statistic, df=freedom)),
+        "independence": len(pairs) * min(pairs),
+    }

@@ -61,12 +61,26 @@ def normalised(rows):
 
 def ball_points(n):
     """A word at the origin and three farther and farther out."""
-    return normalised(np.random.default_rng(n).standard_normal((4, n))) * [[0.0], [0.5], [0.99], [1 - 1e-6]]
+    return normalised(np.random.default_rng(n).standard_normal((4, n))) * [
+        [0.0],
+        [0.5],
+        [0.99],
+        [1 - 1e-6],
+    ]
 
 
 # The last two near to each other, far out, and not released.
 EIGHT = np.array(
-    [[0.3, 0.1], [-0.2, 0.4], [0.0, -0.5], [0.6, 0.5], [-0.7, -0.2], [0.1, 0.2], [0.5, -0.7], [0.6, -0.6]]
+    [
+        [0.3, 0.1],
+        [-0.2, 0.4],
+        [0.0, -0.5],
+        [0.6, 0.5],
+        [-0.7, -0.2],
+        [0.1, 0.2],
+        [0.5, -0.7],
+        [0.6, -0.6],
+    ]
 )
 PLANE = np.array([[1.2, 0.9], [-1.1, -0.7], [0.4, -0.3], [-0.2, 0.6], [1.9, 1.6], [-0.9, 0.1]])
 FLAT = {
@@ -129,8 +143,14 @@ COORDINATES = {
 }
 EIGENVALUES = f"{MECHANISMS}.euclidean:Laplace._eigenvalues"
 MIXTURES = {
-    "trace of Sigma 15 % too large": (EIGENVALUES, lambda real: lambda self, v: real(self, 1.15 * v)),
-    "trace of Sigma 15 % too small": (EIGENVALUES, lambda real: lambda self, v: real(self, 0.85 * v)),
+    "trace of Sigma 15 % too large": (
+        EIGENVALUES,
+        lambda real: lambda self, v: real(self, 1.15 * v),
+    ),
+    "trace of Sigma 15 % too small": (
+        EIGENVALUES,
+        lambda real: lambda self, v: real(self, 0.85 * v),
+    ),
     "renormalised after the root": (
         f"{MECHANISMS}.euclidean:ExactProduct.times",
         lambda real: lambda self, directions: normalised(real(self, directions)),
@@ -165,7 +185,11 @@ def of_law(change):
 
 
 RADII, MOVED = f"{MECHANISMS}.hyperbolic:VolumeLaw.radii", f"{MECHANISMS}.hyperbolic:translated"
-DIMENSION, CLOSE, ORIGIN = "one dimension too few", "epsilon 10 % too large", "not moved to the word"
+DIMENSION, CLOSE, ORIGIN = (
+    "one dimension too few",
+    "epsilon 10 % too large",
+    "not moved to the word",
+)
 BALL = {
     CLOSE: of_law(lambda law: replace(law, epsilon=1.1 * law.epsilon)),
     DIMENSION: of_law(lambda law: replace(law, dimension=law.dimension - 1)),
@@ -209,9 +233,15 @@ def uniforms_of(noise, width):
 def released_noise(configured):
     """Released vectors less their images; inputs are long against the noise."""
     used = configured.of_length(300)
-    rows = np.random.default_rng(1).normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300)).astype(np.float32)
-    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.law(), fingerprint="")
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 300).cast(pa.list_(pa.float32()))
+    rows = (
+        np.random.default_rng(1)
+        .normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300))
+        .astype(np.float32)
+    )
+    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.noise_parameters(), fingerprint="")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 300).cast(
+        pa.list_(pa.float32())
+    )
     sanitizer = VectorSanitizer(mechanism=used, noise=noise)
     values = sanitizer.sanitize(lists, pa.array(range(len(rows))), column="v").values
     released = values.flatten().to_numpy().reshape(len(rows), -1)
@@ -235,7 +265,9 @@ def noise_of(configured, world):
     if configured.name == "projection":
         matrix = gaussian_projection(0, 54, 300)
         noise = points - (vectors[:4].astype(np.float64) @ matrix.T)[words]
-        return oracles.seen_in_space(noise, ROWS, oracles.largest_stretch(vectors, matrix) / epsilon)
+        return oracles.seen_in_space(
+            noise, ROWS, oracles.largest_stretch(vectors, matrix) / epsilon
+        )
     noise = points - vectors[words]
     if weight := getattr(configured, "lambda_", 0.0):
         # In A's axes, least variance first, and over its deviations it must be what laplace noise is.
@@ -285,7 +317,10 @@ NEVER_ITSELF = {"drops the true word": drawing(CALL, _never_itself)}
 
 def bound(**changes):
     """The exponential mechanism bound otherwise."""
-    return f"{MECHANISMS}.exponential:Exponential.bind", lambda real: lambda *g: replace(real(*g), **changes)
+    return (
+        f"{MECHANISMS}.exponential:Exponential.bind",
+        lambda real: lambda *g: replace(real(*g), **changes),
+    )
 
 
 def _listed_alone(real):
@@ -309,15 +344,24 @@ LATER, NO_MORE = of_uniforms(DRAW, _later), (f"{MECHANISMS}.exponential:_MORE", 
 ACCEPTS = {
     "accepts all": (
         f"{CHOICE}.round",
-        lambda real: lambda *given: real(*given[:-1], np.where([False, False, True], 1e-300, given[-1])),
+        lambda real: (
+            lambda *given: real(*given[:-1], np.where([False, False, True], 1e-300, given[-1]))
+        ),
     )
 }
 CANDIDATES = {"candidate lists": (f"{CHOICE}.lists", _listed_alone)}
 LARGE = {"epsilon 5 % too large": bound(epsilon=1.05 * 1.5)}
-T, WHOLE, TRUNCATED, ROUND = "select=vickrey,t=0.3", "exponential", "exponential:truncate", "ball of eight"
+T, WHOLE, TRUNCATED, ROUND = (
+    "select=vickrey,t=0.3",
+    "exponential",
+    "exponential:truncate",
+    "ball of eight",
+)
 
 OUTPUTS = {
-    "laplace": case("laplace", "plane", some(LENGTHS, "epsilon 5 % too large"), CHOICES, epsilon=2.0),
+    "laplace": case(
+        "laplace", "plane", some(LENGTHS, "epsilon 5 % too large"), CHOICES, epsilon=2.0
+    ),
     "laplace-vickrey": case(f"laplace:{T}", "plane", NEVER_ITSELF, epsilon=2.0),
     "mahalanobis-vickrey": case(f"mahalanobis:lambda=0.7,{T}", "plane", epsilon=2.0),
     "projection-vickrey": case(f"projection:dimension=2,{T}", "space", DELTA, epsilon=2.5),
@@ -326,10 +370,14 @@ OUTPUTS = {
     "truncated": case(f"{TRUNCATED}=1.2", "eight", LARGE, epsilon=1.5),
     "all far": case(f"{TRUNCATED}=0.5", "eight", epsilon=1.5),
     "short lists": case(WHOLE, "eight", CANDIDATES, ACCEPTS, planted=(SHORT,), epsilon=1.5),
-    "short lists, truncated": case(f"{TRUNCATED}=2.6", "eight", ACCEPTS, planted=(SHORT,), epsilon=1.5),
+    "short lists, truncated": case(
+        f"{TRUNCATED}=2.6", "eight", ACCEPTS, planted=(SHORT,), epsilon=1.5
+    ),
     "later rounds": case(WHOLE, "eight", planted=(SHORT, LATER), epsilon=1.5),
     "in the ball": case(f"{TRUNCATED}=1.2", ROUND, epsilon=1.5),
-    "short lists in the ball": case(f"{TRUNCATED}=3.2", ROUND, ACCEPTS, planted=(SHORT,), epsilon=1.5),
+    "short lists in the ball": case(
+        f"{TRUNCATED}=3.2", ROUND, ACCEPTS, planted=(SHORT,), epsilon=1.5
+    ),
     "no rounds in the ball": case(WHOLE, ROUND, planted=(SHORT, LATER, NO_MORE), epsilon=1.5),
 }
 
@@ -338,7 +386,11 @@ OUTPUTS = {
 def probabilities(configured, world):
     """The law (words, released) of a mechanism's outputs."""
     t, epsilon = getattr(configured, "t", None), configured.epsilon
-    points = np.array(FLAT[world], np.float32).astype(float) if world in FLAT else np.array(CURVED[world])
+    points = (
+        np.array(FLAT[world], np.float32).astype(float)
+        if world in FLAT
+        else np.array(CURVED[world])
+    )
     if configured.name.startswith("hyperbolic"):
         return oracles.ball_outputs(points, configured.name, epsilon, t)
     if configured.name == "exponential":
@@ -361,7 +413,9 @@ def outputs_of(configured, world):
     draws = 45_000 if getattr(configured, "truncate", None) else 20_000
     private, names = worlds.sanitizer(world, configured), world.words.to_pylist()
     texts = pa.array([f"{name} " * draws for name in names])
-    released = private.sanitize(texts, pa.array(range(len(names))), column="text").values.to_pylist()
+    released = private.sanitize(
+        texts, pa.array(range(len(names))), column="text"
+    ).values.to_pylist()
     rows = {name: row for row, name in enumerate(names)}
     return np.array([[rows[word] for word in text.split()] for text in released])
 
@@ -371,7 +425,8 @@ LAWS |= {f"outputs of {name}": each for name, each in OUTPUTS.items()}
 
 
 @pytest.mark.parametrize(
-    ("name", "mutant"), [(name, mutant) for name, each in LAWS.items() for mutant in (None, *each.mutants)]
+    ("name", "mutant"),
+    [(name, mutant) for name, each in LAWS.items() for mutant in (None, *each.mutants)],
 )
 def test_a_law_holds_and_its_mutants_fail(name, mutant, worlds_by_name, monkeypatch):
     case, world = LAWS[name], worlds_by_name(LAWS[name].world)

@@ -40,7 +40,9 @@ LEAVES = [LongType(), StringType(), *COLLATED, CharType(3), VarcharType(3)]
 def structs(inner):
     facts = st.tuples(inner, st.booleans(), st.sampled_from(METADATA))
     fields = st.lists(facts, min_size=1, max_size=3)
-    return fields.map(lambda all: StructType([StructField(f"f{n}", *fact) for n, fact in enumerate(all)]))
+    return fields.map(
+        lambda all: StructType([StructField(f"f{n}", *fact) for n, fact in enumerate(all)])
+    )
 
 
 TYPES = st.recursive(
@@ -71,7 +73,9 @@ def test_a_schema_comes_out_with_all_but_metadata(kept, around, vectors):
     """Of whole columns, parts of columns, and texts that become vectors."""
     found = bare(kept)
     assert without_metadata(found.jsonValue()) == without_metadata(kept.jsonValue())
-    assert re.sub("(var)?char.3.", "string", kept.simpleString()) == found.simpleString()  # with collations
+    assert (
+        re.sub("(var)?char.3.", "string", kept.simpleString()) == found.simpleString()
+    )  # with collations
     assert CANARY not in found.json()
     texts = ArrayType(StructType([StructField("f0", StringType(), True, METADATA[0])]))
     fields = [("f0", texts), ("f1", kept), ("f2", around)]
@@ -97,10 +101,14 @@ PATHS = [
 def values_of(kind):
     """Values of an Arrow type, null at every level."""
     if pa.types.is_struct(kind):
-        return st.none() | st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
+        return st.none() | st.fixed_dictionaries(
+            {field.name: values_of(field.type) for field in kind}
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return st.none() | st.lists(values_of(kind.value_type), max_size=3)
-    return st.none() | (st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"]))
+    return st.none() | (
+        st.integers(0, 9) if pa.types.is_integer(kind) else st.sampled_from(["", "a", "b c"])
+    )
 
 
 def reference(value, path, kind, places=()):
@@ -124,7 +132,9 @@ def test_leaves_are_taken_out_and_put_back(kind, path, data):
     start = data.draw(st.integers(0, len(rows)))
     column, rows = pa.array(rows, kind)[start:], rows[start:]
     leaves = FieldValues.of(column, path)
-    expected = [(row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, path, kind)]
+    expected = [
+        (row, *leaf) for row, value in enumerate(rows) for leaf in reference(value, path, kind)
+    ]
     places = map(tuple, leaves.positions.tolist())
     assert [*zip(leaves.rows.tolist(), places, leaves.values.to_pylist(), strict=True)] == expected
     back = replace_values(column, path, leaves.values)
@@ -140,13 +150,19 @@ def test_long_rows_go_through_workers_in_parts(line, monkeypatch):
     words = [3, 0, 40, 1, 1, 1, 25, 2, 1]
     slots = [[{"start": 0, "end": 2 * count % 5}] for count in words]
     rows = [{"n": n, "turns": [{"text": "w1 " * count}, None]} for n, count in enumerate(words)]
-    columns = {"row": rows, "id": [f"{n}" for n in range(9)], "slots": [[own, None] for own in slots]}
+    columns = {
+        "row": rows,
+        "id": [f"{n}" for n in range(9)],
+        "slots": [[own, None] for own in slots],
+    }
     whole = pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
     ways = Fields(paths={"turns[].text": ("turns", None, "text")}, slots=(None,))
     sanitizer = worlds.sanitizer(line, Laplace(epsilon=0.5), protect="slots:slots")
     (alone,) = _sanitize_batches(sanitizer, ways, [whole])
     monkeypatch.setattr(batch, "_PART_BYTES", 200)
-    parts = [*_sanitize_batches(sanitizer, ways, [whole.slice(0, 0), whole.slice(0, 4), whole.slice(4)])]
+    parts = [
+        *_sanitize_batches(sanitizer, ways, [whole.slice(0, 0), whole.slice(0, 4), whole.slice(4)])
+    ]
     assert pa.Table.from_batches(parts).to_pylist() == alone.to_pylist() != whole.to_pylist()
     assert len(parts) > 4 and {len(part) for part in parts} >= {0, 1}
     read = [part for part in batch.Batch.parts([whole], ways) if len(part) > 1]

@@ -65,11 +65,24 @@ def ours(ring, mechanism=MECHANISM, **options):
 def test_a_streaming_frame_is_refused_in_one_sentence(spark, ring):
     """Rejects Spark's "Queries with streaming sources must be executed ..." of a check; byzer-lang #1620."""
     frame = spark.readStream.format("rate").load()
-    with pytest.raises(ConfigError, match=r"A streaming frame .*foreachBatch, or run dptext .*--incr"):
+    with pytest.raises(
+        ConfigError, match=r"A streaming frame .*foreachBatch, or run dptext .*--incr"
+    ):
         privatize(frame, embedding=ring, mechanism=MECHANISM, id="value", text="timestamp")
 
 
-ODD_NAMES = ["a.b", "a b", "tick`s`", "東京 é", "`", "x.`y`.z", "(1+1)", "__dptext_row_id", "c0", "Ä;{}"]
+ODD_NAMES = [
+    "a.b",
+    "a b",
+    "tick`s`",
+    "東京 é",
+    "`",
+    "x.`y`.z",
+    "(1+1)",
+    "__dptext_row_id",
+    "c0",
+    "Ä;{}",
+]
 
 
 def test_kept_columns_of_every_type_come_through_unchanged(spark, ring):
@@ -84,7 +97,11 @@ def test_kept_columns_of_every_type_come_through_unchanged(spark, ring):
     )
     kept = [quoted(name) for name in frame.columns if name != "text"]
     odd = dict(zip(ODD_NAMES, map(F.lit, RING_WORDS), strict=False))
-    given = {"id": "row.id `", "text": ODD_NAMES, "keep": [name for name in frame.columns if name != "text"]}
+    given = {
+        "id": "row.id `",
+        "text": ODD_NAMES,
+        "keep": [name for name in frame.columns if name != "text"],
+    }
     out = ours(ring, EXACT, **given)(frame.withColumns(odd))
     assert_df_equality(out.select(*kept), frame.select(*kept), ignore_nullable=True)
     assert out.select(*map(quoted, ODD_NAMES)).first() == (*RING_WORDS[: len(ODD_NAMES)],)
@@ -105,7 +122,9 @@ def test_policies_reach_the_workers(spark, ring):
     """Rejects options that only the driver has heard of, in frames and in UDFs."""
     outs, wanted = [], []
     for options, text, expected in POLICIES:
-        frame = spark.createDataFrame([(1, text, [(12, 15, "x")])], f"id int, text string, spans {SPANS}")
+        frame = spark.createDataFrame(
+            [(1, text, [(12, 15, "x")])], f"id int, text string, spans {SPANS}"
+        )
         outs.append(ours(ring, EXACT, keep=(), **options)(frame))
         wanted.append((expected,))
         given = {"embedding": ring, "mechanism": EXACT, "column": "text", **options}
@@ -123,7 +142,10 @@ COLUMNS = ("text", "note", "words")
 
 def test_the_words_are_the_sanitizers_however_spark_computes_them(frame, ring, values):
     """Rejects noise that the contents of two columns, or of rows in two partitions, share."""
-    sanitize, ids = ours(ring, text=["note", "text"], tokens=["words"]), list(range(100, 100 + ROWS))
+    sanitize, ids = (
+        ours(ring, text=["note", "text"], tokens=["words"]),
+        list(range(100, 100 + ROWS)),
+    )
     expected = [reference(ring, ids, values[name], name) for name in COLUMNS]
     with spark_settings(frame.sparkSession, execution_arrow_maxRecordsPerBatch=1):
         alone = sanitize(frame.repartition(1)).collect()
@@ -144,7 +166,10 @@ def test_a_fresh_key_is_another_for_each_call(frame, ring):
 def test_ids_that_do_not_name_the_rows_are_refused(spark, ring):
     """Unchecked, equal rows under one id share their noise: by chance two agree with 64^-12."""
     tiny = Laplace(epsilon=1e-3)
-    for ids, fault in ([1, 1, 2], "0 nulls and 1 duplicates"), ([1, None, None], "2 nulls and 0 duplicates"):
+    for ids, fault in (
+        ([1, 1, 2], "0 nulls and 1 duplicates"),
+        ([1, None, None], "2 nulls and 0 duplicates"),
+    ):
         rows = [(i, " ".join(RING_WORDS[:12])) for i in ids]
         frame = spark.createDataFrame(rows, "id int, text string").coalesce(1)
         with pytest.raises(InputError, match=f"{fault} in 3 rows"):
@@ -182,9 +207,14 @@ def test_a_key_needs_the_name_of_what_is_released(frame, ring):
 def test_no_plan_shows_a_key(frame, ring):
     canary = NoiseKey(bytes.fromhex("c0ffee" * 10 + "c0ff"))
     out = ours(ring, key=canary)(frame)
-    execution, modes = out._jdf.queryExecution(), out.sparkSession._jvm.org.apache.spark.sql.execution
+    execution, modes = (
+        out._jdf.queryExecution(),
+        out.sparkSession._jvm.org.apache.spark.sql.execution,
+    )
     plans = [execution.toString(), execution.logical().treeString(), repr(out)]
-    plans += [execution.explainString(modes.ExplainMode.fromString(m)) for m in ("extended", "codegen")]
+    plans += [
+        execution.explainString(modes.ExplainMode.fromString(m)) for m in ("extended", "codegen")
+    ]
     derived = release(MECHANISM, ring, key=canary, salt=LABEL).key.secret
     for secret in (canary.secret, derived):
         for shown in (secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1]):

@@ -38,7 +38,9 @@ def struct(*fields):
 
 STRING = StringType()
 MESSAGE = ("message", STRING, False, {"comment": "what was said"})
-TURN = struct(("who", STRING), ("text", STRING), ("words", ArrayType(STRING)), ("secret", IntegerType()))
+TURN = struct(
+    ("who", STRING), ("text", STRING), ("words", ArrayType(STRING)), ("secret", IntegerType())
+)
 SCHEMA = struct(
     ("id", IntegerType(), False, {"comment": "the key"}),
     ("payload", struct(("secret", STRING), MESSAGE, ("lang", STRING), ("odd.name`", STRING))),
@@ -63,7 +65,14 @@ ROWS = [
     (2, None, [], "w05", [], None, [], {}),
     (3, ("s", "", None, None), None, None, None, "w07", None, None),
 ]
-TEXTS = ["payload.message", "payload.odd.name`", "turns[].text", "dotted.name", "notes[]", "brackets[]"]
+TEXTS = [
+    "payload.message",
+    "payload.odd.name`",
+    "turns[].text",
+    "dotted.name",
+    "notes[]",
+    "brackets[]",
+]
 ALL = {"text": [*TEXTS, "deep[][].text"], "tokens": "turns[].words"}
 GIVEN = {"mechanism": EXACT, "id": "id", "trust_id": True}
 
@@ -75,7 +84,9 @@ def frame(spark):
 
 def test_the_fields_that_were_named_come_out_in_their_places(frame, ring):
     """Rejects structs in place of null, arrays without their nulls, other nullability or order."""
-    out = privatize(frame, embedding=ring, keep=["turns[].who", "payload.lang", "id"], **GIVEN, **ALL)
+    out = privatize(
+        frame, embedding=ring, keep=["turns[].who", "payload.lang", "id"], **GIVEN, **ALL
+    )
     assert [tuple(row) for row in out.collect()] == [
         (
             1,
@@ -101,7 +112,9 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame, ring):
     assert out.schema == bare(SCHEMA)
     payloads = [("s", "w01 [MASK]", "de", "w02"), None, ("s", "", None, None)]
     assert [row["payload"] for row in out.collect()] == payloads
-    whole = privatize(frame, embedding=ring, text="dotted.name", keep=["payload", "payload.lang"], **GIVEN)
+    whole = privatize(
+        frame, embedding=ring, text="dotted.name", keep=["payload", "payload.lang"], **GIVEN
+    )
     assert whole.schema["payload"] == bare(SCHEMA)["payload"]
     assert [row[0] for row in whole.collect()] == [row[1] for row in ROWS]
     columns = TableColumns(
@@ -111,7 +124,14 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame, ring):
         id=None,
         slots="brackets[]",
     )
-    rest = ("payload.lang", "id", "payload.odd.name`", "turns[].who", "turns[].words", "dotted.name")
+    rest = (
+        "payload.lang",
+        "id",
+        "payload.odd.name`",
+        "turns[].who",
+        "turns[].words",
+        "dotted.name",
+    )
     assert columns.named(SCHEMA).keep == rest
     assert replace(columns, keep=("*", "brackets[]")).named(SCHEMA).keep[0] == "brackets[]"
     with pytest.raises(InputError, match=r"lacks columns.*Got: tag\."):
@@ -121,13 +141,17 @@ def test_all_that_is_beside_what_is_sanitized_may_be_kept(frame, ring):
 def test_every_element_and_field_has_noise_of_its_own(spark, ring):
     """The words are those of the Sanitizer; rejects noise by row or column name alone."""
     turns = [[{"text": TEXT, "note": TEXT}] * 2, [{"text": TEXT, "note": TEXT}]]
-    table = pa.table({"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2})
+    table = pa.table(
+        {"id": ["a", "b"], "turns": turns, "turn": [t[0] for t in turns], "flat": [TEXT] * 2}
+    )
     names = ["turns[].text", "turns[].note", "turn.text", "flat"]
     frame = from_arrow(spark, table)
     options = GIVEN | {"mechanism": TINY, "key": KEY, "name": LABEL, "id": "meta.id"}
     frame = frame.withColumn("meta", F.struct("id")).drop("id")  # ids may be fields
     out = privatize(frame, embedding=ring, text=names, keep="turn.note", **options)
-    with pytest.raises(InputError, match=r"meta\.id does not name the rows.*2 duplicates in 4 rows"):
+    with pytest.raises(
+        InputError, match=r"meta\.id does not name the rows.*2 duplicates in 4 rows"
+    ):
         privatize(frame.union(frame), embedding=ring, text=names, **options | {"trust_id": False})
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
@@ -138,9 +162,13 @@ def test_every_element_and_field_has_noise_of_its_own(spark, ring):
     privatizer = sanitizer(ring, TINY, name=LABEL)
     places = np.array([[0], [1], [0]])
     ids, texts = pa.array(["a", "a", "b"]), pa.array([TEXT] * 3)
-    expected = privatizer.sanitize(texts, ids, column="turns[].note", positions=places).values.to_pylist()
+    expected = privatizer.sanitize(
+        texts, ids, column="turns[].note", positions=places
+    ).values.to_pylist()
     assert [turn["note"] for row in rows for turn in row["turns"]] == expected
-    flat = privatizer.sanitize(texts[:2], pa.array(["a", "b"]), column="turn.text").values.to_pylist()
+    flat = privatizer.sanitize(
+        texts[:2], pa.array(["a", "b"]), column="turn.text"
+    ).values.to_pylist()
     assert [row["turn"]["text"] for row in rows] == flat
 
 
@@ -148,10 +176,21 @@ def test_slots_lie_beside_their_texts(spark, ring):
     """In structs, and in arrays of arrays; rejects slots of another element, or of the row's first."""
     spans = "slots: array<struct<start: int, end: int, kind: string>>"
     deep = f"array<array<struct<who: string, text: string, mark: struct<{spans}>>>>"
-    first = [("a", "W01 W02", ([(4, 5, None)],)), None, ("b", "W03 W04", None), ("c", "W05 W06", ([],))]
+    first = [
+        ("a", "W01 W02", ([(4, 5, None)],)),
+        None,
+        ("b", "W03 W04", None),
+        ("c", "W05 W06", ([],)),
+    ]
     deeper = [first, None, [], [("b", "W03", ([(0, 9, None)],)), ("c", None, ([],))]]
-    rows = [(1, deeper, ([(5, 8, "x")],), "W01! W02"), (2, None, None, None), (3, [None], None, None)]
-    frame = spark.createDataFrame(rows, f"id int, deep {deep}, meta struct<{spans}>, note string").coalesce(1)
+    rows = [
+        (1, deeper, ([(5, 8, "x")],), "W01! W02"),
+        (2, None, None, None),
+        (3, [None], None, None),
+    ]
+    frame = spark.createDataFrame(
+        rows, f"id int, deep {deep}, meta struct<{spans}>, note string"
+    ).coalesce(1)
     texts = ["W01 w02", None, "w03 w04", "W05 W06"]
     for text, slots, expected in (
         ("note", "meta.slots", ["W01 w02", None, None]),
@@ -171,35 +210,66 @@ def without_structs(value):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"text": "payload.nope"}, r"Allowed: id, payload\.sec.*, turns\[\]\.text.*Got: payload\.n"),
-        ({"text": "turns.text payload[].message Turns tags.k"}, r"turns\.text, p.*, Turns, tags\.k\. Per"),
+        (
+            {"text": "payload.nope"},
+            r"Allowed: id, payload\.sec.*, turns\[\]\.text.*Got: payload\.n",
+        ),
+        (
+            {"text": "turns.text payload[].message Turns tags.k"},
+            r"turns\.text, p.*, Turns, tags\.k\. Per",
+        ),
         ({"text": "tags"}, r"tags \(map<string,string>\), not string"),
         ({"tokens": "turns[].text"}, r"turns\[\]\.text \(string\), not array<string>"),
         ({"text": "notes[]", "id": "turns[].who"}, r"turns\[\]\.who, which is in an array"),
-        ({"text": "notes[]", "id": "notes"}, r"notes \(array<string>\), not an integer or string id"),
-        ({"text": "dotted.name", "slots": "notes[]"}, r"does not lie in the same.*Got: dotted\.name"),
-        ({"text": "dotted.name", "tokens": "notes", "slots": "id"}, r"in one column.*dotted\.name, notes"),
+        (
+            {"text": "notes[]", "id": "notes"},
+            r"notes \(array<string>\), not an integer or string id",
+        ),
+        (
+            {"text": "dotted.name", "slots": "notes[]"},
+            r"does not lie in the same.*Got: dotted\.name",
+        ),
+        (
+            {"text": "dotted.name", "tokens": "notes", "slots": "id"},
+            r"in one column.*dotted\.name, notes",
+        ),
         ({"text": "dotted.name", "slots": "notes"}, "Got: notes, .*Give positions, not texts"),
         ({"text": "dotted.name", "slots": "brackets[]"}, "cannot hold the positions.*, string"),
         ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
         ({"text": "notes[] notes[]"}, r"named twice.*Got: notes\[\]"),
-        ({"text": "payload.message", "keep": "payload"}, r"both .*payload\.message and payload\. Keep the f"),
-        ({"text": "turns[].text", "keep": "turns[].text"}, r"both sanitized and .* Got: turns\[\]\.text\.$"),
-        ({"tokens": "notes", "keep": "notes[]"}, r"both sanitized and kept raw\. Got: notes and notes\[\]"),
-        ({"text": "notes[] nope", "keep": "gone", "id": "idd", "slots": "m"}, "Got: nope, gone, idd, m"),
+        (
+            {"text": "payload.message", "keep": "payload"},
+            r"both .*payload\.message and payload\. Keep the f",
+        ),
+        (
+            {"text": "turns[].text", "keep": "turns[].text"},
+            r"both sanitized and .* Got: turns\[\]\.text\.$",
+        ),
+        (
+            {"tokens": "notes", "keep": "notes[]"},
+            r"both sanitized and kept raw\. Got: notes and notes\[\]",
+        ),
+        (
+            {"text": "notes[] nope", "keep": "gone", "id": "idd", "slots": "m"},
+            "Got: nope, gone, idd, m",
+        ),
         ({"keep": "id"}, "No column is to be sanitized"),
     ],
 )
 def test_wrong_fields_are_refused_at_once(options, message):
     names = {name: tuple(options.get(name, "").split()) for name in ("text", "tokens", "keep")}
     with pytest.raises(InputError, match=message):
-        TableColumns(**names, id=options.get("id", "id"), slots=options.get("slots")).check_schema(SCHEMA)
+        TableColumns(**names, id=options.get("id", "id"), slots=options.get("slots")).check_schema(
+            SCHEMA
+        )
 
 
 def test_an_interval_is_no_id():
     """Its name, too, begins as that of integers does."""
     schema = struct(("id", DayTimeIntervalType()), ("text", STRING))
-    with pytest.raises(InputError, match=r"id \(interval day to second\), not an integer or string id"):
+    with pytest.raises(
+        InputError, match=r"id \(interval day to second\), not an integer or string id"
+    ):
         TableColumns(text=("text",), keep=(), id="id").check_schema(schema)
 
 
@@ -228,7 +298,9 @@ TWO_WAYS = r"as a column's, and as the path.*Got: {}\. Rename"
 )
 def test_names_that_can_be_read_in_two_ways_are_refused(options, exact, message):
     """A wrong guess with --keep would let raw text out; names that are not named are not in the way."""
-    TableColumns(text=("text", "a.C"), tokens=("l",), keep=(), id="id").check_schema(AMBIGUOUS, exact=True)
+    TableColumns(text=("text", "a.C"), tokens=("l",), keep=(), id="id").check_schema(
+        AMBIGUOUS, exact=True
+    )
     names = {name: tuple(options.get(name, "").split()) for name in ("text", "keep")}
     with pytest.raises(InputError, match=message):
         TableColumns(**names, id="id").check_schema(AMBIGUOUS, exact=exact)
@@ -240,7 +312,9 @@ def test_names_that_differ_in_capitals_only(spark, ring):
     row = ("w00", "w01", "w02")
     frame = spark.createDataFrame([(1, *row, [row])], schema)
     with spark_settings(spark, caseSensitive="true"):
-        out = privatize(frame, embedding=ring, text=["text", "TEXT", "a[].text", "a[].TEXT"], **GIVEN)
+        out = privatize(
+            frame, embedding=ring, text=["text", "TEXT", "a[].text", "a[].TEXT"], **GIVEN
+        )
         assert out.first() == ("w00", "w01", [("w00", "w01")])
 
 

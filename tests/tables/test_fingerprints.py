@@ -76,7 +76,9 @@ def test_what_names_depend_on(ring):
 
     # One element at three places has three noises; place by place there would be two contexts each.
     # Any spelling of a column's name is the same column; without spans and raw tokens there are none.
-    spelled = contexts(sanitizer(ring, Laplace(epsilon=3.0)), batch(*given), ways={"A": ("a",)}).to_pydict()
+    spelled = contexts(
+        sanitizer(ring, Laplace(epsilon=3.0)), batch(*given), ways={"A": ("a",)}
+    ).to_pydict()
     assert spelled["content"] == first["content"][:2] and spelled["context"] != first["context"][:2]
     assert {*first["spans"]} == {None} and first["unprotected"] == first["unknown"] == [[]] * 4
     turns = [made(["w01"], [["w02"] * at + ["w01"] + ["w02"] * (2 - at)]) for at in range(3)]
@@ -95,7 +97,9 @@ CHOICES = {
     "name": ["x", "y"],
 }
 PIECES = st.sampled_from([*WORDS, "Unknown", "東京大学", ","])
-SPAN = st.sampled_from([(0, 2), (0, 3), (4, 8), (2, 6)]).map(lambda span: {"start": span[0], "end": span[1]})
+SPAN = st.sampled_from([(0, 2), (0, 3), (4, 8), (2, 6)]).map(
+    lambda span: {"start": span[0], "end": span[1]}
+)
 ROWS = st.fixed_dictionaries(
     {
         "id": st.sampled_from(["1", "2"]),
@@ -111,7 +115,9 @@ def pairs(draw):
     """Two releases of a row, of which the second differs in few things, or in none."""
     everything = {n: st.sampled_from(v) for n, v in CHOICES.items()}
     one = {**draw(st.fixed_dictionaries(everything)), **draw(ROWS)}
-    changed = draw(st.lists(st.sampled_from([*CHOICES, "id", "a", "b", "s"]), max_size=2, unique=True))
+    changed = draw(
+        st.lists(st.sampled_from([*CHOICES, "id", "a", "b", "s"]), max_size=2, unique=True)
+    )
     another = {**draw(st.fixed_dictionaries(everything)), **draw(ROWS)}
     return one, {**one, **{name: another[name] for name in changed}}
 
@@ -120,7 +126,10 @@ SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
 CASES = 100
 MADE = {name: values[0] for name, values in CHOICES.items()}
 MADE |= {"id": "1", "a": "東京大学 w01 w02", "b": "", "s": [{"start": 5, "end": 8}]}
-BUDGETED, SLOTTED = MADE | {"row_budget": RowBudget(loss=2.0, within=1.0)}, MADE | {"protect": "slots:s"}
+BUDGETED, SLOTTED = (
+    MADE | {"row_budget": RowBudget(loss=2.0, within=1.0)},
+    MADE | {"protect": "slots:s"},
+)
 
 
 def test_contexts_are_equal_if_and_only_if_the_noise_is(tmp_path, drawn):
@@ -132,7 +141,9 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(tmp_path, drawn):
         """Of each column with known words: the ledger's context, the key of its noise, and its tokens."""
         release = open_release(**{name: made[name] for name in CHOICES})
         columns = [pa.array([made[name]]) for name in ("a", "b", "id")]
-        slots = pa.array([made["s"]], SPANS) if release.release.policy.protect.slots_column else None
+        slots = (
+            pa.array([made["s"]], SPANS) if release.release.policy.protect.slots_column else None
+        )
         row = pa.StructArray.from_arrays(columns[:2], names=["a", "b"])
         rows = pa.RecordBatch.from_pydict(
             {ROW: row, ID: columns[2], **({} if slots is None else {SLOTS: slots})}
@@ -144,7 +155,9 @@ def test_contexts_are_equal_if_and_only_if_the_noise_is(tmp_path, drawn):
         words = sum(release.release.reader.visible_words(column, slots) for column in columns[:2])
         said = contexts(release, rows)["context"].to_pylist()
         for context, column, values in zip(said, "ab", columns[:2], strict=True):
-            ((key, *_),) = release.contexts(values, columns[2], column=column, slots=slots, words=words)
+            ((key, *_),) = release.contexts(
+                values, columns[2], column=column, slots=slots, words=words
+            )
             if key in used:
                 used.remove(key)
                 (run,) = release.release.reader.runs(values, slots)
@@ -193,9 +206,13 @@ def test_raw_tokens_are_named_by_their_places_in_the_text(ring):
     assert safe["content"] == keeps["content"] == masks["content"] == slots["content"]
     assert [*map(len, keeps["unknown"])] == [3, 2] and not any(keeps["unprotected"])
     # All but the masked Bob, in its place.
-    assert [*map(len, masks["unknown"])] == [2, 0] and {*masks["unknown"][0]} < {*keeps["unknown"][0]}
+    assert [*map(len, masks["unknown"])] == [2, 0] and {*masks["unknown"][0]} < {
+        *keeps["unknown"][0]
+    }
     assert [*map(len, slots["unprotected"])] == [3, 0]
-    assert {*stops["unprotected"][0]} <= {*keeps["unknown"][0]} and len(stops["unprotected"][0]) == 1
+    assert {*stops["unprotected"][0]} <= {*keeps["unknown"][0]} and len(
+        stops["unprotected"][0]
+    ) == 1
     elements = [["Bob", "the", "w01", "Bob"]], [[{"start": 0, "end": 2}]]
     all_of_list, masked_list = (
         fingerprints(ring, *elements, oov="keep-unprotected", mask_spans=spans)["unknown"][0]

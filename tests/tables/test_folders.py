@@ -35,7 +35,9 @@ SAME = {
 def write_files(folder, files, name):
     """Write files whose rows have these values of dt; one without any has no such column."""
     for number, (place, values) in enumerate(files.items()):
-        rows = [{"id": 10 * number + i, "text": "w01", "dt": value} for i, value in enumerate(values)]
+        rows = [
+            {"id": 10 * number + i, "text": "w01", "dt": value} for i, value in enumerate(values)
+        ]
         file = folder / f"{place}.{name}"
         if name == "orc" and values == [None]:  # which need a type there
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,9 @@ def write_files(folder, files, name):
 def test_a_column_that_files_and_folders_give_different_values(opened, tmp_path, name, case):
     """Rejects the folder's value in place of the file's, and a comparison of those that are not null."""
     write_files(tmp_path, DIFFER[case], name)
-    message = rf"Column (dt|DT) is in the files .* different values.*Got: another value in .*/a\.{name}"
+    message = (
+        rf"Column (dt|DT) is in the files .* different values.*Got: another value in .*/a\.{name}"
+    )
     with pytest.raises(InputError, match=message) as caught:
         opened(tmp_path, name)
     assert "recursiveFileLookup=true" in str(caught.value)
@@ -78,7 +82,9 @@ def test_a_column_that_files_and_folders_have_where_others_have_two_types(opened
         columns = {"id": [number], "dt": [dt], "other": [other]}
         write_table(tmp_path / "same" / f"dt=00{dt}" / "a.parquet", columns)
         write_table(tmp_path / "not" / "dt=007" / f"{number}.parquet", columns)
-        write_table(tmp_path / "types" / f"dt={dt}" / "a.parquet", columns | {"dt": [(dt, "8")[number]]})
+        write_table(
+            tmp_path / "types" / f"dt={dt}" / "a.parquet", columns | {"dt": [(dt, "8")[number]]}
+        )
     values = [row["dt"] for row in opened(tmp_path / "same", "parquet").df.collect()]
     assert sorted(values) == ["007", "008"]
     with pytest.raises(InputError, match=r"different values.*Got: another value in .*/1\.parquet"):
@@ -93,7 +99,9 @@ def test_a_column_that_files_and_folders_have_where_others_have_two_types(opened
 def test_a_column_of_csv_files_and_folders(opened, tmp_path):
     """Rejects a message about headers: Spark finds columns of CSV by their order."""
     write_files(tmp_path, SAME["in other capitals"], "csv")
-    message = "Column dt is in the files .* and in the names of its folders. Allowed: in CSV, one of both"
+    message = (
+        "Column dt is in the files .* and in the names of its folders. Allowed: in CSV, one of both"
+    )
     with pytest.raises(InputError, match=message):
         opened(tmp_path, "csv")
     assert opened(tmp_path, "csv", recursiveFileLookup="true").df.columns == ["id", "text", "dt"]
@@ -107,7 +115,9 @@ def test_escapes_of_partitions_that_are_not_utf8(opened, tmp_path):
     for number, value in enumerate(NO_UTF8):
         for folder in (f"city={value}", "city=Z%C3%BCrich"):
             write_table(tmp_path / str(number) / folder / "a.parquet", {"text": ["w01"]})
-        with pytest.raises(InputError, match=rf"whose name cannot be read.*Got: city={value}\. Rename"):
+        with pytest.raises(
+            InputError, match=rf"whose name cannot be read.*Got: city={value}\. Rename"
+        ):
             opened(tmp_path / str(number), "parquet")
     write_table(tmp_path / "name" / "stra%DFe=1" / "a.parquet", {"text": ["w01"]})
     with pytest.raises(InputError, match=r"whose name cannot be read.*Got: stra%DFe=1"):
@@ -148,14 +158,18 @@ def test_files_that_the_log_of_a_streaming_job_does_not_name(sink, opened, spark
     assert counts == [2, 1, 2, 2, 2]
     for name in ("sink", "sink[1]", "lake/sink"):
         write_table(tmp_path / name / "dt=x" / "added.parquet", {"id": [9]})
-    message = r"of a streaming job.*Got: 1 files that .*/_spark_metadata does not name.*/added\.parquet"
+    message = (
+        r"of a streaming job.*Got: 1 files that .*/_spark_metadata does not name.*/added\.parquet"
+    )
     for place, options in [*places, (tmp_path / "sink/dt=x/added.parquet", {})]:
         with pytest.raises(InputError, match=message):
             opened(place, "parquet", **options)
     assert opened(tmp_path / "sink" / "dt=y", "parquet").df.count() == 1
     with spark_settings(spark, streaming_fileStreamSink_ignoreMetadata=True):
         assert opened(tmp_path / "sink", "parquet").df.count() == 3
-    with pytest.raises(ConfigError, match=r"The output .* a table of a streaming job, or lies in one"):
+    with pytest.raises(
+        ConfigError, match=r"The output .* a table of a streaming job, or lies in one"
+    ):
         Parquet(str(tmp_path / "sink" / "dt=z")).check_place(Storage(spark))
 
 
@@ -165,14 +179,21 @@ def test_a_log_that_spark_has_summed_up(spark, tmp_path):
     for name, paths in batches.items():
         (tmp_path / name).write_text("\n".join(["v1", *(f'{{"path":"{path}"}}' for path in paths)]))
     for storage in (Storage(spark), LocalFiles()):
-        assert [entry["path"] for entry in spark_log(storage, str(tmp_path))] == ["a", "b", "c", "d"]
+        assert [entry["path"] for entry in spark_log(storage, str(tmp_path))] == [
+            "a",
+            "b",
+            "c",
+            "d",
+        ]
 
 
 def test_tables_with_an_account_in_folders_that_are_read_through(opened, tmp_path):
     """Rejects rows that Delta deleted, where all folders below the input are read."""
     write_table(tmp_path / "lake" / "orders" / "dt=1" / "a.parquet", {"text": ["w01"]})
     (tmp_path / "lake" / "orders" / "_delta_log").mkdir()
-    with pytest.raises(ConfigError, match=r"is a Delta table, or lies in one.*Got: _delta_log in .*/orders"):
+    with pytest.raises(
+        ConfigError, match=r"is a Delta table, or lies in one.*Got: _delta_log in .*/orders"
+    ):
         opened(tmp_path / "lake", "parquet", recursiveFileLookup="true")
 
 
@@ -187,6 +208,8 @@ def test_columns_of_folders_and_files_in_another_type(opened, tmp_path):
     folder = tmp_path
     for name in columns:
         folder /= name
-    write_table(folder / "a.parquet", {name.partition("=")[0]: value for name, value in columns.items()})
+    write_table(
+        folder / "a.parquet", {name.partition("=")[0]: value for name, value in columns.items()}
+    )
     (row,) = opened(tmp_path, "parquet").df.collect()
     assert {f"{name}={row[name]}" for name in row.asDict()} == {*columns}

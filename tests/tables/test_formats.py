@@ -72,7 +72,10 @@ def test_every_format_keeps_the_contract(lake, options, ring, opened, tmp_path, 
     assert run_table(**given).facts["rows"] == 44
     assert hashes(lake.folder).items() >= before.items()
     ids = [row["id"] for row in ROWS + MORE]
-    own, values = sanitizer(ring, Laplace(epsilon=1e-3), name=LABEL), [row["text"] for row in ROWS + MORE]
+    own, values = (
+        sanitizer(ring, Laplace(epsilon=1e-3), name=LABEL),
+        [row["text"] for row in ROWS + MORE],
+    )
     texts = own.sanitize(pa.array(values), pa.array(ids), column="text").values.to_pylist()
     assert [text is None for text in texts[:4]] == [False, True, False, False]
     wanted = [{**row, "text": text} for row, text in zip(ROWS + MORE, texts, strict=True)]
@@ -109,7 +112,10 @@ def test_partitions_and_options_of_other_formats(options, tmp_path):
     assert {file.parent.name for file in files} == {"dt=007", "dt=x%2Fy"}
     assert pd.read_csv(files[0], sep="|").columns.tolist() == ["id", "text"]
     report = json.loads((tmp_path / "out.private" / "report.json").read_text())
-    assert (report["options"]["read-option"], report["options"]["format"]) == (["sep"], "csv")  # no passwords
+    assert (report["options"]["read-option"], report["options"]["format"]) == (
+        ["sep"],
+        "csv",
+    )  # no passwords
 
 
 def test_partitions_of_csv_in_percent(opened, tmp_path):
@@ -119,14 +125,28 @@ def test_partitions_of_csv_in_percent(opened, tmp_path):
 
 
 def test_new_files_of_json(options, tmp_path):
-    grow = {"format": "json", "output_format": "orc", "trust_id": True, "incremental": tmp_path / "state"}
+    grow = {
+        "format": "json",
+        "output_format": "orc",
+        "trust_id": True,
+        "incremental": tmp_path / "state",
+    }
     for number in range(2):
         rows = [{**row, "id": 10 * number + int(str(row["id"]))} for row in ROWS]
         write_rows(tmp_path / "in" / f"{number}.json", rows)
         report = run_table(**options | grow)
     assert (report.facts["rows"], report.facts["added_rows"]) == (8, 4)
     files = [orc.read_table(file) for file in (tmp_path / "out").glob("batch-*.orc")]
-    assert sorted(i for file in files for i in file["id"].to_pylist()) == [1, 2, 3, 7, 11, 12, 13, 17]
+    assert sorted(i for file in files for i in file["id"].to_pylist()) == [
+        1,
+        2,
+        3,
+        7,
+        11,
+        12,
+        13,
+        17,
+    ]
     with pytest.raises(ConfigError, match=r"of a release with other options.*Got: output-format\."):
         run_table(**options | grow | {"output_format": "json"})
 
@@ -143,7 +163,9 @@ def test_a_malformed_record_fails_the_run_and_is_not_quoted(options, opened, tmp
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text(BAD[name])
     before = hashes(tmp_path)
-    with pytest.raises(InputError, match=f"The file {tmp_path}/in/{name} has records that are not") as caught:
+    with pytest.raises(
+        InputError, match=f"The file {tmp_path}/in/{name} has records that are not"
+    ) as caught:
         run_table(**options | {"keep": []}, format=name.partition(".")[2])
     assert hashes(tmp_path) == before and names(tmp_path) == {"in"}
     shown = "".join([str(caught.value), *capfd.readouterr()])
@@ -212,7 +234,9 @@ SLASHES = QUOTED.replace('""a""', '\\"a\\"')
     ],
     ids=["LF", "LF in splits", "CR LF in splits", "gzip", "CR", "long separators", "escape"],
 )
-def test_quoted_values_come_as_they_are_written(opened, tmp_path, spark, rows, end, given, name, size):
+def test_quoted_values_come_as_they_are_written(
+    opened, tmp_path, spark, rows, end, given, name, size
+):
     """Rejects CR LF that becomes LF, doubled quotes and escapes that are refused, and splits read alone."""
     file = csv_file(tmp_path / "in", rows.replace("\n", end), name, given.get("sep", ","), end)
     with spark_settings(spark, files_maxPartitionBytes=size, files_openCostInBytes="1"):
@@ -224,14 +248,18 @@ def test_what_spark_would_change_in_quotes_is_refused_by_its_line(opened, tmp_pa
     """Rejects CR LF that becomes LF, where files' lines end in two ways, and NUL that is dropped."""
     csv_file(tmp_path / "in", '1,w01,x\r\n2,"w02\r\nw03",y\r\n', end="\r\n")
     later = csv_file(tmp_path / "in", '3,"w04\r\nw05",z\n', "b.csv")
-    with pytest.raises(InputError, match=r"The file .*/in/a.csv has line ends inside quotes.*Got: line 3\."):
+    with pytest.raises(
+        InputError, match=r"The file .*/in/a.csv has line ends inside quotes.*Got: line 3\."
+    ):
         opened(tmp_path / "in", "csv")
     alone = opened(tmp_path / "in", "csv", pathGlobFilter="a*").df.orderBy("id").collect()
     assert [row.text for row in alone] == ["w01", "w02\r\nw03"]
     assert [row.text for row in opened(later, "csv").df.collect()] == ["w04\r\nw05"]
     for rows in ('1,w01,"x\0"\n', '1,w01,"""\0x"\n', "1,w01,\0\n"):
         csv_file(tmp_path / "nul", rows)
-        with pytest.raises(InputError, match=r"a.csv has characters that Spark would drop.*Got: line 2\."):
+        with pytest.raises(
+            InputError, match=r"a.csv has characters that Spark would drop.*Got: line 2\."
+        ):
             opened(tmp_path / "nul", "csv")
     csv_file(tmp_path / "nul", "1,w01,x\0y\n")
     assert opened(tmp_path / "nul", "csv").df.head().note == "x\0y"
@@ -272,7 +300,12 @@ def test_timestamps_keep_their_digits(options, opened, tmp_path, spark):
         "a": {"keep": ["id", "at", "old", "there", "s", "a"], "output_format": "json"},
         "b": {"keep": ["id", "at", "old", "there"], "output_format": "csv"},
         "c": {"keep": ["at"], "output_format": "csv", "write_option": "timestampFormat=yyyy"},
-        "d": {"input": tmp_path / "b", "format": "csv", "read_option": "inferSchema=true", "keep": ["*"]},
+        "d": {
+            "input": tmp_path / "b",
+            "format": "csv",
+            "read_option": "inferSchema=true",
+            "keep": ["*"],
+        },
     }
     with spark_settings(spark, session_timeZone="Europe/Berlin"):
         for name, changes in given.items():
@@ -301,7 +334,12 @@ BELOW = '"n": "2026-01-01T12:00:00.1234567"'
 @pytest.mark.parametrize(
     ("lines", "given", "name", "comes"),
     [
-        (('"n": 9007199254740993', '"n": 1.5'), PLAIN, "n", f"Column n {MANY}.*primitivesAs.*prefersD"),
+        (
+            ('"n": 9007199254740993', '"n": 1.5'),
+            PLAIN,
+            "n",
+            f"Column n {MANY}.*primitivesAs.*prefersD",
+        ),
         (('"n": 9007199254740993', '"n": 1.5'), DECIMALS, "n", ["9007199254740993.0", "1.5"]),
         (('"n": 9007199254740993', '"n": 1.5'), PLAIN, "text", ["w01", "w01"]),
         (('"n": 9007199254740993', '"n": 15'), STRINGS, "n", ["9007199254740993", "15"]),
@@ -311,7 +349,12 @@ BELOW = '"n": "2026-01-01T12:00:00.1234567"'
         (('"n": 1e400',), PLAIN, "n", MANY),
         ((f'"n": {"9" * 39}',), DECIMALS, "n", f"{MANY}.*=true, and numbers are strings.$"),
         (('"n": [1.5, 9007199254740993]',), PLAIN, "n", f"Column n {MANY}"),
-        (('"p": {"q": [{"n": 9007199254740993}, {"n": 0.5}]}',), PLAIN, "p", rf"Column p.q\[\].n {MANY}"),
+        (
+            ('"p": {"q": [{"n": 9007199254740993}, {"n": 0.5}]}',),
+            PLAIN,
+            "p",
+            rf"Column p.q\[\].n {MANY}",
+        ),
         (('"p": {"m": "x", "n": 1.2345678901234567891}',), PLAIN, "p.m", ["x"]),
         (("'n': 0.5",), PLAIN, "n", "Column n has numbers in records that are no strict JSON"),
         ((BELOW,), {"inferTimestamp": "true"}, "n", "Column n has timestamps with digits below"),
@@ -343,7 +386,10 @@ def kept(source, name, comes):
         (["12", "5.5D"], f"Column note {MANY}"),
         (["0.1", "1.50", "NaN", ""], ["0.1", "1.5", "nan", "None"]),
         (["123456789012345678901234567890"], ["123456789012345678901234567890"]),
-        (["2026-01-01 12:00:00.1234567"], "Column note has timestamps with digits below a microsecond"),
+        (
+            ["2026-01-01 12:00:00.1234567"],
+            "Column note has timestamps with digits below a microsecond",
+        ),
         (["2026-01-01 12:00:00.1234560"], ["2026-01-01 12:00:00.123456"]),
     ],
 )
@@ -394,7 +440,9 @@ def test_bytes_that_are_no_letters_are_refused(opened, tmp_path, name):
     """Rejects U+FFFD in place of them, in columns that are kept too, and JSON that is called malformed."""
     content, encoding = NO_LETTERS[name]
     (tmp_path / name).write_bytes(content)
-    more = {"mode": "DROPMALFORMED"} if "latin" in name else {"encoding": encoding} if encoding else {}
+    more = (
+        {"mode": "DROPMALFORMED"} if "latin" in name else {"encoding": encoding} if encoding else {}
+    )
     with pytest.raises(
         InputError, match=rf"bytes that are not {encoding or 'UTF-8'}\. Got: some in {name}\. "
     ):
@@ -416,19 +464,33 @@ def test_texts_in_the_encoding_that_is_named(opened, tmp_path, encoding, given, 
     assert [row.note for row in opened(tmp_path / "a.csv", **named).df.collect()] == ["x", note]
 
 
-LINES = ['{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ', "", '[{"id": 2, "text": ""}, {"id": 3}]']
+LINES = [
+    '{"id": 1, "text": "} {", "note": "\\ud83d\\ude00"} ',
+    "",
+    '[{"id": 2, "text": ""}, {"id": 3}]',
+]
 
 
 @pytest.mark.parametrize(
     ("content", "multi_line", "message"),
     [
-        ('{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n', "false", "several values in one record"),
-        ('{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n', "true", "several values in one record"),
+        (
+            '{"id": 1, "text": "w01"}, {"id": 2, "text": "w02"}\n',
+            "false",
+            "several values in one record",
+        ),
+        (
+            '{"id": 1, "text": "w01"}\n{"id": 2, "text": "w02"}\n',
+            "true",
+            "several values in one record",
+        ),
         ('{"id": 1, "text": "w01", "more": {"\\uDE00": 1}}\n', "false", "half a letter"),
         ("\r\n".join(LINES), "false", ""),  # it only looks as if it were several values
     ],
 )
-def test_json_that_spark_would_read_in_part_is_refused(opened, tmp_path, content, multi_line, message):
+def test_json_that_spark_would_read_in_part_is_refused(
+    opened, tmp_path, content, multi_line, message
+):
     """Rejects rows that are gone behind the first value of a line or file, and letters that become `?`."""
     (tmp_path / "a.json").write_text(content)
     if message:
@@ -486,9 +548,15 @@ MARKS = {
 
 
 @pytest.mark.parametrize("mark", MARKS)
-def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(dptext, spark, tmp_path, mark):
+def test_tables_that_keep_an_account_of_their_files_are_no_plain_files(
+    dptext, spark, tmp_path, mark
+):
     """Rejects rows that were deleted from such a table, and outputs that its readers would not know."""
-    lake, storage, what = tmp_path / "lake" / "t", Storage(spark), f"is {MARKS[mark]}, or lies in one"
+    lake, storage, what = (
+        tmp_path / "lake" / "t",
+        Storage(spark),
+        f"is {MARKS[mark]}, or lies in one",
+    )
     file = write_rows(lake / "data" / "dt=1" / "x.parquet", ROWS)
     plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS).parent
     (lake / mark).parent.mkdir()
@@ -510,21 +578,36 @@ CSV = {"format": "csv"}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "orc", "id": None}, "Rows of format orc cannot be named by file.*for .*parquet.*--id"),
+        (
+            {"format": "orc", "id": None},
+            "Rows of format orc cannot be named by file.*for .*parquet.*--id",
+        ),
         ({"output-format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append cannot write format parquet. Allowed: .*table"),
         ({"mode": "append", **GROW}, "--incremental and --mode append do not go together"),
-        ({"format": "iceberg", **GROW}, "--incremental cannot read format iceberg.*--where.*--mode append"),
+        (
+            {"format": "iceberg", **GROW},
+            "--incremental cannot read format iceberg.*--where.*--mode append",
+        ),
         ({"output-format": "delta", **GROW}, "--incremental cannot write format delta"),
-        ({"format": "delta"}, r"Python package no_such_library. Install .*\[tables\]'.*delta-spark"),
+        (
+            {"format": "delta"},
+            r"Python package no_such_library. Install .*\[tables\]'.*delta-spark",
+        ),
         ({"output-format": "iceberg"}, "Python package no_such_library.*iceberg-spark-runtime"),
         ({**CSV, "write-option": "compression=zstd"}, "wrong compression for format csv"),
         ({"read-option": "Zebulon"}, "--read-option has a wrong value. Allowed: NAME=VALUE"),
         ({**CSV, "read-option": "mode=FAILFSAT"}, "mode has a wrong value.*DROP.*'FAILFSAT'"),
-        ({**CSV, "read-option": "haeder=true"}, "csv does not take.*haeder. Perhaps you meant header"),
+        (
+            {**CSV, "read-option": "haeder=true"},
+            "csv does not take.*haeder. Perhaps you meant header",
+        ),
         ({**CSV, "write-option": "quotAll=true"}, "--write-option has a name.*meant quoteAll"),
         ({**CSV, "read-option": "encoding=nonsense"}, "encoding has a wrong value.*'nonsense'"),
-        ({**CSV, "read-option": "encoding=UTF-16"}, "wrong value.*'UTF-16'. Convert the files to UTF-8"),
+        (
+            {**CSV, "read-option": "encoding=UTF-16"},
+            "wrong value.*'UTF-16'. Convert the files to UTF-8",
+        ),
         ({"format": "json", "read-option": "encoding=latin1"}, "json does not take"),
         ({**CSV, "write-option": "encoding=latin1"}, "csv does not take"),
     ],
@@ -533,7 +616,13 @@ def test_what_a_format_cannot_do_is_said_before_spark_starts(changes, message, m
     if "no_such_library" in message:
         for name in ("delta", "iceberg"):
             monkeypatch.setattr(FORMATS[name], "library", "no_such_library")
-    given = {"input": "in", "output": "out", "embedding": "e", "mechanism": "laplace", "epsilon": 1.0}
+    given = {
+        "input": "in",
+        "output": "out",
+        "embedding": "e",
+        "mechanism": "laplace",
+        "epsilon": 1.0,
+    }
     given |= {"text": "text", "id": "id", **changes}
     with pytest.raises(ConfigError, match=message) as caught:
         chosen_formats(PrivatizeOptions.of(given), grows="incremental" in changes)
@@ -549,7 +638,11 @@ def test_help_names_every_format():
     ("name", "kept", "message"),
     [
         ("csv", "v array<float>", r"format csv cannot hold. Got: v \(array<float>\)"),
-        ("orc", "at struct<begin: timestamp_ntz>", "format orc cannot hold. Got: at .*timestamp_ntz"),
+        (
+            "orc",
+            "at struct<begin: timestamp_ntz>",
+            "format orc cannot hold. Got: at .*timestamp_ntz",
+        ),
         ("delta", "lasted array<interval day to second>", "format delta cannot hold. Got: lasted"),
         ("delta", "at time(6)", "Delta table .* cannot have the output's columns.*time"),
         (
@@ -579,7 +672,12 @@ def test_tables_by_name_that_cannot_be_read_or_added_to(options, tmp_path, spark
         lake.write_rows("queries", ROWS)
         lake.write_rows("clean", [{"id": 1, "note": "x"}])
         spark.sql("create view lake.seen as select *, rand() r from lake.queries")
-        given = {"input": "lake.queries", "format": "table", "output": "lake.clean", "mode": "append"}
+        given = {
+            "input": "lake.queries",
+            "format": "table",
+            "output": "lake.clean",
+            "mode": "append",
+        }
         for changes, message in [
             ({}, "do not fit .*Got: text is string in the output and absent in the table"),
             ({"input": "lake.db.t"}, r"lake.db.t cannot be read.*--packages: io.delta"),

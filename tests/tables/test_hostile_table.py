@@ -93,7 +93,11 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(demo_bundle, tmp_path, oo
     words = [None, [], *split, [" ".join(SECRETS)], ["Zebulon"]]
     source = write_table(
         tmp_path / "in" / "x.parquet",
-        {"text": given, "words": pa.array(words, pa.list_(pa.string())), "other": ["Zebulon"] * len(given)},
+        {
+            "text": given,
+            "words": pa.array(words, pa.list_(pa.string())),
+            "other": ["Zebulon"] * len(given),
+        },
     )
     before = hashes(tmp_path / "in")
     given_options = {"input": source, "output": tmp_path / "out", "embedding": demo_bundle.path}
@@ -120,7 +124,9 @@ def test_no_unknown_token_of_a_hostile_table_comes_out(demo_bundle, tmp_path, oo
 def test_the_leak_check_catches_words_in_any_normal_form_and_case(demo_bundle):
     passing = {"oov": "keep-unprotected", "identifiers": "off", "numbers": "words"}
     privatizer = sanitizer(demo_bundle, Laplace(epsilon=10.0), **passing)
-    released = privatizer.sanitize(pa.array(SECRETS), pa.array(range(len(SECRETS))), column="text").values
+    released = privatizer.sanitize(
+        pa.array(SECRETS), pa.array(range(len(SECRETS))), column="text"
+    ).values
     caught = leaks(SECRETS, released.to_pylist(), demo_bundle.words.to_pylist())
     assert caught >= {"Quartzman", "4111111111111111", "q" * 50_000, "\u05e9\u05dc\u05d5\u05dd"}
     for form in ("NFD", "NFKC"):

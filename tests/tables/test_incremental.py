@@ -64,9 +64,13 @@ def test_new_files_are_added_once_with_the_words_of_one_run(options, grow, add_f
 
     for number, folder in enumerate(["dt=007", "dt=008", "dt=008"], 1):
         add_file(number, "Unheard", folder)
-    second = grow(**where, read_option="maxFilesPerTrigger=1")  # two batches at least add to one partition
+    second = grow(
+        **where, read_option="maxFilesPerTrigger=1"
+    )  # two batches at least add to one partition
     assert (second.facts["rows"], second.facts["added_rows"]) == (20, 15)
-    assert hashes(tmp_path / "out").items() >= before.items()  # files that were there stay as they are
+    assert (
+        hashes(tmp_path / "out").items() >= before.items()
+    )  # files that were there stay as they are
     assert {path.name for path in (tmp_path / "checkpoint" / "batches").iterdir()} == {
         f"{batch:06d}.json" for batch in range(4)
     }
@@ -106,7 +110,9 @@ def test_a_batch_that_fails_adds_nothing_and_is_tried_again(grow, add_file, tmp_
 
 
 @pytest.mark.versions
-def test_a_batch_that_was_written_and_not_noted_is_written_anew(grow, add_file, tmp_path, monkeypatch):
+def test_a_batch_that_was_written_and_not_noted_is_written_anew(
+    grow, add_file, tmp_path, monkeypatch
+):
     """Rejects files whose names do not show their batch: rows would come twice."""
     for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
         add_file(number, folder=place)
@@ -142,12 +148,29 @@ def test_what_was_begun_goes_on_as_it_began(options, grow, add_file, demo_bundle
     before = hashes(tmp_path)
     write_key(tmp_path / "other-key", bytes(range(1, 33)))
     shutil.copytree(tmp_path / "in", tmp_path / "elsewhere")
-    changes = {"where": "text <> 'Quartzman'", "key_file": tmp_path / "other-key", "keep": [], "name": "x"}
-    changes |= {"embedding": demo_bundle.path, "release_words": 64, "mechanism": "mahalanobis:lambda=0.5"}
-    changes |= {"layout": "keep", "tokenizer": "icu", "oov": "drop", "epsilon": 2.0, "row_budget": 9}
+    changes = {
+        "where": "text <> 'Quartzman'",
+        "key_file": tmp_path / "other-key",
+        "keep": [],
+        "name": "x",
+    }
+    changes |= {
+        "embedding": demo_bundle.path,
+        "release_words": 64,
+        "mechanism": "mahalanobis:lambda=0.5",
+    }
+    changes |= {
+        "layout": "keep",
+        "tokenizer": "icu",
+        "oov": "drop",
+        "epsilon": 2.0,
+        "row_budget": 9,
+    }
     names = "bundle, columns, epsilon, input, keep, key, layout, mechanism, name, oov, row-budget, "
     names += "row-epsilons, tokenizer, where"
-    with pytest.raises(ConfigError, match=rf"of a release with other options.*Got: {names}\.") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"of a release with other options.*Got: {names}\."
+    ) as caught:
         grow(**changes, input=tmp_path / "elsewhere", output=tmp_path / "out", dry_run=True)
     assert "Quartzman" not in str(caught.value)
     assert hashes(tmp_path).items() >= before.items()
@@ -166,7 +189,9 @@ def test_what_was_begun_goes_on_as_it_began(options, grow, add_file, demo_bundle
         grow(incremental=tmp_path / "fresh")
     with pytest.raises(ConfigError, match=r"Checkpoint and .* lie inside one another"):
         grow(incremental=tmp_path / "out" / "checkpoint")
-    with pytest.raises(ConfigError, match="Option --incremental cannot find new files under this --input"):
+    with pytest.raises(
+        ConfigError, match="Option --incremental cannot find new files under this --input"
+    ):
         grow(input=tmp_path / "in" / "0.parquet", output=tmp_path / "x", incremental=tmp_path / "y")
 
     may_change = {"write_option": "compression=zstd", "read_option": "maxFilesPerTrigger=3"}
@@ -204,7 +229,10 @@ def test_files_that_were_added_and_have_changed_or_are_gone(grow, add_file, tmp_
             grow(dry_run=dry_run)
     added = 6 if name == "renamed" else 0
     assert grow(changed_files="warn").facts["added_rows"] == added
-    assert f"have changed since, or are gone: {kind}: {tmp_path}/in/1.parquet." in capfd.readouterr().err
+    assert (
+        f"have changed since, or are gone: {kind}: {tmp_path}/in/1.parquet."
+        in capfd.readouterr().err
+    )
 
 
 def test_files_that_no_finished_batch_has_may_change(grow, add_file, tmp_path, monkeypatch):

@@ -125,7 +125,9 @@ def test_partitions_keep_their_types_and_values(run, lake, spark):
     given, again = (read(spark, lake, lake.place(name)) for name in ("in", "out"))
     assert again.dtypes == given.select("id", "text", *kept).dtypes
     for df in (given, again):
-        assert [row["id"] for row in where(df, "place is null and day is not null").collect()] == [3]
+        assert [row["id"] for row in where(df, "place is null and day is not null").collect()] == [
+            3
+        ]
 
 
 def test_rows_are_added_and_replaced_in_one_commit_each(write, lake, spark):
@@ -150,7 +152,9 @@ def test_a_commit_that_fails_leaves_nothing(write, lake, tmp_path, exists):
     """Rejects files that stay, and a message that quotes values of the files."""
     if exists:
         lake.write("out", rows([0]))
-    error, said = (ValueError("quartz is no date"), "ValueError") if exists else (lake.failed, "no room")
+    error, said = (
+        (ValueError("quartz is no date"), "ValueError") if exists else (lake.failed, "no room")
+    )
 
     def failing(_):
         def fail(*_, **__):
@@ -196,7 +200,9 @@ def mark_as_deleted(table):
     """Give the second row of the only file a deletion vector."""
     features = [TableFeatures.DeletionVectors]
     DeltaTable(table).alter.add_feature(features, allow_protocol_versions_increase=True)
-    log = [line for file in table.glob("_delta_log/*.json") for line in file.read_text().splitlines()]
+    log = [
+        line for file in table.glob("_delta_log/*.json") for line in file.read_text().splitlines()
+    ]
     (added,) = [line["add"] for line in map(json.loads, log) if "add" in line]
     vector = {"storageType": "i", "sizeInBytes": 34, "cardinality": 1}
     vector["pathOrInlineDv"] = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg0rr91"
@@ -235,7 +241,11 @@ def test_a_shallow_clone_is_read_from_where_its_log_says(deltas, spark, prefix):
     ("options", "change", "message"),
     [
         ({}, mark_as_deleted, "deletion vectors of 1 files.*REORG TABLE"),
-        ({"configuration": {"delta.columnMapping.mode": "name"}}, None, "column mapping.*CREATE TABLE"),
+        (
+            {"configuration": {"delta.columnMapping.mode": "name"}},
+            None,
+            "column mapping.*CREATE TABLE",
+        ),
         ({}, ask_for_a_feature, "somethingNew"),
         ({}, remove_files, "The files of the table .* cannot be read. Got: no such file"),
         ({}, lambda table: (table / "_delta_log").rename(table / "log"), "is no Delta table"),
@@ -294,7 +304,9 @@ def test_files_of_another_schema_are_refused(spark, icebergs):
 
 def test_rows_that_files_alone_do_not_tell_are_refused(spark, icebergs, monkeypatch):
     """Rejects nulls for partition values that stand in the metadata alone, and rows of delete files."""
-    table = icebergs.write("in", pa.table(KEPT).select(["id", "text", "place"]).slice(3), ("place",))
+    table = icebergs.write(
+        "in", pa.table(KEPT).select(["id", "text", "place"]).slice(3), ("place",)
+    )
     (task,) = table.scan().plan_files()
     path = task.file.file_path.removeprefix("file://")
     pq.write_table(pq.ParquetFile(path).read(columns=["id", "text"]), path)  # as Hive would have it

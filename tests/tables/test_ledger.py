@@ -42,7 +42,12 @@ def release(ring_release, tmp_path):
         if rows is not None:
             shutil.rmtree(tmp_path / place, ignore_errors=True)
             write_table(tmp_path / place / "a.parquet", {"id": [*rows], "text": [*rows.values()]})
-        options = {"id": "id", "name": "label", "ledger": tmp_path / "ledger", "input": tmp_path / place}
+        options = {
+            "id": "id",
+            "name": "label",
+            "ledger": tmp_path / "ledger",
+            "input": tmp_path / place,
+        }
         options |= {"output": tmp_path / f"out-{next(number)}"}
         given = {**ring_release, **options, **changes}
         given = {name: value for name, value in given.items() if value is not None}
@@ -131,7 +136,9 @@ def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release,
         release(budget=50.0, protect="content")
     assert states(ledger()) == ["committed", "withdrawn"]
     release(protect="content", where="id = 0")
-    assert not release(protect="content", where="id in (0, 2)", budget=50.0, dry_run=True)["exposed"]
+    assert not release(protect="content", where="id in (0, 2)", budget=50.0, dry_run=True)[
+        "exposed"
+    ]
     with pytest.raises(ConfigError, match=re.escape(said)):
         release(protect="content", budget=50.0, dry_run=True)
     told = release(protect="content")
@@ -155,13 +162,22 @@ def test_what_decides_which_tokens_pass_is_watched_by_row(release):
     def spans(start, end):
         return pa.array([[{"start": start, "end": end}]] * 2, kind)
 
-    table = {"id": [0, 1], "text": [text] * 2, "a": spans(5, 8), "b": spans(26, 29), "same": spans(5, 8)}
+    table = {
+        "id": [0, 1],
+        "text": [text] * 2,
+        "a": spans(5, 8),
+        "b": spans(26, 29),
+        "same": spans(5, 8),
+    }
     keeps, words = {"oov": "keep-unprotected"}, "words outside the vocabulary of column text"
     slots, outside = {"protect": "slots:a"}, "words outside the slots of column text"
     tags = {"identifiers": "surrogate:A"}
     for number, (first, then) in enumerate(
         (
-            (slots, {"protect:slots:b": outside, "protect:slots:same": "", "identifiers:off": outside}),
+            (
+                slots,
+                {"protect:slots:b": outside, "protect:slots:same": "", "identifiers:off": outside},
+            ),
             (keeps, {"identifiers:off": words, "numbers:words": words, "mask_spans:a": ""}),
             (keeps | {"mask_spans": "a"}, {"mask_spans:same": "", "mask_spans:b": words}),
             ({}, {"identifiers:surrogate:A": "which identifiers are equal in column text"}),
@@ -175,11 +191,13 @@ def test_what_decides_which_tokens_pass_is_watched_by_row(release):
         for change, exposed in then.items():
             option, _, value = change.partition(":")
             weaker = {**options, option: value, "dry_run": True}
-            assert release(**weaker)["exposed"] == [f"{exposed} (protected in release 1)"] * bool(exposed), (
-                change
-            )
+            assert release(**weaker)["exposed"] == [f"{exposed} (protected in release 1)"] * bool(
+                exposed
+            ), change
             if exposed:
-                with pytest.raises(ConfigError, match=f"reveals what earlier releases.* Got: {exposed}"):
+                with pytest.raises(
+                    ConfigError, match=f"reveals what earlier releases.* Got: {exposed}"
+                ):
                     release(**weaker, budget=1000.0)
     release.write("table 0", {**table, "a": table["b"]})
     moved = release(**slots, ledger=f"{release.folder}/ledger 0", place="table 0", dry_run=True)
@@ -210,7 +228,9 @@ def test_a_renamed_column_counts_as_the_earlier_ones(release):
                 release(**given, budget=15.0, dry_run=True)
     # Both names together, of which one is free; an option that says it is another text.
     both = release(text=("text", "body"), dry_run=True)
-    assert (both["spent"], both["total"]) == (10, 20) and "under another name: body." in both["said"]
+    assert (both["spent"], both["total"]) == (10, 20) and "under another name: body." in both[
+        "said"
+    ]
     assert release(text="body", new_text="body", budget=15.0)["total"] == 10
     # Another spelling is the same column, as for Spark.
     release.write("in", {"id": [*ROWS], "Text": texts_of, "body": texts_of})
@@ -259,7 +279,12 @@ def test_rows_that_move_are_not_new(release, tmp_path):
 
 
 def test_a_growing_table_enters_its_new_rows(release, ledger, tmp_path):
-    grow = {"id": None, "incremental": tmp_path / "checkpoint", "output": tmp_path / "out", "budget": 10.0}
+    grow = {
+        "id": None,
+        "incremental": tmp_path / "checkpoint",
+        "output": tmp_path / "out",
+        "budget": 10.0,
+    }
     for number in range(2):
         write_table(tmp_path / "in" / f"{number}.parquet", {"id": [*range(6)], "text": texts(6)})
         assert counts(release(**grow)) == (6, 0, 0, 0)
@@ -319,7 +344,16 @@ def test_a_damaged_ledger_is_told(release, ledger, tmp_path):
 
 def lines_of(spark, releases):
     rows = [
-        (str(row).encode(), column, str(content).encode(), None, str(context).encode(), [], [], release)
+        (
+            str(row).encode(),
+            column,
+            str(content).encode(),
+            None,
+            str(context).encode(),
+            [],
+            [],
+            release,
+        )
         for release, made in releases.items()
         for (row, column), (content, context) in made.items()
     ]
@@ -356,10 +390,14 @@ def test_comparison_against_rows(spark, known_as, new_texts):
             now[row, column] = (content, context)
             before = past[row, column]
             free = context in before
-            facts[row].append((not before, before and content not in [c for c, _ in before.values()], free))
+            facts[row].append(
+                (not before, before and content not in [c for c, _ in before.values()], free)
+            )
             sums[row, column] = sum(Fraction(repr(value)) for _, value in before.values())
             added[row, column] = Fraction(0) if free else Fraction(repr(epsilon))
-            anew[row, column] = not free and (known_as == "position" or (known_as == "file" and bool(before)))
+            anew[row, column] = not free and (
+                known_as == "position" or (known_as == "file" and bool(before))
+            )
         for row, column in now:
             total = sums[row, column]
             other = (row, "b" if column == "a" else "a")
@@ -381,7 +419,9 @@ def test_comparison_against_rows(spark, known_as, new_texts):
     named = dict(zip((each.release for each in entries), rows, strict=True))
     mine = lines_of(spark, {last.release: named.pop(last.release)}).drop("release")
     mine = mine.union(mine)  # with --trust-id a row may come twice
-    found, costliest, total = compare(mine, lines_of(spark, named), Ledger(tuple(others)), last.terms)
+    found, costliest, total = compare(
+        mine, lines_of(spark, named), Ledger(tuple(others)), last.terms
+    )
 
     changed = [any(changed for _, changed, _ in row) for row in facts.values()]
     new = [any(new for new, *_ in row) for row in facts.values()]
@@ -389,7 +429,12 @@ def test_comparison_against_rows(spark, known_as, new_texts):
     assert found["new"] == sum(n and not c for n, c in zip(new, changed, strict=True))
     assert found["new"] + found["equal"] + found["changed"] == len(facts)
     assert found["free"] == sum(all(free for *_, free in row) for row in facts.values())
-    assert spent and costliest is not None and Fraction(costliest) == max(spent) and total == last.total
+    assert (
+        spent
+        and costliest is not None
+        and Fraction(costliest) == max(spent)
+        and total == last.total
+    )
 
 
 KEEPS = {"policy": {**SAFE, "oov": "keep-unprotected"}}
@@ -404,7 +449,11 @@ BY_ROW = [
     ([({}, NONE)], (KEEPS, OUT), 1),
     ([({}, NONE)], (KEEPS, NONE), None),  # nothing of this row goes out
     ([({}, NONE | {"row": b"2"})], (KEEPS, OUT), None),  # another row
-    ([({}, NONE | {"row": b"2"})], (KEEPS | {"known_as": "position"}, OUT), 1),  # which may be the same one
+    (
+        [({}, NONE | {"row": b"2"})],
+        (KEEPS | {"known_as": "position"}, OUT),
+        1,
+    ),  # which may be the same one
     ([({}, NONE | {"row": b"2"})], (KEEPS | {"known_as": "file"}, OUT), None),
     ([({}, NONE), (KEEPS, OUT)], (KEEPS, OUT), None),  # it is out
     ([({}, NONE), (KEEPS, OUT | {"row": b"2"})], (KEEPS, OUT), 1),  # of another row
@@ -414,7 +463,11 @@ BY_ROW = [
     ([(KEEPS, OUT | {"content": b"d"})], (KEEPS, OUT), None),  # no release protected any of it
     ([({}, NONE), (KEEPS, {"unprotected": [], "unknown": [2]})], (KEEPS, OUT), 2),
     # Together they let all out.
-    ([(KEEPS, OUT | {"unknown": [2]}), (KEEPS, OUT | {"unknown": [3]})], (KEEPS | FOREIGN, OUT), None),
+    (
+        [(KEEPS, OUT | {"unknown": [2]}), (KEEPS, OUT | {"unknown": [3]})],
+        (KEEPS | FOREIGN, OUT),
+        None,
+    ),
     ([(SLOTS, OUT | {"spans": b"s"})], (SLOTS, OUT | {"spans": b"s"}), None),
     ([(SLOTS, NONE | {"spans": b"s"})], (SLOTS, OUT | {"spans": b"t"}), 1),
     ([(SLOTS, OUT | {"spans": b"s"})], (SLOTS, OUT | {"spans": b"t", "content": b"d"}), 1),
@@ -428,7 +481,11 @@ BY_ROW = [
     ([({"key": "other"}, None)], (KEEPS, OUT), 1),  # whose rows cannot be compared
     ([({"key": "other"}, None), (KEEPS, OUT)], (KEEPS, OUT), None),
     ([({}, NONE)], (KEEPS | {"columns": ("new",)}, OUT | {"column": "new"}), 1),
-    ([({}, NONE)], (KEEPS | {"columns": ("new",), "new_texts": ("new",)}, OUT | {"column": "new"}), None),
+    (
+        [({}, NONE)],
+        (KEEPS | {"columns": ("new",), "new_texts": ("new",)}, OUT | {"column": "new"}),
+        None,
+    ),
 ]
 
 
@@ -450,7 +507,11 @@ def test_what_goes_out_raw_of_a_row_that_was_protected(spark):
         mine, ledger = terms(**changes), Ledger(tuple(entries))
         exposures = ledger.exposures(mine)
         found = exposed_by_row(
-            frame([{**LINE, **line, "release": ""}]).drop("release"), frame(lines), ledger, mine, exposures
+            frame([{**LINE, **line, "release": ""}]).drop("release"),
+            frame(lines),
+            ledger,
+            mine,
+            exposures,
         )
         numbers = [int(re.search(r"release (\d+)\)", said)[1]) for said in found]
         if numbers != ([] if protected is None else [protected]):
@@ -466,7 +527,9 @@ def test_a_comparison_of_nothing_and_of_more_than_a_budget_can_be(spark):
     many = Ledger((entry(1, total=str(total), known_as="position"),))
     assert compare(none, None, Ledger(), terms())[1:] == (None, 0)
     found = compare(some, None, many, terms(known_as="position"))
-    assert found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0]["new"] == 3
+    assert (
+        found[1:] == (total, Decimal("1000000000010.000000000000000001")) and found[0]["new"] == 3
+    )
     # Rows of new files are no earlier ones, and what came out twice counts once.
     assert compare(some, None, many, terms(known_as="file"))[1:] == (0, 10)
     twice = [entry(number, known_as="id") for number in (1, 2)]
@@ -564,6 +627,8 @@ def test_a_kill_counts_and_the_same_release_costs_nothing_more(release, ledger, 
 
 def test_a_server_must_write_where_this_machine_reads(tmp_path):
     """Rejects a look at what the server's driver reads alone; here its tasks write somewhere else."""
-    with pytest.raises(ConfigError, match=r"does not see the ledger .* Got: a folder of this machine alone"):
+    with pytest.raises(
+        ConfigError, match=r"does not see the ledger .* Got: a folder of this machine alone"
+    ):
         LedgerFolder(str(tmp_path / "ledger"), LocalFiles()).check_seen(MagicMock())
     assert not any(tmp_path.iterdir())

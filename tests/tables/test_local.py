@@ -18,19 +18,30 @@ from tests.helpers.tables import texts, write_table
 def alone(monkeypatch):
     """A process in which no Spark runs or is configured."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    for name in [name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))
+    ]:
         monkeypatch.delenv(name)
 
 
 def check(name, path, **given):
-    values = {"input": str(path), "output": "out", "epsilon": 1.0, "dimension": 2, "vector": [name], **given}
+    values = {
+        "input": str(path),
+        "output": "out",
+        "epsilon": 1.0,
+        "dimension": 2,
+        "vector": [name],
+        **given,
+    }
     check_names(VectorsOptions.of(values), TableColumns(text=(name,), keep=("*",), id=None))
 
 
 @pytest.fixture
 def table(tmp_path):
     """A partitioned table whose files have different columns, and files that are no part of it."""
-    write_table(tmp_path / "in" / "dt=1" / "a.parquet", {"text": texts(1), "turns": [[{"text": "a"}]]})
+    write_table(
+        tmp_path / "in" / "dt=1" / "a.parquet", {"text": texts(1), "turns": [[{"text": "a"}]]}
+    )
     write_table(tmp_path / "in" / "dt=2" / "b.parquet", {"text": texts(1), "late.x": texts(1)})
     for name in ("_temporary/c.parquet", "dt=1/.d.parquet"):
         write_table(tmp_path / "in" / name, {"hidden": texts(1)})
@@ -106,12 +117,22 @@ def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
         writer.write(str(place), "Größe", private=True)
         assert (place.stat().st_mode & 0o777, place.read_text(encoding="utf-8")) == (0o600, "Größe")
     relative = ["there", "./there/../link/a", "there/x:y"]
-    assert [files.real(place) for place in relative] == [storage.real(f"{tmp_path}/{p}") for p in relative]
+    assert [files.real(place) for place in relative] == [
+        storage.real(f"{tmp_path}/{p}") for p in relative
+    ]
     for pattern, count in {"*": 3, "v/*.json": 1, "../*/1.json": 5, "no/*": 0, "no": 0}.items():
         found = sorted(storage.below(f"{tmp_path}/there/a:[1]", pattern))
         assert found == sorted(files.below(f"{tmp_path}/there/a:[1]", pattern)), pattern
         assert len(found) == count, pattern
     with pytest.raises(ConfigError, match=r"a:\[1\]/x cannot be used.*needs \./ before it"):
         storage.qualified("a:[1]/x")
-    for place in ("s3a://b/x", "viewfs:/x", "x:y", "file:x", "file://host/x", "//host/x", "HDFS://x/y"):
+    for place in (
+        "s3a://b/x",
+        "viewfs:/x",
+        "x:y",
+        "file:x",
+        "file://host/x",
+        "//host/x",
+        "HDFS://x/y",
+    ):
         assert local_path(place) is None and not files.exists(place) and files.matches(place) == []

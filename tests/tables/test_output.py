@@ -40,7 +40,9 @@ def write(spark, storage, tmp_path):
 
 
 def found(folder):
-    return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()
+    }
 
 
 def whole(content):
@@ -61,7 +63,9 @@ def fail(error):
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(write, tmp_path, failing):
+def test_the_last_run_to_start_with_overwrite_publishes_and_the_other_says_so(
+    write, tmp_path, failing
+):
     """Also where the first run fails since its folder was moved away; else it says why it fails itself."""
 
     def second_takes_over():
@@ -95,7 +99,9 @@ def test_a_jvm_that_ends_has_removed_the_claim_itself(failing, write, tmp_path, 
 
 def test_a_spark_that_has_stopped_runs_no_tasks(storage, monkeypatch):
     """Rejects a traceback, with what Spark said in it, where its JVM ends during the write."""
-    stopped = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(taskScheduler=lambda: None)))
+    stopped = SimpleNamespace(
+        _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(taskScheduler=lambda: None))
+    )
     monkeypatch.setattr(storage, "_context", stopped)
     storage.await_tasks()
 
@@ -105,7 +111,11 @@ def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(wri
 
     def second(overwrite, error, message):
         with pytest.raises(error, match=message):
-            write("second", overwrite=overwrite, meanwhile=lambda: fail(RuntimeError("the second fails")))
+            write(
+                "second",
+                overwrite=overwrite,
+                meanwhile=lambda: fail(RuntimeError("the second fails")),
+            )
 
     seen = (False, ConfigError, "Another run is writing")
     write("first", overwrite=False, meanwhile=lambda: second(*seen))
@@ -118,7 +128,9 @@ def test_of_two_runs_at_once_one_publishes_or_the_table_that_was_there_stays(wri
 def test_what_a_killed_run_left_is_refused_and_with_overwrite_removed(write, tmp_path):
     part = left_behind(tmp_path, **{"table/_temporary/0/x": "half"})
     before = found(tmp_path)
-    with pytest.raises(ConfigError, match=f"was killed while it did.*{part.name}.*--mode overwrite"):
+    with pytest.raises(
+        ConfigError, match=f"was killed while it did.*{part.name}.*--mode overwrite"
+    ):
         write("new", overwrite=False)
     assert found(tmp_path) == before
     write("new")
@@ -180,7 +192,9 @@ def at_rename(monkeypatch):
     return patch
 
 
-@pytest.mark.parametrize("at", [0, 1, 2], ids=["it writes", "the old table moves", "the new one moves"])
+@pytest.mark.parametrize(
+    "at", [0, 1, 2], ids=["it writes", "the old table moves", "the new one moves"]
+)
 def test_a_signal_leaves_one_whole_table(at, write, interrupted, at_rename, tmp_path):
     """Rejects a run that is cut off where no table has the name: the renames are finished first."""
     write("old")

@@ -34,7 +34,9 @@ SAME = {
     "decimal38": pa.array([decimal.Decimal("1.23"), None], pa.decimal128(38, 2)),
     "list": pa.array([[1, None], None], pa.list_(pa.int64())),
     "map": pa.array([[("a", NEW)], None], pa.map_(pa.string(), UTC_MICROS)),
-    "struct": pa.array([{"a": 1, "t": NEW}, None], pa.struct({"a": pa.int8(), "t": pa.timestamp("us")})),
+    "struct": pa.array(
+        [{"a": 1, "t": NEW}, None], pa.struct({"a": pa.int8(), "t": pa.timestamp("us")})
+    ),
 }
 """Types that Parquet and Spark both have."""
 NANOS = pa.timestamp("ns")
@@ -68,7 +70,11 @@ def shape(kind):
     """A type without the names that Parquet's writers give to the elements of lists and maps."""
     inner = [kind.field(i) for i in range(kind.num_fields)]
     named = isinstance(kind, pa.StructType)
-    return (kind.id, [(field.name if named else "", shape(field.type)) for field in inner]) if inner else kind
+    return (
+        (kind.id, [(field.name if named else "", shape(field.type)) for field in inner])
+        if inner
+        else kind
+    )
 
 
 def test_kept_columns_keep_type_and_value_field_by_field(options, tmp_path, spark):
@@ -83,7 +89,9 @@ def test_kept_columns_keep_type_and_value_field_by_field(options, tmp_path, spar
     out = pq.ParquetFile(file).read()
     wanted = {name: array.type for name, array in SAME.items()}
     wanted |= {name: kind for name, (_, kind) in OTHERS.items()}
-    assert {n: shape(out.schema.field(n).type) for n in wanted} == {n: shape(k) for n, k in wanted.items()}
+    assert {n: shape(out.schema.field(n).type) for n in wanted} == {
+        n: shape(k) for n, k in wanted.items()
+    }
     for name, kind in wanted.items():
         assert out[name].to_pylist() == {**SAME, **others}[name].cast(kind).to_pylist(), name
 
@@ -91,23 +99,34 @@ def test_kept_columns_keep_type_and_value_field_by_field(options, tmp_path, spar
 def test_a_pandas_table_with_times_that_nobody_named(options, tmp_path):
     """Rejects a failure over digits below a microsecond that nobody reads, and a filter on integers."""
     times = pd.to_datetime(["2026-01-01T00:00:00.000000001", "2026-01-02T00:00:00.000000000"])
-    frame = pd.DataFrame({"id": [1, 2], "text": ["w00", "w01"], "at": times, "day": times.normalize()})
+    frame = pd.DataFrame(
+        {"id": [1, 2], "text": ["w00", "w01"], "at": times, "day": times.normalize()}
+    )
     assert str(frame["at"].dtype) == "datetime64[ns]"
     (tmp_path / "in").mkdir()
     frame.to_parquet(tmp_path / "in" / "x.parquet")
-    assert run_table(**options, where="day > timestamp_ntz'2026-01-01'", keep=["id"]).facts["rows"] == 1
+    assert (
+        run_table(**options, where="day > timestamp_ntz'2026-01-01'", keep=["id"]).facts["rows"]
+        == 1
+    )
     assert [row["id"] for row in rows_of(tmp_path / "out")] == [2]
 
 
 def test_nanoseconds_that_only_a_later_file_has(options, tmp_path):
     """Rejects integers, where files are added."""
     write_table(tmp_path / "in" / "a.parquet", {"text": ["w01"], "id": [1]})
-    write_table(tmp_path / "in" / "b.parquet", {"text": ["w01"], "id": [2], "at": pa.array([NEW], NANOS)})
-    run_table(**options, keep=["at"], incremental=tmp_path / "state", read_option="mergeSchema=true")
+    write_table(
+        tmp_path / "in" / "b.parquet", {"text": ["w01"], "id": [2], "at": pa.array([NEW], NANOS)}
+    )
+    run_table(
+        **options, keep=["at"], incremental=tmp_path / "state", read_option="mergeSchema=true"
+    )
     assert {row["at"] for row in rows_of(tmp_path / "out")} == {None, NEW}
 
 
-@pytest.mark.parametrize("numbers", [([1], [2]), ([1], ["x"])], ids=["one type", "another column has two"])
+@pytest.mark.parametrize(
+    "numbers", [([1], [2]), ([1], ["x"])], ids=["one type", "another column has two"]
+)
 def test_strings_that_no_annotation_marks(dptext, tmp_path, spark, numbers):
     """Rejects a refusal without the remedy, and a remedy that Spark's own reader alone follows."""
     for name, number in zip("ab", numbers, strict=True):

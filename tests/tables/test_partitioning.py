@@ -50,7 +50,10 @@ def test_parquet_keeps_words_and_order(ring_release, tmp_path, short, monkeypatc
     short()
     for name, more in (("position", {}), ("named", {"id": "id", "where": "id <> 'r007'"})):
         report = run_table(**options | more | {"output": tmp_path / name})
-        assert "is preserved" in " ".join(report.facts["scope"]) and len(report.facts["private_scope"]) == 1
+        assert (
+            "is preserved" in " ".join(report.facts["scope"])
+            and len(report.facts["private_scope"]) == 1
+        )
         assert len(tasks(tmp_path / name)) > 4
     assert len(tasks(tmp_path / "out")) == 1
     found = rows_of(tmp_path / "position")
@@ -71,14 +74,21 @@ def test_rows_without_a_position_are_ordered_by_chance(ring_release, tmp_path, s
     source = spark.read.parquet(str(written(tmp_path / "x")))
     days = source.withColumn("day", F.substring("id", 4, 1).cast("int") % 2)
     days.coalesce(1).write.partitionBy("day").option("header", "true").csv(str(tmp_path / "in"))
-    options = ring_release | {"keep": ["id", "day"], "id": "id", "format": "csv", "output_format": "parquet"}
+    options = ring_release | {
+        "keep": ["id", "day"],
+        "id": "id",
+        "format": "csv",
+        "output_format": "parquet",
+    }
     assert "is preserved" in " ".join(run_table(**options).facts["scope"])
     short()
     orders = []
     for name in "ab":
         report = run_table(**options | {"output": tmp_path / name})
         assert "Row order is lost" in " ".join(report.facts["scope"])
-        assert sorted(map(str, rows_of(tmp_path / name))) == sorted(map(str, rows_of(tmp_path / "out")))
+        assert sorted(map(str, rows_of(tmp_path / name))) == sorted(
+            map(str, rows_of(tmp_path / "out"))
+        )
         files = tasks(tmp_path / name)
         assert 4 < len(files) < 20
         orders.append(files)
@@ -88,7 +98,13 @@ def test_rows_without_a_position_are_ordered_by_chance(ring_release, tmp_path, s
 def test_added_files_and_vectors_are_spread(ring_release, tmp_path, key_file, short):
     """Rejects batches of a stream that are one task for a row group, and vectors that depend on the tasks."""
     source = written(tmp_path / "in", vector=[[float(row % 5), 1.0, 2.0] for row in range(ROWS)])
-    plain = {"input": str(source), "vector": ["vector"], "id": "id", "epsilon": 10.0, "dimension": 2}
+    plain = {
+        "input": str(source),
+        "vector": ["vector"],
+        "id": "id",
+        "epsilon": 10.0,
+        "dimension": 2,
+    }
     for name in ("whole", "spread"):
         out = {"output": tmp_path / name, "incremental": tmp_path / f"{name}.c"}
         run_table(**ring_release | out, keep=["id"])
@@ -165,10 +181,14 @@ CANARY = f"canary{secrets.token_hex(16)}"
 def test_rows_that_are_shuffled_are_encrypted(spark, tmp_path):
     """Rejects a session of ours without the setting."""
     start = time.time() - 1.0
-    write_table(tmp_path / "in.parquet", {"id": [*"ab"], "text": [f"{CANARY} {row}" for row in "ab"]})
+    write_table(
+        tmp_path / "in.parquet", {"id": [*"ab"], "text": [f"{CANARY} {row}" for row in "ab"]}
+    )
     frame = spark.read.parquet(str(tmp_path / "in.parquet"))
     spread = Partitioning(word=1e12).spread(frame, F.col("id"))
-    assert spread.rdd.getNumPartitions() > 1  # shuffled, which it is not in a session that is not encrypted
+    assert (
+        spread.rdd.getNumPartitions() > 1
+    )  # shuffled, which it is not in a session that is not encrypted
     assert {row["text"] for row in spread.collect()} == {f"{CANARY} a", f"{CANARY} b"}
     temporary = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")
     folder = Path(str(spark.sparkContext.getConf().get("spark.local.dir", temporary)))

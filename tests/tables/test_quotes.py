@@ -6,14 +6,24 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from dptext_spark.tables.formats.quotes import DROPPED, LINE, OPEN, SEVERAL, Fault, Grammar, first_fault
+from dptext_spark.tables.formats.quotes import (
+    DROPPED,
+    LINE,
+    OPEN,
+    SEVERAL,
+    Fault,
+    Grammar,
+    first_fault,
+)
 
 
 def read(text, grammar, cuts=(0,)):
     """What is found in a file that is cut into splits before these lines."""
     lines = text.removesuffix("\n").split("\n")
     starts = [max(cut for cut in cuts if cut <= number) for number in range(len(lines))]
-    rows = [("f", start, line, line.endswith("\r")) for start, line in zip(starts, lines, strict=True)]
+    rows = [
+        ("f", start, line, line.endswith("\r")) for start, line in zip(starts, lines, strict=True)
+    ]
     batch = pa.RecordBatch.from_pylist([dict(zip(LINE, row, strict=True)) for row in rows])
     splits = pa.Table.from_batches(list(grammar.splits([batch]))).to_pylist()
     for split in splits:

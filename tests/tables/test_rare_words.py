@@ -40,9 +40,8 @@ def test_rows_are_counted_once_for_all_their_columns(ring_release, tmp_path):
     }
     report = run_table(**release)
     assert counted(report) == {"2": 2, "6": 4}
-    line = (
-        "Rows with an unchanged word that no other row has: 2 (40.0%); that fewer than 6 rows have: 4 (80.0%)"
-    )
+    line = "Rows with an unchanged word that no other row has: 2 (40.0%); "
+    line += "that fewer than 6 rows have: 4 (80.0%)"
     assert line in report.describe().splitlines()
     public = json.loads((tmp_path / "out.release.json").read_text())
     assert "singled_out" not in public and "singled_out" in json.loads(report.to_json())
@@ -56,7 +55,9 @@ def test_words_that_are_not_perturbed_are_no_findings(ring_release):
         "slots": [[{"start": 0, "end": len(A)}], [{"start": 0, "end": len(B)}]],
     }
     write_table(ring_release["input"] / "a.parquet", columns)
-    report = run_table(**ring_release, epsilon=BARE, id="id", protect="slots:slots", count_unique=True)
+    report = run_table(
+        **ring_release, epsilon=BARE, id="id", protect="slots:slots", count_unique=True
+    )
     assert counted(report) == {"2": 1, "6": 2}
 
 
@@ -74,7 +75,9 @@ def test_a_release_is_counted_as_its_input_and_output_say(ring_release, tmp_path
     rarest = []
     for row in rows_of(tmp_path / "out"):
         pairs = zip(texts[row["id"]].split(), row["text"].split(), strict=True)
-        rarest.append(min((rows_by_word[word] for word, output in pairs if word == output), default=120))
+        rarest.append(
+            min((rows_by_word[word] for word, output in pairs if word == output), default=120)
+        )
     shown = [sum(rows < few for rows in rarest) for few in (2, 6)]
     assert list(counted(report).values()) == shown
     assert 0 < shown[0] < shown[1] < 120

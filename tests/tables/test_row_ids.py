@@ -45,7 +45,9 @@ def test_how_spark_splits_a_file_does_not_matter(named, spark, tmp_path):
     whole = named(tmp_path / "in")
     with spark_settings(spark, files_maxPartitionBytes=1000, files_openCostInBytes=0):
         assert named(tmp_path / "in") == whole
-        assert spark.read.parquet(str(tmp_path / "in")).rdd.getNumPartitions() > 3  # it was split indeed
+        assert (
+            spark.read.parquet(str(tmp_path / "in")).rdd.getNumPartitions() > 3
+        )  # it was split indeed
     assert len({*whole}) == 60
 
 

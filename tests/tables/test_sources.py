@@ -77,20 +77,30 @@ def test_the_partitioning_is_kept_and_its_values_are_not_retyped(options, tmp_pa
     report = run_table(**options, keep=["id", "x", "h", "dt"])
     assert folders_of(tmp_path / "out") == FOLDERS
     assert report.facts["rows"] == 12
-    assert "Columns released as they are, without protection: id, x, h, dt." in report.facts["scope"]
+    assert (
+        "Columns released as they are, without protection: id, x, h, dt." in report.facts["scope"]
+    )
     assert not any("partitioned" in line for line in report.facts["scope"])
     columns = TableColumns(text=("text",), keep=("dt", "h"), id=None)
-    assert "decode" not in plan_of({**options, "output": tmp_path / "y"}, columns)  # no value is misread
+    assert "decode" not in plan_of(
+        {**options, "output": tmp_path / "y"}, columns
+    )  # no value is misread
     few = run_table(**options | {"output": tmp_path / "few"}, keep=["id", "dt"])
     assert folders_of(tmp_path / "few")["dt=010"] == [10, 11, 12, 20, 21, 22]
-    assert any("partitioned by h, x, the output is not" in line for line in few.facts["private_scope"])
+    assert any(
+        "partitioned by h, x, the output is not" in line for line in few.facts["private_scope"]
+    )
     # How the output is laid out does not change the words.
     assert sorted_rows(tmp_path / "few") == sorted_rows(tmp_path / "out")
 
 
 OUTSIDE = {
     "beside": (["dt=1/a", "b"], "in", "1 files, for example b[.]"),
-    "beside inner folders": (["dt=1/h=1/a", "dt=1/h=2/a", "c d", "e"], "in", "2 files, for example c d[.]"),
+    "beside inner folders": (
+        ["dt=1/h=1/a", "dt=1/h=2/a", "c d", "e"],
+        "in",
+        "2 files, for example c d[.]",
+    ),
     "the same name around it": (["dt=5/dt=1/a", "dt=5/b"], "in/dt=5", "1 files, for example b[.]"),
     "folders of a pattern": (["x/dt=1/a", "x/b"], "in/*", "1 files, for example b[.]"),
 }
@@ -104,7 +114,9 @@ def test_files_beside_partitions_are_refused(opened, tmp_path, case, format_name
     """Rejects rows that are gone without a word: Spark lists such files and reads none of them."""
     files, place, message = OUTSIDE[case]
     for number, name in enumerate(files):
-        write_rows(tmp_path / "in" / f"{name}.{format_name}", [{"id": number, "text": "w01", "note": "x"}])
+        write_rows(
+            tmp_path / "in" / f"{name}.{format_name}", [{"id": number, "text": "w01", "note": "x"}]
+        )
     message = message.replace("[.]", rf"\.{format_name}\.")
     with pytest.raises(InputError, match=rf"files outside its partitions.*Got: {message}"):
         opened(tmp_path / place, format_name)
@@ -119,7 +131,9 @@ def test_partition_values_that_others_write_in_percent_are_what_they_say(options
     write_partitions(tmp_path / "in", [f"city={city}" for city in ESCAPED])
     run_table(**options, incremental=tmp_path / "checkpoint", keep=["id", "city"])
     found = {unquote(folder): ids for folder, ids in folders_of(tmp_path / "out").items()}
-    assert found == {f"city={city}": [10 * n + i for i in range(3)] for n, city in enumerate(DECODED)}
+    assert found == {
+        f"city={city}": [10 * n + i for i in range(3)] for n, city in enumerate(DECODED)
+    }
     # Rows are named as before: by the folders' names as they are written.
     source = opened(tmp_path / "in", "parquet")
     positions = [row[0] for row in source.df.select(source.position).collect()]
@@ -149,7 +163,10 @@ def test_filters_and_fields_are_pushed_down(options, tmp_path):
     plan = plan_of({**options, "where": "id > 1 and dt = 7"}, columns)
     assert "PushedFilters: [IsNotNull(id), GreaterThan(id,1)]" in plan
     assert "PartitionFilters: [isnotnull(dt" in plan
-    assert "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:" in plan
+    assert (
+        "ReadSchema: struct<id:bigint,payload:struct<message:string>,turns:array<struct<message:"
+        in plan
+    )
     if hasattr(DataFrame, "toArrow"):  # before Spark 4 the structs of an array are read whole
         assert "turns:array<struct<message:string>>" in plan
 
@@ -162,7 +179,9 @@ def test_a_filter_does_not_change_what_rows_become(options, tmp_path):
         table = pa.table({"id": list(range(40)), "text": texts(40)})
         pq.write_table(table, tmp_path / "in" / f"{name}.parquet", row_group_size=10)
     run_table(**options, keep=["id"])
-    report = run_table(**options | {"output": tmp_path / "few"}, keep=["id"], where="id >= 25 and id % 2 = 1")
+    report = run_table(
+        **options | {"output": tmp_path / "few"}, keep=["id"], where="id >= 25 and id % 2 = 1"
+    )
     wanted = [row for row in sorted_rows(tmp_path / "out") if row["id"] >= 25 and row["id"] % 2]
     assert sorted_rows(tmp_path / "few") == wanted
     assert report.facts["rows"] == len(wanted) == len({row["text"] for row in wanted}) == 16
@@ -171,7 +190,9 @@ def test_a_filter_does_not_change_what_rows_become(options, tmp_path):
         run_table(**none, where="id < 2")
     report = run_table(**none, where="id > 50")
     assert (report.facts["rows"], report.facts["columns"]["text"]["tokens"]) == (0, 0)
-    assert [pq.read_schema(file).names for file in (tmp_path / "none").glob("part-*")] == [["id", "text"]]
+    assert [pq.read_schema(file).names for file in (tmp_path / "none").glob("part-*")] == [
+        ["id", "text"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,10 +217,14 @@ def test_filters_that_are_refused(spark, condition, message, capfd):
 
 def test_neither_filter_nor_rows_show(options, tmp_path, capfd):
     """The report names the consequences; a cast that fails is null, where an error would quote the row."""
-    write_table(tmp_path / "in" / "x.parquet", {"text": ["Quartzman", "5"], "name": ["Zebulon", "Zebulon"]})
+    write_table(
+        tmp_path / "in" / "x.parquet", {"text": ["Quartzman", "5"], "name": ["Zebulon", "Zebulon"]}
+    )
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     where = "--where=name = 'Zebulon' and cast(text as int) = 5"
-    result = CliRunner().invoke(main, ["privatize", "--mechanism=laplace", "--text=text", where, *given])
+    result = CliRunner().invoke(
+        main, ["privatize", "--mechanism=laplace", "--text=text", where, *given]
+    )
     assert result.exit_code == 0, result.output
     report = (tmp_path / "out.private" / "report.json").read_text()
     assert json.loads(report)["rows"] == 1

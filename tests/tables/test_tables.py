@@ -25,7 +25,14 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     # And a report that says no more than ``*`` of what is kept, or shares standard output with a word.
     columns = {"id": [7], "text": ["w00 w01 Zebulon"], "salary": ["1"], "dt": ["a"]}
     source = write_table(tmp_path / "private place" / "in.parquet", columns)
-    filtered = ["--where", "salary = '1'", "--read-option", "mergeSchema=true", "--protect", "content"]
+    filtered = [
+        "--where",
+        "salary = '1'",
+        "--read-option",
+        "mergeSchema=true",
+        "--protect",
+        "content",
+    ]
     given = [*filtered, "--except", "salary", "--keep", "*", "--id", "id", "--name", "secret plan"]
     result = dptext(source, *given, "--oov", "drop", "--json")
     assert result.exit_code == 0, result.output
@@ -41,18 +48,46 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     public, report = json.loads(text), json.loads((private / "report.json").read_text())
     assert report == json.loads(result.stdout) and report["kept"] == ["id", "dt"]
     counted = report["columns"]["text"]
-    assert (counted["tokens"], counted["dropped"], report["coverage"]["text"]["tokens"]) == (3, 1, 3)
+    assert (counted["tokens"], counted["dropped"], report["coverage"]["text"]["tokens"]) == (
+        3,
+        1,
+        3,
+    )
     assert counted["out_of_vocabulary"] == {"policy": "drop", "tokens": 1}
-    assert (report["versions"]["dptext-spark"], report["options"]["input"]) == (__version__, str(source))
-    guarantee = {"mechanism": "laplace", "epsilon": 10.0, "fingerprint": report["embedding"]["fingerprint"]}
+    assert (report["versions"]["dptext-spark"], report["options"]["input"]) == (
+        __version__,
+        str(source),
+    )
+    guarantee = {
+        "mechanism": "laplace",
+        "epsilon": 10.0,
+        "fingerprint": report["embedding"]["fingerprint"],
+    }
     assert report["guarantee"].items() >= guarantee.items()
-    assert any("anyone with both releases sees which rows changed" in line for line in report["scope"])
+    assert any(
+        "anyone with both releases sees which rows changed" in line for line in report["scope"]
+    )
     assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
     assert (public["rows"], public["row_id"]) == (1, "Rows are named by column id.")
-    assert public["scope"] == report["scope"] and "Counts are exact facts" in report["private_scope"][-1]
-    about_words = {"text": ["text"], "tokens": [], "oov": "drop", "protect": "content", "layout": "words"}
+    assert (
+        public["scope"] == report["scope"]
+        and "Counts are exact facts" in report["private_scope"][-1]
+    )
+    about_words = {
+        "text": ["text"],
+        "tokens": [],
+        "oov": "drop",
+        "protect": "content",
+        "layout": "words",
+    }
     about_noise = {"mechanism": "laplace", "epsilon": 10.0, "key": "file"}
-    others = {"id": "id", "trust-id": False, "tokenizer": "words", "release-words": None, "row-budget": None}
+    others = {
+        "id": "id",
+        "trust-id": False,
+        "tokenizer": "words",
+        "release-words": None,
+        "row-budget": None,
+    }
     others |= {"epsilon-from-private-rows": False, "numbers": "mask"}
     assert public["options"] == about_words | about_noise | others
     private_words = ("salary", "secret plan", "private place", "key_file", "mergeSchema")
@@ -63,13 +98,18 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
 def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(dptext, table, tmp_path):
     """And says whether ids are checked."""
     before, report = hashes(tmp_path), tmp_path / "r" / "private" / "report.json"
-    unchecked = "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+    unchecked = (
+        "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+    )
     result = dptext(table, "--dry-run", "--id", "id")
     assert result.exit_code == 0 and hashes(tmp_path) == before
     assert "epsilon 10" in result.output and "nothing was written" in result.output
     assert unchecked not in result.output
     result = dptext(table, "--dry-run", "--id", "id", "--trust-id", "--reports", tmp_path / "r")
-    assert f"nothing was written except the report: {report}" in result.output and unchecked in result.output
+    assert (
+        f"nothing was written except the report: {report}" in result.output
+        and unchecked in result.output
+    )
     after = hashes(tmp_path)
     assert after.pop("r/private/report.json") and after == before
     found = json.loads(report.read_text())
@@ -100,7 +140,9 @@ def test_a_table_without_a_success_file_has_a_sign_of_its_own(dptext, table, tmp
     silent = ("--write-option", "mapreduce.fileoutputcommitter.marksuccessfuljobs=false")
     for mode in ([], OVERWRITE):
         assert dptext(table, *silent, *mode).exit_code == 0
-        assert {name for name in names(tmp_path / "out") if name.startswith("_")} == {"_dptext_spark"}
+        assert {name for name in names(tmp_path / "out") if name.startswith("_")} == {
+            "_dptext_spark"
+        }
     rows = rows_of(tmp_path / "out")
     result = dptext(tmp_path / "out", *silent, output=tmp_path / "again")
     assert result.exit_code == 0 and len(rows_of(tmp_path / "again")) == len(rows) > 0
@@ -110,7 +152,9 @@ def test_a_table_without_a_success_file_has_a_sign_of_its_own(dptext, table, tmp
     result = dptext(tmp_path / "in2", *silent, "--oov", "fail", output=tmp_path / "half")
     assert result.exit_code and not (tmp_path / "half").exists()
     (tmp_path / "out" / "_SUCCESS").unlink()
-    assert refused(dptext(table, *silent, *OVERWRITE), "a folder with a file _SUCCESS or _dptext_spark")
+    assert refused(
+        dptext(table, *silent, *OVERWRITE), "a folder with a file _SUCCESS or _dptext_spark"
+    )
 
 
 def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):
@@ -159,7 +203,10 @@ def test_inputs_that_are_no_table(dptext, opened, table, tmp_path):
     for source, message in [
         (tmp_path / "nowhere", "cannot be read as a table.*no such file"),
         (tmp_path / "empty", "cannot be read as a table"),
-        (tmp_path / "x.parquet", "The file .*/x.parquet of the input has another format, was cut short"),
+        (
+            tmp_path / "x.parquet",
+            "The file .*/x.parquet of the input has another format, was cut short",
+        ),
     ]:
         with pytest.raises(InputError, match=message):
             opened(source, "parquet")
@@ -219,7 +266,10 @@ def test_a_filter_that_no_row_meets_is_refused(dptext, tmp_path):
     halves = []
     for sign, name in (("=", "held back"), ("<>", "released")):
         output = tmp_path / name
-        assert dptext(source, *given, "--where", f"crc32(id) % 6 {sign} 0", output=output).exit_code == 0
+        assert (
+            dptext(source, *given, "--where", f"crc32(id) % 6 {sign} 0", output=output).exit_code
+            == 0
+        )
         halves.append({row["id"] for row in rows_of(output)})
     assert halves[0] | halves[1] == {*ids} and not halves[0] & halves[1]
     assert all(halves)
@@ -227,7 +277,9 @@ def test_a_filter_that_no_row_meets_is_refused(dptext, tmp_path):
     none = write_table(
         tmp_path / "none.parquet", {"id": pa.array([], "string"), "text": pa.array([], "string")}
     )
-    assert dptext(none, *given, "--where", "id % 6 <> 0", output=tmp_path / "of none").exit_code == 0
+    assert (
+        dptext(none, *given, "--where", "id % 6 <> 0", output=tmp_path / "of none").exit_code == 0
+    )
     grows = ("--incremental", tmp_path / "checkpoint", "--where", "text = 'nothing yet'")
     assert dptext(source, "--keep", "id", *grows, output=tmp_path / "grown").exit_code == 0
 
@@ -242,9 +294,13 @@ def test_reports_of_a_partition_lie_outside_its_table(dptext, table, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "shared")
     for place in (tmp_path / "shared" / "reports", tmp_path / "link" / "r", f"{shared}.reports"):
         wrong = dptext(table, "--reports", place, output=f"{shared}/city=Bath")
-        assert refused(wrong, "lies inside the table of which the output is a partition.*another --reports")
+        assert refused(
+            wrong, "lies inside the table of which the output is a partition.*another --reports"
+        )
     ledger = ("--reports", tmp_path / "r", "--ledger", tmp_path / "shared" / "ledger", "--id", "id")
-    assert refused(dptext(table, *ledger, output=shared), "Ledger lies inside the table.*another --ledger")
+    assert refused(
+        dptext(table, *ledger, output=shared), "Ledger lies inside the table.*another --ledger"
+    )
     assert names(tmp_path / "shared") == set()
 
     done = dptext(table, "--reports", tmp_path / "shared_reports" / "dt=2026-03-01", output=shared)
@@ -266,6 +322,8 @@ def test_a_column_that_is_part_of_the_path_is_said_to_be(dptext, tmp_path):
     csv = dptext(f"{part}.csv", "--format", "csv", "--id", "id", "--keep", "dt")
     assert refused(csv, f"are part of the path of --input.*{advice}")
     part.with_suffix(".csv").unlink()
-    as_advised = dptext(tmp_path / "in", "--where", "dt = '2026-03-01'", "--id", "id", "--keep", "dt")
+    as_advised = dptext(
+        tmp_path / "in", "--where", "dt = '2026-03-01'", "--id", "id", "--keep", "dt"
+    )
     assert as_advised.exit_code == 0, as_advised.output
     assert (tmp_path / "out" / "dt=2026-03-01").is_dir()

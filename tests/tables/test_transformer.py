@@ -25,7 +25,9 @@ def parameters(ring):
     return given | {"keep": ["id"], "name": LABEL, "row_budget": RowBudget(loss=30.0, within=0.2)}
 
 
-def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, parameters, key_file, tmp_path):
+def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
+    frame, parameters, key_file, tmp_path
+):
     expected = by_id(privatize(frame, **parameters, key=KEY))
     stage = TextPrivatizer(**parameters, key_file=key_file)
     after = SQLTransformer(statement="SELECT id, concat(text, '.') AS text FROM __THIS__")
@@ -44,7 +46,9 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, pa
 
     with pytest.raises(ConfigError, match="by name"):
         TextPrivatizer("text")
-    content = b"".join(file.read_bytes() for file in (tmp_path / "model").rglob("*") if file.is_file())
+    content = b"".join(
+        file.read_bytes() for file in (tmp_path / "model").rglob("*") if file.is_file()
+    )
     assert str(parameters["embedding"]).encode() in content and b"mahalanobis" in content
     for secret in (KEY.secret, KEY.secret.hex().encode(), str(key_file).encode(), b"key"):
         assert secret not in content
@@ -63,4 +67,6 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(frame, pa
 def test_wrong_parameters_are_refused(frame, parameters, key_file, change, message):
     given = {**parameters, "key_file": key_file, **change}
     with pytest.raises(ConfigError, match=message):
-        TextPrivatizer(**{n: value for n, value in given.items() if value is not None}).transform(frame)
+        TextPrivatizer(**{n: value for n, value in given.items() if value is not None}).transform(
+            frame
+        )

@@ -10,7 +10,7 @@ import pytest
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.text.columns import DROP, KEEP, Tokens, id_bytes, slices
-from dptext_spark.text.layout import AsItStood, SingleSpaces, assemble
+from dptext_spark.text.layout import KeepLayout, SingleSpaces, assemble
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
@@ -20,7 +20,11 @@ VOCABULARY = pa.array(["zero", "one", "two"])
 
 
 STRINGS = [pa.string(), pa.large_string()]
-LISTS = [*map(pa.list_, STRINGS), *map(pa.large_list, STRINGS), pa.list_(pa.field("element", pa.string()))]
+LISTS = [
+    *map(pa.list_, STRINGS),
+    *map(pa.large_list, STRINGS),
+    pa.list_(pa.field("element", pa.string())),
+]
 
 
 def sliced(array):
@@ -37,16 +41,22 @@ def with_hidden_values(lists):
     return kind.from_arrays(filled.offsets, filled.values, mask=lists.is_null()).cast(lists.type)
 
 
-TEXT_COLUMNS = [made for kind in STRINGS for made in (pa.array(TEXTS, kind), sliced(pa.array(TEXTS, kind)))]
+TEXT_COLUMNS = [
+    made for kind in STRINGS for made in (pa.array(TEXTS, kind), sliced(pa.array(TEXTS, kind)))
+]
 TOKEN_COLUMNS = [
-    way(pa.array(TOKENS, kind)) for kind in LISTS for way in (lambda array: array, sliced, with_hidden_values)
+    way(pa.array(TOKENS, kind))
+    for kind in LISTS
+    for way in (lambda array: array, sliced, with_hidden_values)
 ]
 
 
 def rebuilt(tokens, released):
     """The column, whose words alone come out; token columns have no layout."""
     marks = [None] * len(tokens.distinct)
-    done, kept = (assemble(tokens, released, VOCABULARY, way(), marks) for way in (SingleSpaces, AsItStood))
+    done, kept = (
+        assemble(tokens, released, VOCABULARY, way(), marks) for way in (SingleSpaces, KeepLayout)
+    )
     done.validate(full=True)
     assert done.type == tokens.data_type
     assert tokens.kind == "text" or kept.equals(done)
@@ -69,7 +79,12 @@ def test_columns_become_tokens_and_columns_again(columns):
             assert nothing == ["", None, "", "", "", ""]
         else:
             assert [*tokens.row_tokens()] == [row or [] for row in TOKENS]
-            assert masked[:4] == [["two", *["[MASK]"] * 2], None, [], [*["[MASK]"] * 2, "two", "[MASK]"]]
+            assert masked[:4] == [
+                ["two", *["[MASK]"] * 2],
+                None,
+                [],
+                [*["[MASK]"] * 2, "two", "[MASK]"],
+            ]
             assert nothing == [[], None, [], [], [], []]
             assert rebuilt(tokens, np.full(len(tokens), KEEP)) == TOKENS
         empty = column[:0]
@@ -143,10 +158,18 @@ def test_columns_of_every_library_get_the_same_words(private, small):
     assert [sanitized(private, ROWS, ids) for ids in SAME_IDS] == [texts] * len(SAME_IDS)
     for values in ([], pd.Series([], dtype=object), pa.chunked_array([], pa.string())):
         assert sanitized(private, values, []) == []
-    for values, out in (([None, None],) * 2, (pd.Series([np.nan] * 2), [None, None]), ([[None], []],) * 2):
+    for values, out in (
+        ([None, None],) * 2,
+        (pd.Series([np.nan] * 2), [None, None]),
+        ([[None], []],) * 2,
+    ):
         assert sanitized(private, values, [0, 1]) == out  # without a single word
     marked = worlds.sanitizer(small, Laplace(epsilon=4.0), protect="slots:s")
-    for slots in ([[FIRST]], pd.Series([np.array([FIRST], dtype=object)]), pa.chunked_array([[[FIRST]]])):
+    for slots in (
+        [[FIRST]],
+        pd.Series([np.array([FIRST], dtype=object)]),
+        pa.chunked_array([[[FIRST]]]),
+    ):
         assert sanitized(marked, ["w1 W2"], [1], slots=slots)[0].endswith(" W2")
 
 
@@ -172,11 +195,15 @@ def test_equal_texts_have_the_noise_of_their_row_and_place(private):
     """Rejects noise by row alone, by the last array's place, by the places' sum and by rank in the batch."""
 
     def words_at(ids, places=None):
-        positions = None if places is None else np.array(places, dtype=np.int64).reshape(len(ids), -1)
+        positions = (
+            None if places is None else np.array(places, dtype=np.int64).reshape(len(ids), -1)
+        )
         return sanitized(private, [" ".join(worlds.words(12))] * len(ids), ids, positions=positions)
 
     several = words_at([7] * 6, [[0, 0], [0, 1], [1, 0], [1, 1], [0, 256], [1, 65536]])
     assert len({*words_at([7]), *words_at([7], [[0]]), *several}) == 8
     among = words_at([6, 6, 7, 7], [[0], [1], [0], [1]])
     assert among[3:] == words_at([7], [[1]]) and len({*among}) == 4
-    assert words_at([1, 2], [[], []]) == words_at([1, 2])  # fields of structs have the noise of columns
+    assert words_at([1, 2], [[], []]) == words_at(
+        [1, 2]
+    )  # fields of structs have the noise of columns

@@ -23,14 +23,20 @@ SPANS = [
     ("(https://example.com/a(b)?c=d@e.com#f).", "url:https://example.com/a(b)?c=d@e.com#f"),
     ("see www.foo.org, foo.org/x and Itv.com", "url:www.foo.org url:foo.org/x url:Itv.com"),
     ("the end.So it is. The end.Info", ""),
-    ("WWW.EXAMPLE.DE HTTP://intra/x EXAMPLE.COM", "url:WWW.EXAMPLE.DE url:HTTP://intra/x url:EXAMPLE.COM"),
+    (
+        "WWW.EXAMPLE.DE HTTP://intra/x EXAMPLE.COM",
+        "url:WWW.EXAMPLE.DE url:HTTP://intra/x url:EXAMPLE.COM",
+    ),
     ("IBAN DE89 3704 0044 0532 0130 00 AND MORE", "iban:DE89_3704_0044_0532_0130_00"),
     ("gb29nwbk60161331926819", "iban:gb29nwbk60161331926819"),
     ("DE88370400440532013000", ""),  # a wrong check digit: one word, which the vocabulary lacks
     ("4111 1111 1111 1111, 4111111111111111", "card:4111_1111_1111_1111 card:4111111111111111"),
     ("4111111111111112", "number:4111111111111112"),
     ("10.0.0.1 fe80::1ff:fe23:4567:890a 12:30:45", "ip:10.0.0.1 ip:fe80::1ff:fe23:4567:890a"),
-    ("12/05/1984, 1984-05-12 3. M\u00e4rz 2021", "date:12/05/1984 date:1984-05-12 date:3._M\u00e4rz_2021"),
+    (
+        "12/05/1984, 1984-05-12 3. M\u00e4rz 2021",
+        "date:12/05/1984 date:1984-05-12 date:3._M\u00e4rz_2021",
+    ),
     ("Dec 6, 2031 or 4th of july at 5", "date:Dec_6,_2031 date:4th_of_july"),
     ("2020-07-11T02:00:52.78Z", "date:2020-07-11T02:00:52.78Z"),
     ("+49 170 1234567; (030) 123-4567x12", "phone:+49_170_1234567 phone:(030)_123-4567x12"),
@@ -38,7 +44,10 @@ SPANS = [
     ("\u7535\u8bdd013812345678", "phone:013812345678"),
     ("in 2023 or 1,000.50 or 123-45-6789", "number:2023 number:1,000.50 phone:123-45-6789"),
     ("12 monkeys, 9 to 5, 24/7, 1990s, covid19, x123", ""),
-    ("\uff11\uff12\uff13 \u0661\u0662\u0663", "number:\uff11\uff12\uff13 number:\u0661\u0662\u0663"),
+    (
+        "\uff11\uff12\uff13 \u0661\u0662\u0663",
+        "number:\uff11\uff12\uff13 number:\u0661\u0662\u0663",
+    ),
     # The longest first; what is left of another one is looked through once more.
     ("4/18/1960 12:30,555", "date:4/18/1960_12:30 number:555"),
     ("mail john@example.com/x", "email:john@example.com"),
@@ -71,8 +80,18 @@ AROUND = ["zebra", "7", "20", "room 12", "1234", "AB12", "x, 3,"]
 @pytest.mark.parametrize(
     "span",
     [
-        *["email:JOHN@EXAMPLE.COM", "url:WWW.EXAMPLE.DE", "url:foo.org", "iban:DE89 3704 0044 0532 0130 00"],
-        *["card:4111 1111 1111 1111", "card:4111111111111111", "ip:192.168.10.10", "date:12-05-1984"],
+        *[
+            "email:JOHN@EXAMPLE.COM",
+            "url:WWW.EXAMPLE.DE",
+            "url:foo.org",
+            "iban:DE89 3704 0044 0532 0130 00",
+        ],
+        *[
+            "card:4111 1111 1111 1111",
+            "card:4111111111111111",
+            "ip:192.168.10.10",
+            "date:12-05-1984",
+        ],
         *["date:2020-07-11T02:00:52Z", "date:12.05.1984", "date:Dec 6, 2031"],
     ],
 )
@@ -85,7 +104,9 @@ def test_no_word_around_a_span_counts(span):
             assert (len(before) + 1, len(before) + 1 + len(text), kind) in spans
 
 
-@pytest.mark.parametrize("phone", ["0170 1234567", "+49 170 1234567", "(030) 123-4567", "0049 170 1234567"])
+@pytest.mark.parametrize(
+    "phone", ["0170 1234567", "+49 170 1234567", "(030) 123-4567", "0049 170 1234567"]
+)
 def test_a_phone_number_begins_where_it_says(phone):
     """Rejects a mark that has the room before it, as three tags for one number."""
     for before in AROUND:
@@ -121,7 +142,11 @@ ROW = ["w1", "mail:john@example.com", "+49 170", "1234567", None, "", "12", "w1 
             "w1 [EMAIL] [PHONE] [NUMBER] [NUMBER] 's w2",
         ),
         ({"identifiers": "mask:phone", "numbers": "words", "oov": "drop"}, TICKET, "w1 [PHONE] w2"),
-        ({"identifiers": "off", "oov": "drop"}, TICKET, "w1 [NUMBER] [NUMBER] [NUMBER] [NUMBER] w2"),
+        (
+            {"identifiers": "off", "oov": "drop"},
+            TICKET,
+            "w1 [NUMBER] [NUMBER] [NUMBER] [NUMBER] w2",
+        ),
         ({}, "jo\u00adhn@exam\u200bple.com 56\u20607", "[EMAIL] [NUMBER]"),
         ({"oov": "drop"}, "o'12345 w1-12345", "[NUMBER] w1 [NUMBER]"),
         # Each element by itself, the longest span in it.
@@ -154,7 +179,9 @@ def test_spans_of_a_column_are_masked(value, spans, released, small):
     given = [spans and [{"start": start, "end": end} for start, end in spans]]
     given = pa.array(given, pa.list_(pa.struct({"start": pa.int32(), "end": pa.int32()})))
     assert sanitized(small, [value], given, mask_spans="names", oov="drop") == [released]
-    with pytest.raises(InputError, match=r"needs the spans of each row.*Give the values of column names"):
+    with pytest.raises(
+        InputError, match=r"needs the spans of each row.*Give the values of column names"
+    ):
         sanitized(small, [value], mask_spans="names")
 
 
@@ -193,7 +220,9 @@ def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small):
 
     first = surrogates("John@Example.com +49 170 1234567 DE89370400440532013000 2023")
     again = surrogates(
-        "john@example.com w1 0049 170 123-4567 DE89 3704 0044 0532 0130 00 2023", name="b", column="u"
+        "john@example.com w1 0049 170 123-4567 DE89 3704 0044 0532 0130 00 2023",
+        name="b",
+        column="u",
     )
     assert first[:3] == [again[0], *again[2:4]] and first[3] == again[4] == "[NUMBER]"
     assert [part.partition("-")[0] for part in first] == ["[EMAIL", "[PHONE", "[IBAN", "[NUMBER]"]
@@ -203,8 +232,12 @@ def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small):
     assert first[0] == others[0][0] and len({part for each in others for part in each}) == 6
     # The span alone: not the rest of its word, nor of its element.
     assert surrogates("\u90ae\u7bb1john@example.com\u3002") == [first[0]]
-    assert surrogates("w1 room 12 0049 170 1234567 w2")[-2] == surrogates("call 7 +49 170 1234567")[-1]
-    elements = sanitized(small, [["mail: john@example.com"], ["john@example.com"]], identifiers="surrogate:a")
+    assert (
+        surrogates("w1 room 12 0049 170 1234567 w2")[-2] == surrogates("call 7 +49 170 1234567")[-1]
+    )
+    elements = sanitized(
+        small, [["mail: john@example.com"], ["john@example.com"]], identifiers="surrogate:a"
+    )
     assert elements == [[first[0]], [first[0]]]
 
 
@@ -214,6 +247,10 @@ def test_surrogates_need_a_key_that_is_kept(small):
     with pytest.raises(ConfigError, match=r"surrogate:a:email,phone needs a key.*Give --key-file"):
         Sanitizer.open(release)
     made = Sanitizer.open(release, worlds.KEY)
-    assert pickle.loads(pickle.dumps(made)).surrogates == made.surrogates and "NoiseKey" not in repr(made)
+    assert pickle.loads(
+        pickle.dumps(made)
+    ).surrogates == made.surrogates and "NoiseKey" not in repr(made)
     assert worlds.KEY.secret not in pickle.dumps(made)
-    assert re.search(r"\(email, phone\).*PSEUDONYMS, OUTSIDE OF THE BOUND", " ".join(policy.describe()))
+    assert re.search(
+        r"\(email, phone\).*PSEUDONYMS, OUTSIDE OF THE BOUND", " ".join(policy.describe())
+    )

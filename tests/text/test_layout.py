@@ -26,7 +26,7 @@ from dptext_spark.text.layout import (
     SHA256,
     SIGNS,
     UNICODE,
-    AsItStood,
+    KeepLayout,
     Layout,
     assemble,
     passing_signs,
@@ -120,7 +120,7 @@ def test_of_all_characters_signs_alone_pass():
     parts = ["a ".join(text[i : i + 4096]) for i in range(0, len(text), 4096)]
     tokens = Tokens.of(pa.array(parts))
     x = np.full(len(tokens), WORDS.index("x"))
-    done = assemble(tokens, x, VOCABULARY, AsItStood(), [None] * len(tokens.distinct))
+    done = assemble(tokens, x, VOCABULARY, KeepLayout(), [None] * len(tokens.distinct))
     passed = {*passing_signs()(text)} - {*" \n"}
     assert {*"".join(done.to_pylist())} - {*"xX \n"} == passed
     assert NO_SIGN.findall(unicodedata.normalize("NFKC", "".join(sorted(passed)))) == []
@@ -138,7 +138,9 @@ def test_the_list_is_the_one_that_is_named():
     assert len({*SEQUENCES}) == 1810
     for sequence in SEQUENCES:
         bare = sequence.replace("\ufe0f", "").replace("\u200d", "")
-        assert len(bare) < len(sequence) and passing_signs()(bare) == bare and not NO_SIGN.search(bare)
+        assert (
+            len(bare) < len(sequence) and passing_signs()(bare) == bare and not NO_SIGN.search(bare)
+        )
     whole = [f"{way}{emoji}{way}" for emoji in SEQUENCES for way in ("", " ", ",")]
     assert laid_out("keep", whole) == whole
 
@@ -147,12 +149,16 @@ def test_another_list_is_refused(tmp_path, monkeypatch):
     """Where the options are read, on the driver, and by a worker that has another copy."""
     worker = Layout.of("keep")
     monkeypatch.setattr(layout, "SIGNS", tmp_path / "signs.json")
-    monkeypatch.setattr(layout, "passing_signs", passing_signs.__wrapped__)  # nothing has been read yet
+    monkeypatch.setattr(
+        layout, "passing_signs", passing_signs.__wrapped__
+    )  # nothing has been read yet
     for content in (None, SIGNS.read_bytes().replace(b"[33,47]", b"[33,90]")):
         if content is not None:
             (tmp_path / "signs.json").write_bytes(content)
         for read in (lambda: Layout.of("keep"), lambda: worker.gaps("a", ["a"])):
-            with pytest.raises(ConfigError, match=r"--layout keep\) is damaged.*Install dptext-spark"):
+            with pytest.raises(
+                ConfigError, match=r"--layout keep\) is damaged.*Install dptext-spark"
+            ):
                 read()
     assert worker.identity == "keep, Unicode 17.0, list 35c2eefc6306"
 
@@ -161,7 +167,11 @@ def test_workers_read_it_from_a_package_in_a_zip(tmp_path):
     """As ``spark-submit --py-files dptext_spark.zip`` sends it."""
     package, archived = Path(layout.__file__).parents[1], tmp_path / "package.zip"
     with zipfile.ZipFile(archived, "w") as archive:
-        for path in [*package.glob("*.py"), *package.glob("text/*.py"), package / "text" / "signs.json"]:
+        for path in [
+            *package.glob("*.py"),
+            *package.glob("text/*.py"),
+            package / "text" / "signs.json",
+        ]:
             archive.write(path, path.relative_to(package.parent))
     code = "from dptext_spark.text.layout import SIGNS, passing_signs; print(passing_signs()(', a'), SIGNS)"
     done = subprocess.run(
@@ -210,13 +220,17 @@ def test_the_tokenizer_finds_them_in_what_stood_around(text, data):
     given_tokens = tokenize(text)
     some = st.sampled_from([*WORDS, *STAND_INS])
     count = len(given_tokens)
-    released = data.draw(st.lists(some, min_size=count, max_size=count)) if data else ["cat"] * count
+    released = (
+        data.draw(st.lists(some, min_size=count, max_size=count)) if data else ["cat"] * count
+    )
     (done,) = laid_out("keep", [text], *released)
     pairs = zip(released, given_tokens, strict=True)
     outputs = [token if word == "=" else word for word, token in pairs if word != "-"]
     expected = [part for output in outputs for part in tokenize(output)]
     # A clitic that stands apart has lost its apostrophe.
-    seen, wanted = ([part.lower().lstrip("'") for part in parts] for parts in (tokenize(done), expected))
+    seen, wanted = (
+        [part.lower().lstrip("'") for part in parts] for parts in (tokenize(done), expected)
+    )
     assert seen == wanted
     # As they are, tokens give the text back.
     (done,) = laid_out("keep", [text], *["="] * count)

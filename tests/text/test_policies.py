@@ -16,11 +16,21 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.text.columns import DROP
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import AllWords, Drop, OovPolicy, Protection, Slots, TextPolicy, stop_words
+from dptext_spark.text.policies import (
+    AllWords,
+    Drop,
+    OovPolicy,
+    Protection,
+    Slots,
+    TextPolicy,
+    stop_words,
+)
 from dptext_spark.text.tokens import Segmentation, tokenize
 from tests.helpers import worlds
 
-ALL_ROWS = "The number of words and marks in each row and which rows are null or have none are released"
+ALL_ROWS = (
+    "The number of words and marks in each row and which rows are null or have none are released"
+)
 NOT_LEFT_OUT = "The number of words and marks in each row that are not left out"
 
 
@@ -46,11 +56,20 @@ NOT_LEFT_OUT = "The number of words and marks in each row that are not left out"
         ),
         (
             {"oov": "random", "protect": "slots:s", "tokenizer": "icu"},
-            ["only words inside the slots of column s", "words inside the slots that the", ALL_ROWS],
+            [
+                "only words inside the slots of column s",
+                "words inside the slots that the",
+                ALL_ROWS,
+            ],
         ),
         (
             {"oov": "keep-unprotected", "layout": "keep"},
-            ["every word", "ARE RELEASED AS .* WITHOUT ANY", ALL_ROWS, "ARE RELEASED AS .*CAN STILL CARRY A"],
+            [
+                "every word",
+                "ARE RELEASED AS .* WITHOUT ANY",
+                ALL_ROWS,
+                "ARE RELEASED AS .*CAN STILL CARRY A",
+            ],
         ),
         (
             {"identifiers": "off", "mask_spans": "s"},
@@ -58,7 +77,11 @@ NOT_LEFT_OUT = "The number of words and marks in each row that are not left out"
         ),
         (
             {"identifiers": "off", "numbers": "words"},
-            ["^Every word of", "^Words outside the vocabulary become", "^The number of words in each row"],
+            [
+                "^Every word of",
+                "^Words outside the vocabulary become",
+                "^The number of words in each row",
+            ],
         ),
     ],
 )
@@ -99,7 +122,11 @@ def test_what_is_covered_leaves_out_what_marks_replace(protect, marks, begin, tm
     ("option", "values", "message"),
     [
         ("oov", ["", "MASK", "mask:", "mask:x", None, AllWords()], "mask, .*keep-unpro"),
-        ("protect", ["slots", "slots:", "ALL", "all:", " all", "rare:3"], "all, content, slots:COLUMN"),
+        (
+            "protect",
+            ["slots", "slots:", "ALL", "all:", " all", "rare:3"],
+            "all, content, slots:COLUMN",
+        ),
         ("layout", ["kept"], "words, keep.* Got: 'kept'"),
         ("tokenizer", ["ICU", "icu:78.3"], "words, .*icu"),
         ("identifiers", ["surrogate", "off:email"], "mask, surrogate:LABEL, off"),
@@ -118,7 +145,9 @@ def test_policies_are_values():
     policy = TextPolicy(oov="drop", protect="slots:a:b")
     same = [TextPolicy(oov=Drop(), protect=Slots("a:b")), pickle.loads(pickle.dumps(policy))]
     others = [{"protect": "slots:a:b"}, {"oov": "drop", "protect": "slots:b"}, {"oov": "drop"}]
-    assert len({policy, *same}) == 1 and len({policy, *(TextPolicy(**each) for each in others)}) == 4
+    assert (
+        len({policy, *same}) == 1 and len({policy, *(TextPolicy(**each) for each in others)}) == 4
+    )
     assert (policy.spans_column, TextPolicy(protect="content").spans_column) == ("a:b", None)
     with pytest.raises(ConfigError, match="--mask-spans and --protect slots:COLUMN do not go"):
         TextPolicy(mask_spans="names", protect="slots:s")
@@ -129,7 +158,13 @@ def test_the_stop_words_are_those_of_nltk_as_words():
     words = stop_words()
     # What --protect content releases may not change with a version of bm25s.
     assert sha256(" ".join(sorted(words)).encode()).hexdigest()[:16] == "f00c3a8bf1a63740"
-    assert {"the", "do", "n't", "'ve", "don't", "i"} <= words and not {"paris", "", "'", "t", "don"} & words
+    assert {"the", "do", "n't", "'ve", "don't", "i"} <= words and not {
+        "paris",
+        "",
+        "'",
+        "t",
+        "don",
+    } & words
     # Every form in which a text holds a stop word is one, except the pieces of cut contractions.
     forms = {word for stop in STOPWORDS_EN_PLUS for word in tokenize(f"x {stop} x")[1:-1]}
     assert len(forms - words) == 29 and forms - words <= {*STOPWORDS_EN_PLUS}
@@ -180,7 +215,13 @@ def test_a_new_policy_is_one_class(small, monkeypatch):
     assert first in worlds.words(200) and (zyx, w2, end) == ("zyx", "w2", "")
     assert {*middle} == {"w0", "w1", "w2"} and 130 < len(middle) < 270
     assert (done.counts.unprotected[0], done.counts.dropped[0]) == (2, 400 - len(middle))
-    given = {"input": "in", "output": "out", "embedding": small.path, "mechanism": "laplace", "epsilon": 4.0}
+    given = {
+        "input": "in",
+        "output": "out",
+        "embedding": small.path,
+        "mechanism": "laplace",
+        "epsilon": 4.0,
+    }
     assert PrivatizeOptions.of({**given, "text": ["text"], **options}).policy.describe()[:4] == [
         "Outside of marks such as [EMAIL], words without a capital are released as they are.",
         "Outside of marks, protected words outside the vocabulary become one of the first 3 words, or "

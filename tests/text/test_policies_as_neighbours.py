@@ -13,14 +13,14 @@ import regex
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dptext_spark import lookup
-from dptext_spark.lookup import WordReader, joining, look_up
+from dptext_spark import word_reader
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
 from dptext_spark.text.columns import KEEP, MARK, Tokens, read_spans
 from dptext_spark.text.identifiers import Marker, find
 from dptext_spark.text.layout import Layout, assemble
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import lookup_form, lookup_forms, straight, token_spans
+from dptext_spark.word_reader import WordReader, joining, look_up
 from tests.helpers import worlds
 
 STOP_WORD = "don't"  # written otherwise it is none
@@ -30,7 +30,10 @@ LETTERS = [
     "zebra", "york", "mail", "zeb\u00adra", "pa\u200dr\u200bis", "ze\u2060\ufe0fbra", "caf\u00e9",
     "cafe\u0301",
 ]  # fmt: skip
-FOREIGN = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u0635\u0631"]  # found as written
+FOREIGN = [
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+    "\u0645\u0635\u0631",
+]  # found as written
 JOINED = [
     "new york", "new\u00ad  york", "u.s.", "u.\u2060s.", "e-mail", "e-\u200dmail", "st. louis", "don't",
     "don\u2019\u00adt", "col\u00b7legi", "\u05e6\u05d4\u05f4\u05dc", "\u05d2\u05f3\u05d5", "\u05e8\u05f3",
@@ -69,7 +72,21 @@ BEFORE = [
     "", " ", "new ", "e-", "st. ", "x_", "un", "o\u2019", "\u05d2\u05f3", "the new ", "7,",
     "\u0e44\u0e17\u0e22",
 ]  # fmt: skip
-AFTER = ["", " ", "'s ", "\u2019s", ".", "s", "n't", " y", "-led", ",000", "\u0301", "\u200b", "\u6211"]
+AFTER = [
+    "",
+    " ",
+    "'s ",
+    "\u2019s",
+    ".",
+    "s",
+    "n't",
+    " y",
+    "-led",
+    ",000",
+    "\u0301",
+    "\u200b",
+    "\u6211",
+]
 
 # What separates words that are all protected, with or without stop words: no two of them are one.
 BETWEEN = [
@@ -96,7 +113,9 @@ def world(tmp_path_factory):
 def contents(draw, *, free, unknown, stop=True, marked=()):
     joined = [word for word in JOINED if stop or word != STOP_WORD]
     groups = [[*LETTERS, *FOREIGN, *joined]] if free else [LETTERS, FOREIGN]
-    chosen = draw(st.sampled_from([*groups, *groups, UNSPACED, *([UNKNOWN] if unknown else []), *marked]))
+    chosen = draw(
+        st.sampled_from([*groups, *groups, UNSPACED, *([UNKNOWN] if unknown else []), *marked])
+    )
     place = draw(st.integers(0, len(chosen) - 1))
     # With letters around it a word is one that the vocabulary lacks, and may pass where unknown ones do.
     step = draw(st.integers(1, len(chosen) - 1)) if free or unknown else 0
@@ -150,14 +169,18 @@ def differ(world, policy, pair):
     """Whether something can come out for one text and not for the other: try each choice of what is drawn."""
     values = pa.array([text for text, _ in pair])
     slots = pa.array([[{"start": a, "end": b} for a, b in own] for _, own in pair], SPANS)
-    (run,) = WordReader(bundle=world, policy=policy).runs(values, slots if policy.spans_column else None)
+    (run,) = WordReader(bundle=world, policy=policy).runs(
+        values, slots if policy.spans_column else None
+    )
     cut, protected = run.tokens, run.protected
     drawn = run.known | (run.unknown & (str(policy.oov) == "random"))
     for symbols in SYMBOLS:
         released = np.full(len(cut), policy.oov.stand_in)
         for start, end in pairwise(cut.offsets):
             (own,) = np.nonzero(drawn[start:end])
-            released[start + own] = [WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)]
+            released[start + own] = [
+                WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)
+            ]
         released[~protected] = KEEP
         released[run.marks >= 0] = MARK
         marks = [kind and f"[{kind.upper()}]" for kind in run.kinds]
@@ -168,7 +191,11 @@ def differ(world, policy, pair):
 
 
 FIXED = settings(
-    derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck], print_blob=False
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[*HealthCheck],
+    print_blob=False,
 )
 
 
@@ -181,7 +208,9 @@ def check(world, protect, tokenizer, examples, *phases):
         layout = data.draw(st.sampled_from([*Layout.policies]))
         oov = data.draw(st.sampled_from(["mask", "drop", "random", "keep-unprotected"]))
         given = {"tokenizer": tokenizer, "layout": layout, "oov": oov}
-        given["identifiers"] = found = data.draw(st.sampled_from(["mask", "mask", "off", "mask:email"]))
+        given["identifiers"] = found = data.draw(
+            st.sampled_from(["mask", "mask", "off", "mask:email"])
+        )
         given["numbers"] = numbers = data.draw(st.sampled_from(["mask", "mask", "words"]))
         spans = protect == "mask"
         policy = TextPolicy(**given, **({"mask_spans": "s"} if spans else {"protect": protect}))
@@ -258,7 +287,7 @@ WRONG = [
     ("slots:s", [policies], "read_spans", by_the_hidden_words),
     # An invisible character ends a token.
     ("all", [tokens, joined, identifiers], "all_visible", lambda text: True),
-    ("all", [lookup], "vocabulary_forms", as_it_stands),
+    ("all", [word_reader], "vocabulary_forms", as_it_stands),
     ("content", [policies.ContentWords], "protected", hidden_in_stop_words),
 ]
 

@@ -15,7 +15,8 @@ SPANS = pa.list_(pa.struct({"start": pa.int64(), "end": pa.int64()}))
 def column_of(spans, kind=SPANS):
     """One row's spans, given as pairs, as a table has them."""
     return pa.array(
-        [spans and [pair and dict(zip(("start", "end"), pair, strict=True)) for pair in spans]], kind
+        [spans and [pair and dict(zip(("start", "end"), pair, strict=True)) for pair in spans]],
+        kind,
     )
 
 
@@ -43,8 +44,18 @@ THAI = "\u0e01\u0e34\u0e19"
 @pytest.mark.parametrize(
     ("values", "kind", "spans", "expected"),
     [
-        (TEXT, SPANS, [(10, 11)], "Fly|to|*New|*York|not|Nice"),  # the space, where a letter may stand
-        (TEXT, SPANS, [(15, 18)], "Fly|to|New|*York|not|Nice"),  # a comma and an emoji, at the end of a word
+        (
+            TEXT,
+            SPANS,
+            [(10, 11)],
+            "Fly|to|*New|*York|not|Nice",
+        ),  # the space, where a letter may stand
+        (
+            TEXT,
+            SPANS,
+            [(15, 18)],
+            "Fly|to|New|*York|not|Nice",
+        ),  # a comma and an emoji, at the end of a word
         (TEXT, SPANS, [(17, 18)], ALL.replace("*", "")),  # an emoji by itself
         (TEXT, SPANS, [(23, 27), (7, 10), (0, 3)], "*Fly|to|*New|York|not|*Nice"),  # in any order
         (TEXT, SPANS, [(0, 27)], ALL),
@@ -81,16 +92,28 @@ THAI = "\u0e01\u0e34\u0e19"
         ("cafe\u0301 noir", JOINED, [(4, 5)], "*cafe\u0301|noir"),  # the combining accent alone
         ("\U0001f469\u200d\U0001f692 Ann met Bo", JOINED, [(4, 7), (12, 14)], "*Ann|met|*Bo"),
         ("a\u16a0 \u16a0b c", JOINED, [(4, 5)], "a\u16a0|*\u16a0b|c"),  # the letter in their place
-        ("\u6211\u559c\u6b22\u5403", PLAIN, [(1, 3)], "*\u6211\u559c\u6b22\u5403"),  # a run is one word
+        (
+            "\u6211\u559c\u6b22\u5403",
+            PLAIN,
+            [(1, 3)],
+            "*\u6211\u559c\u6b22\u5403",
+        ),  # a run is one word
         ("\u6211\u559c\u6b22\u5403", ICU, [(1, 3)], "\u6211|*\u559c\u6b22|\u5403"),
         ("\u6211\u559c\u6b22\u5403\u82f9", ICU, [(2, 4)], "\u6211|\u559c|*\u6b22|*\u5403|\u82f9"),
-        (f"{THAI}\u0e02\u0e49\u0e32\u0e27", ICU, [(0, 1)], f"*{THAI[:2]}|{THAI[2:]}\u0e02\u0e49\u0e32\u0e27"),
+        (
+            f"{THAI}\u0e02\u0e49\u0e32\u0e27",
+            ICU,
+            [(0, 1)],
+            f"*{THAI[:2]}|{THAI[2:]}\u0e02\u0e49\u0e32\u0e27",
+        ),
     ],
 )
 def test_words_that_a_span_touches_are_protected(values, kind, spans, expected):
     """Rejects bytes, UTF-16, inclusive ends, numbers that wrap around, and doubt that lets words pass."""
     # And "new york" for one token with a slot on "york": with another city "new" would pass.
-    column, tokenizer = (column_of(spans, kind), PLAIN) if isinstance(kind, pa.DataType) else (spans, kind)
+    column, tokenizer = (
+        (column_of(spans, kind), PLAIN) if isinstance(kind, pa.DataType) else (spans, kind)
+    )
     assert "|".join(cut(values, column, tokenizer)) == expected
 
 
@@ -104,7 +127,9 @@ def test_rows_keep_their_own_slots():
         (lists, [[0, 0, 1], [1] * 3, [1] * 3, [0] * 3, [1] * 3, [1, 0, 0]]),
     ):
         for start in range(6):
-            marked = Tokens.of(values[start:], PLAIN, read_spans(slots[start:], values[start:], "s")).marked
+            marked = Tokens.of(
+                values[start:], PLAIN, read_spans(slots[start:], values[start:], "s")
+            ).marked
             assert marked.tolist() == [flag for row in expected[start:] for flag in row]
     # Slots that are forgotten on the way let nothing pass.
     protection = TextPolicy(protect="slots:s").protect
@@ -114,15 +139,29 @@ def test_rows_keep_their_own_slots():
 def test_what_has_no_positions_is_refused():
     """Texts, also as JSON, do not say where a slot stands; no message quotes them."""
     for column in (
-        *([["Paris"]], [[{"text": "Paris", "kind": "city"}]], ['[{"start": 3, "end": 8}]'], [5], [[[0, 3]]]),
+        *(
+            [["Paris"]],
+            [[{"text": "Paris", "kind": "city"}]],
+            ['[{"start": 3, "end": 8}]'],
+            [5],
+            [[[0, 3]]],
+        ),
         *([[{"start": 1.0, "end": 2.0}]], [[{"start": 1}]], [{"start": 1, "end": 2}]),
     ):
-        with pytest.raises(InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts") as error:
+        with pytest.raises(
+            InputError, match=r"positions of slots.*start: int.*Got: s, .*not texts"
+        ) as error:
             cut("to Paris", pa.array(column))
         assert "Paris" not in str(error.value)
     with pytest.raises(InputError, match="positions of slots"):  # which of the two would it be?
-        check_positions(pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s")
-    for slots in (pa.nulls(2), pa.nulls(2, pa.string()), pa.array([None, []])):  # without any, none is needed
+        check_positions(
+            pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "end", "end")])), "s"
+        )
+    for slots in (
+        pa.nulls(2),
+        pa.nulls(2, pa.string()),
+        pa.array([None, []]),
+    ):  # without any, none is needed
         spans = read_spans(slots, pa.array(["a b", "c"]), "s")
         assert spans == [None if null else [] for null in slots.is_null().to_pylist()]
 
@@ -168,5 +207,7 @@ def test_texts_that_were_cut_otherwise_have_noise_of_their_own():
         assert tokens.row_content(row) == (
             len(text.encode()).to_bytes(8, "little") + b"form" * (text in changed), text.encode()
         )  # fmt: skip
-    lists = Tokens.of(pa.array([["o'clock", None, "caf\u00e9"], ["a", "o\u2019clock"], ["\u2764\ufe0f"]]))
+    lists = Tokens.of(
+        pa.array([["o'clock", None, "caf\u00e9"], ["a", "o\u2019clock"], ["\u2764\ufe0f"]])
+    )
     assert [b"form" in lists.row_content(row)[0] for row in range(3)] == [False, True, True]

@@ -132,7 +132,9 @@ def test_tokens_are_pieces_of_the_text_in_its_order(text):
     assert ICU(other) == tokenize(other)
     for token in map(visible, tokenize(text)):
         kinds = {unicodedata.category(c) for c in token if c != "'"}
-        assert {kind[0] for kind in kinds - {"Cn"}} <= {*"LMN"}  # regex knows letters newer than this Python
+        assert {kind[0] for kind in kinds - {"Cn"}} <= {
+            *"LMN"
+        }  # regex knows letters newer than this Python
         assert token and not token.endswith("'")
         assert not token.startswith("'") or token.lower().replace("\u017f", "s") in CLITICS
     # Invisible characters and the fast pattern change no token.
@@ -140,7 +142,9 @@ def test_tokens_are_pieces_of_the_text_in_its_order(text):
     assert all_visible(seen) and visible(seen) == seen
     if not UNSPACED.search(text):
         found = tokenize(text)
-        assert all(token[0] == visible(token)[0] and token[-1] == visible(token)[-1] for token in found)
+        assert all(
+            token[0] == visible(token)[0] and token[-1] == visible(token)[-1] for token in found
+        )
         assert [INVISIBLE.sub("", token) for token in found] == tokenize(seen)
     seen = regex.sub(f"[{APOSTROPHES}]", "", seen)
     assert tokens._PLAIN_TOKEN.findall(seen) == tokens._TOKEN.findall(seen) == tokenize(seen)
@@ -160,7 +164,11 @@ def test_a_tokenizer_that_invents_tokens_releases_nothing():
 
 def test_a_long_run_of_invisible_characters_is_searched_once():
     """Rejects a search for each of them that goes on to the end of the run: it would take hours."""
-    for text in ("\u200b" * 10**5, "\u0e01" + "\u200b\u200d" * 10**5, "\u2060a\u200b\u0e01" * 10**4):
+    for text in (
+        "\u200b" * 10**5,
+        "\u0e01" + "\u200b\u200d" * 10**5,
+        "\u2060a\u200b\u0e01" * 10**4,
+    ):
         assert len(tokenize(text)) <= 2 * 10**4
 
 
@@ -185,7 +193,21 @@ def test_lookup_forms_are_settled(text):
 
 def test_a_vocabulary_without_joined_words_is_split_as_before():
     """Such a tokenizer costs nothing; what looks joined and can stand in no text is none."""
-    words = ["it", "'s", "n't", "o'clock", "été", ",", "--", ".com", "c++", "a--b", "e\u0301-x", "mr.", "Mr"]
+    words = [
+        "it",
+        "'s",
+        "n't",
+        "o'clock",
+        "été",
+        ",",
+        "--",
+        ".com",
+        "c++",
+        "a--b",
+        "e\u0301-x",
+        "mr.",
+        "Mr",
+    ]
     assert JoinedWords.of(pa.array(words)) is PLAIN
 
 
@@ -212,7 +234,10 @@ def test_the_tokenizer_of_icu_is_a_value():
     ("installed", "message"),
     [
         (None, r"icu4py, which is not installed here.*'dptext-spark\[segmentation\]'.*workers too"),
-        (SimpleNamespace(icu_version="1.0"), rf"Allowed: ICU {icu4py.icu_version}\. Got: ICU 1\.0\."),
+        (
+            SimpleNamespace(icu_version="1.0"),
+            rf"Allowed: ICU {icu4py.icu_version}\. Got: ICU 1\.0\.",
+        ),
     ],
 )
 def test_a_worker_without_the_icu_of_the_driver_is_refused(installed, message, monkeypatch):

@@ -46,10 +46,15 @@ class CatalogTable(Format):
             for folder in roots(df):
                 storage.check_names(folder)
         # On Spark Connect no view is known to have the same rows at every evaluation.
-        view = "VIEW" in spark.catalog.getTable(place).tableType if is_connect(spark) else not is_settled(df)
+        view = (
+            "VIEW" in spark.catalog.getTable(place).tableType
+            if is_connect(spark)
+            else not is_settled(df)
+        )
         if view:
             raise InputError(
-                f"The view {place} can give other rows each time", do="Write it as a table, and give that"
+                f"The view {place} can give other rows each time",
+                do="Write it as a table, and give that",
             )
         return Source(place=place, read=df, partitions=partitions)
 
@@ -78,7 +83,9 @@ class CatalogTable(Format):
             return
         there = spark.read.table(self.place)
         if {*there.inputFiles()} & {*result.inputFiles()}:
-            raise ConfigError(f"The output table {self.place} is the input", do="Choose another --output")
+            raise ConfigError(
+                f"The output table {self.place} is the input", do="Choose another --output"
+            )
         check_fits(result.schema, there.schema, f"the output table {self.place}")
         ordered = result.select(*map(quoted, there.columns))
         ordered.write.options(**self.options).insertInto(self.place)

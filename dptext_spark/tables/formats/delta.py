@@ -36,7 +36,13 @@ from dptext_spark.tables.storage import LOCAL_URL, LocalFiles, Storage, file_url
 from dptext_spark.version import __version__
 
 # Features that change the log only, or that are looked at where they are used.
-_READABLE: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+_READABLE: Final = {
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "deletionVectors",
+    "columnMapping",
+}
 # The library makes no commit to a table with any other.
 _WRITABLE: Final = (_READABLE - {"vacuumProtocolCheck"}) | {
     *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"),
@@ -99,20 +105,27 @@ class Delta(LakehouseFormat):
             there = StructType.fromJson(json.loads(own.to_json()))
             check_fits(schema, there, f"the Delta table {self.place}")
         else:
-            with plain(f"The Delta table {self.place} cannot have the output's columns", ConfigError):
+            with plain(
+                f"The Delta table {self.place} cannot have the output's columns", ConfigError
+            ):
                 own = self.module().Schema.from_json(schema.json())
 
         def commit(run: str, files: list[WrittenFile]) -> None:
             add = self.module(".transaction")
             actions = [
-                add.AddAction(f"{run}/{path}", size, values, modified, True, json.dumps({"numRecords": rows}))
+                add.AddAction(
+                    f"{run}/{path}", size, values, modified, True, json.dumps({"numRecords": rows})
+                )
                 for path, size, modified, rows, values in files
             ]
             properties = add.CommitProperties(
-                custom_metadata={"dptext-spark": __version__}, app_transactions=[add.Transaction(run, 0)]
+                custom_metadata={"dptext-spark": __version__},
+                app_transactions=[add.Transaction(run, 0)],
             )
             settings = {"partition_by": partitions, "commit_properties": properties}
-            with plain(f"The files could not be made part of the Delta table {self.place}", JobError):
+            with plain(
+                f"The files could not be made part of the Delta table {self.place}", JobError
+            ):
                 if table is None:
                     add.create_table_with_add_actions(
                         *(url_of(storage, self.place), own, actions, "error"),
@@ -138,24 +151,40 @@ class Delta(LakehouseFormat):
 
 
 def _live_rows(
-    spark: SparkSession, place: str, schema: StructType, partitions: tuple[str, ...], actions: pa.Table
+    spark: SparkSession,
+    place: str,
+    schema: StructType,
+    partitions: tuple[str, ...],
+    actions: pa.Table,
 ) -> DataFrame:
     """Read the live files; values of partition columns come from the log: the files lack them."""
     paths = [_location(place, path) for path in actions["path"].to_pylist()]
     if not (partitions and paths):
         return read_files(spark, schema, paths, place)
-    df = read_files(spark, StructType([f for f in schema if f.name not in partitions]), paths, place)
+    df = read_files(
+        spark, StructType([f for f in schema if f.name not in partitions]), paths, place
+    )
     urls = {unquote(file_url(url)): file_url(url) for url in df.inputFiles()}
-    values, named = actions["partition"].combine_chunks(), [f for f in schema if f.name in partitions]
-    columns = {_FILE: [urls[path] for path in paths], **{f.name: values.field(f.name) for f in named}}
-    known = from_arrow(spark, pa.table(columns), StructType([StructField(_FILE, StringType()), *named]))
+    values, named = (
+        actions["partition"].combine_chunks(),
+        [f for f in schema if f.name in partitions],
+    )
+    columns = {
+        _FILE: [urls[path] for path in paths],
+        **{f.name: values.field(f.name) for f in named},
+    }
+    known = from_arrow(
+        spark, pa.table(columns), StructType([StructField(_FILE, StringType()), *named])
+    )
     url = F.regexp_replace(metadata(df)["file_path"], *LOCAL_URL)
     # Spark 3.5 fails where a join's condition has a column of metadata itself.
     joined = df.withColumn(_URL, url).join(F.broadcast(known), F.col(_URL) == known[_FILE], "left")
     unknown = failing(InputError(f"Spark read a file that the log of {place} does not name"))
     is_known, value = known[_FILE].isNotNull(), {name: quoted(name) for name in schema.names}
     for f in named:
-        value[f.name] = F.when(is_known, value[f.name]).otherwise(unknown).alias(f.name, metadata=f.metadata)
+        value[f.name] = (
+            F.when(is_known, value[f.name]).otherwise(unknown).alias(f.name, metadata=f.metadata)
+        )
     return joined.select(*value.values())
 
 
@@ -171,7 +200,10 @@ def _location(table: str, path: str) -> str:
 
 def _check_readable(table: Any, place: str) -> None:
     """Refuse a table with unknown features, mapped columns, or rows that are marked as deleted."""
-    faults = [f"reader feature {n}" for n in sorted({*(table.protocol().reader_features or ())} - _READABLE)]
+    faults = [
+        f"reader feature {n}"
+        for n in sorted({*(table.protocol().reader_features or ())} - _READABLE)
+    ]
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         faults.append("column mapping")
     with plain(f"The Delta table {place} cannot be read", InputError):

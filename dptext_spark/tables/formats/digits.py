@@ -177,7 +177,10 @@ def text_changes(
         kinds: Each column, and how its values may change.
         spared: Texts that are no numbers, such as ``NaN``.
     """
-    checks: dict[str, Callable[[str], object]] = {ROUNDED: is_rounded, CUT: _BELOW_MICROSECONDS.search}
+    checks: dict[str, Callable[[str], object]] = {
+        ROUNDED: is_rounded,
+        CUT: _BELOW_MICROSECONDS.search,
+    }
 
     def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         changes = set()

@@ -81,7 +81,9 @@ class FileFormat(Format):
 
     def check_output(self, *, grows: bool) -> None:
         super().check_output(grows=grows)
-        self._check_names("--write-option", "codec compression maxRecordsPerFile partitionOverwriteMode")
+        self._check_names(
+            "--write-option", "codec compression maxRecordsPerFile partitionOverwriteMode"
+        )
 
     def _check_names(self, option: str, others: str) -> None:
         """Refuse options that Spark would pass over; those with a point are a library's own."""
@@ -118,7 +120,9 @@ class FileFormat(Format):
     def unreadable(self, got: str) -> InputError:
         """Make the error of an input that is no table of this format."""
         allowed = f"a file of {self.title}, or a folder of such files"
-        return InputError(f"The input {self.place} cannot be read as a table", allowed=allowed, got=got)
+        return InputError(
+            f"The input {self.place} cannot be read as a table", allowed=allowed, got=got
+        )
 
     def source(self, spark: SparkSession) -> Source:
         """Give the table as it is read, without what the names of its files say."""
@@ -135,10 +139,16 @@ class FileFormat(Format):
 
     def load(self, reader: Any) -> DataFrame:
         """Give the files as a frame, by a reader or a reader of streams."""
-        storage, options = Storage(reader._spark), self.reader_options  # both kinds of reader have it
+        storage, options = (
+            Storage(reader._spark),
+            self.reader_options,
+        )  # both kinds of reader have it
         pattern = storage.pattern(self.place)
         if pattern != self.place and not storage.folder(self.place)[1]:
-            options = {"basePath": self.place, **options}  # a stream of a pattern has no partitions without
+            options = {
+                "basePath": self.place,
+                **options,
+            }  # a stream of a pattern has no partitions without
         frame: DataFrame = reader.format(self.name).options(**options).load(pattern)
         return frame
 
@@ -186,7 +196,9 @@ class FileFormat(Format):
         with setting(spark, IGNORE_SINK, "true"):
             listed = self.load(everywhere).inputFiles()
         paths = storage.matches(place) or [place]
-        if self.option("recursiveFileLookup").lower() == "true":  # other tables may lie in its folders
+        if (
+            self.option("recursiveFileLookup").lower() == "true"
+        ):  # other tables may lie in its folders
             paths += sorted({unquote(file).rpartition("/")[0] for file in listed})
             check_accounts(storage, "input", paths)
         if str(spark.conf.get(IGNORE_SINK)).lower() != "true":
@@ -205,7 +217,9 @@ class FileFormat(Format):
         """Give each file's path, modification time and length, by a reader that opens no file for them."""
         chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
         reader = spark.read.format("binaryFile").options(**chosen)
-        files = reader.option("recursiveFileLookup", "true").load(Storage(spark).pattern(self.place))
+        files = reader.option("recursiveFileLookup", "true").load(
+            Storage(spark).pattern(self.place)
+        )
         return files.select("path", "modificationTime", "length")
 
     def _check_values(self, spark: SparkSession, columns: StructType, folders: Folders) -> None:

@@ -68,13 +68,18 @@ class Format(ABC):
         if name not in FORMATS:
             known = sorted(FORMATS)
             raise ConfigError(
-                "The format is unknown", allowed=", ".join(known), got=repr(name), do=nearest([name], known)
+                "The format is unknown",
+                allowed=", ".join(known),
+                got=repr(name),
+                do=nearest([name], known),
             )
         return FORMATS[name](place, options, mode)
 
     def option(self, name: str, default: str = "") -> str:
         """Give an option's value; Spark takes their names in any capitals."""
-        return next((value for key, value in self.options.items() if key.lower() == name.lower()), default)
+        return next(
+            (value for key, value in self.options.items() if key.lower() == name.lower()), default
+        )
 
     @property
     def compression(self) -> str:
@@ -90,7 +95,9 @@ class Format(ABC):
                 do="Name the rows with --id",
             )
         if grows:
-            self._check_can("can_grow", f"Option --incremental cannot read format {self.name}", do=_NEW_ROWS)
+            self._check_can(
+                "can_grow", f"Option --incremental cannot read format {self.name}", do=_NEW_ROWS
+            )
 
     def check_output(self, *, grows: bool) -> None:
         """Refuse what this format cannot do for an output, before Spark starts."""
@@ -107,7 +114,9 @@ class Format(ABC):
                 do="Write a table of its own, or add new files with --incremental",
             )
         if grows:
-            self._check_can("can_grow", f"Option --incremental cannot write format {self.name}", do=_NEW_ROWS)
+            self._check_can(
+                "can_grow", f"Option --incremental cannot write format {self.name}", do=_NEW_ROWS
+            )
 
     def _check_can(self, ability: str, what: str, do: str) -> None:
         if not getattr(self, ability):

@@ -73,7 +73,9 @@ class Iceberg(LakehouseFormat):
 
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
         table, partitions = self.existing(Storage(spark)), self.partitions
-        with plain(f"The Iceberg table {self.place} cannot be made of the output's columns", ConfigError):
+        with plain(
+            f"The Iceberg table {self.place} cannot be made of the output's columns", ConfigError
+        ):
             columns = to_arrow(spark.createDataFrame([], schema)).schema
             if table is None:
                 catalog, name = self._catalog()
@@ -84,7 +86,9 @@ class Iceberg(LakehouseFormat):
             else:
                 there, names = _spark_schema(table.schema()), table.schema().name_mapping
                 if {*there.names} == {*schema.names}:
-                    schema = _spark_schema(self.module(".io.pyarrow").pyarrow_to_schema(columns, names))
+                    schema = _spark_schema(
+                        self.module(".io.pyarrow").pyarrow_to_schema(columns, names)
+                    )
                 check_fits(schema, there, f"the Iceberg table {self.place}")
                 transaction, partitions = table.transaction(), _identities(table, table.schema())
         location = transaction.table_metadata.location.rstrip("/")
@@ -92,7 +96,9 @@ class Iceberg(LakehouseFormat):
         def commit(run: str, files: list[WrittenFile]) -> None:
             paths = [f"{location}/data/{run}/{path}" for path, *_ in files]
             about = {"dptext-spark.version": __version__, _RUN: run}
-            with plain(f"The files could not be made part of the Iceberg table {self.place}", JobError):
+            with plain(
+                f"The files could not be made part of the Iceberg table {self.place}", JobError
+            ):
                 if table is not None and self.mode == "overwrite":
                     transaction.delete(self.module(".expressions").AlwaysTrue())
                 transaction.add_files(paths, snapshot_properties=about)
@@ -107,7 +113,9 @@ class Iceberg(LakehouseFormat):
     def has(self, storage: LocalFiles, run: str) -> bool:
         table = self.existing(storage)
         summaries = [] if table is None else [snapshot.summary for snapshot in table.snapshots()]
-        return any(each is not None and each.additional_properties.get(_RUN) == run for each in summaries)
+        return any(
+            each is not None and each.additional_properties.get(_RUN) == run for each in summaries
+        )
 
     def _catalog(self) -> tuple[Any, str]:
         """Open the catalog of the table; the table's name in it comes second."""
@@ -125,7 +133,9 @@ def _check_readable(table: Any, schema: Any, tasks: Sequence[Any], place: str) -
     faults = []
     if deleted := sum(bool(task.delete_files) for task in tasks):
         faults.append(f"delete files for {deleted} files")
-    if fine := [n for n in schema.column_names if str(schema.find_field(n).field_type).endswith("_ns")]:
+    if fine := [
+        n for n in schema.column_names if str(schema.find_field(n).field_type).endswith("_ns")
+    ]:
         faults.append(f"columns of nanoseconds: {', '.join(fine)}")
     if others := sorted({task.file.file_format.value for task in tasks} - {"PARQUET"}):
         faults.append(f"files of format {', '.join(others)}")
@@ -146,7 +156,9 @@ def _check_readable(table: Any, schema: Any, tasks: Sequence[Any], place: str) -
         ):
             names = set[str]().union(*readers.map(evolved, tasks))
         if names:
-            faults.append(f"columns that its schema and some file do not share: {', '.join(sorted(names))}")
+            faults.append(
+                f"columns that its schema and some file do not share: {', '.join(sorted(names))}"
+            )
     if faults:
         raise unreadable("Iceberg", place, faults, "delete files (procedure rewrite_data_files)")
 

@@ -91,7 +91,9 @@ class LakehouseFormat(Format):
     def library_options(self) -> dict[str, str]:
         """Options for the library, such as access keys of an object store."""
         return {
-            n: value for n, value in self.options.items() if n.lower() not in (self.chooser, "compression")
+            n: value
+            for n, value in self.options.items()
+            if n.lower() not in (self.chooser, "compression")
         }
 
     @property
@@ -182,7 +184,9 @@ def _written(
     file = metadata(df)
     facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
     root = f"{storage.qualified(folder)}/"
-    for url, size, modified, *values, rows in df.groupBy(*facts, *map(quoted, partitions)).count().collect():
+    for url, size, modified, *values, rows in (
+        df.groupBy(*facts, *map(quoted, partitions)).count().collect()
+    ):
         path = unquote(file_url(url)).removeprefix(root)
         yield path, size, modified, rows, dict(zip(partitions, values, strict=True))
 
@@ -204,23 +208,31 @@ def plain(what: str, raised: type[DptextError]) -> Iterator[None]:
             raise
         harmless = isinstance(error, OSError) or type(error).__name__ in _HARMLESS
         private = home == "sqlalchemy" or (issubclass(raised, JobError) and not harmless)
-        text = type(error).__name__ if private else str(error).strip().partition("\n")[0].rstrip(".")
+        text = (
+            type(error).__name__ if private else str(error).strip().partition("\n")[0].rstrip(".")
+        )
         raise raised(what, got=text) from None
 
 
-def read_files(spark: SparkSession, schema: StructType, paths: Sequence[str], table: str) -> DataFrame:
+def read_files(
+    spark: SparkSession, schema: StructType, paths: Sequence[str], table: str
+) -> DataFrame:
     """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null."""
     if not paths:
         return spark.createDataFrame([], schema)
     others = [path for path in paths if not path.isascii()]
     if others:
         Storage(spark).qualified(others[0])  # or refuse the name
-    reader = spark.read.option("recursiveFileLookup", "true")  # takes no folder's name for a partition
+    reader = spark.read.option(
+        "recursiveFileLookup", "true"
+    )  # takes no folder's name for a partition
     try:
         df = reader.schema(schema).parquet(*map(literal, paths))
         unread = len({*paths}) - len(df.inputFiles())
     except (PySparkException, Py4JJavaError) as error:
-        raise InputError(f"The files of the table {table} cannot be read", got=cause(error)) from None
+        raise InputError(
+            f"The files of the table {table} cannot be read", got=cause(error)
+        ) from None
     if unread:
         raise InputError(
             f"Spark does not read all files of the table {table}",

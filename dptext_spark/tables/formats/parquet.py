@@ -40,7 +40,13 @@ from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
 from dptext_spark.tables.formats.format import PARQUET_CODECS
 from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
-from dptext_spark.tables.storage import Storage, is_plain, local_path, partition_columns, table_files
+from dptext_spark.tables.storage import (
+    Storage,
+    is_plain,
+    local_path,
+    partition_columns,
+    table_files,
+)
 
 if TYPE_CHECKING:  # workers load this module with others, and need no options
     from dptext_spark.options import EvaluateOptions, TableOptions
@@ -112,8 +118,14 @@ class Parquet(FileFormat):
             kinds = [kind for kind in places if kind.name != _NO_VALUES]
             lacking = len(kinds) < len(places)
             wide = _widest(kinds or [_Type(StringType(), "string")])
-            if wide is None or wide.spark is None or (lacking and wide.name.startswith(_NEVER_EMPTY)):
-                if lower in partitions:  # whether its values are those of the folders cannot be seen
+            if (
+                wide is None
+                or wide.spark is None
+                or (lacking and wide.name.startswith(_NEVER_EMPTY))
+            ):
+                if (
+                    lower in partitions
+                ):  # whether its values are those of the folders cannot be seen
                     raise _refusal(name, places)
                 refused[name] = _refusal(name, places)
                 continue
@@ -127,7 +139,11 @@ class Parquet(FileFormat):
                 nanos[lower] = _in_microseconds(name, zoned="tz" in wide.name)
 
         def converted(df: DataFrame) -> DataFrame:
-            return df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns)) if nanos else df
+            return (
+                df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns))
+                if nanos
+                else df
+            )
 
         read = self.load(spark.read.schema(StructType(fields)))
         return Source(
@@ -145,7 +161,9 @@ class Parquet(FileFormat):
         return names
 
 
-def _places_of_types(storage: Storage, listed: DataFrame) -> dict[str, tuple[str, dict[_Type, str]]]:
+def _places_of_types(
+    storage: Storage, listed: DataFrame
+) -> dict[str, tuple[str, dict[_Type, str]]]:
     """Return, by its name in small letters, each column's name and a file for each of its types."""
     read_as = dict(_SIGNED)
     if str(listed.sparkSession.conf.get(_BINARY_AS_STRING)).lower() == "true":
@@ -177,7 +195,9 @@ def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str,
     if known := (schema.metadata or {}).get(_SPARK_SCHEMA):
         fields = StructType.fromJson(json.loads(known))
         return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
-    leaves = {leaf.path: leaf for leaf in map(footer.schema.column, range(len(footer.schema.names)))}
+    leaves = {
+        leaf.path: leaf for leaf in map(footer.schema.column, range(len(footer.schema.names)))
+    }
     return {field.name: _type(field.type, leaves.get(field.name), read_as) for field in schema}
 
 
@@ -251,14 +271,23 @@ def _in_microseconds(name: str, *, zoned: bool) -> Column:
 def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
     """Refuse columns that no Parquet file of this machine has, and name those of the first that are near."""
     place, missing, allowed = Path(local_path(options.input) or ""), columns.mentioned, list[str]()
-    if not is_plain() or options.format != "parquet" or options.read_options or not place.is_absolute():
+    if (
+        not is_plain()
+        or options.format != "parquet"
+        or options.read_options
+        or not place.is_absolute()
+    ):
         return
     try:
         for file in table_files(place):
-            folders = [name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name]
+            folders = [
+                name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name
+            ]
             names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
             inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
-            missing = [name for name in missing if name not in names and not name.startswith(inside)]
+            missing = [
+                name for name in missing if name not in names and not name.startswith(inside)
+            ]
             allowed = allowed or names
             if not missing:
                 return

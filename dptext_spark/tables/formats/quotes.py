@@ -110,7 +110,13 @@ class Grammar:
         lines = (line for values in columns for line in zip(*values, strict=True))
         for (file, start), group in groupby(lines, key=itemgetter(0, 1)):
             split = self._split(file, start, (line[2:] for line in group))
-            rows = [{**split._asdict(), "outside": asdict(split.outside), "inside": asdict(split.inside)}]
+            rows = [
+                {
+                    **split._asdict(),
+                    "outside": asdict(split.outside),
+                    "inside": asdict(split.inside),
+                }
+            ]
             yield from pa.Table.from_pylist(rows, _SCHEMA).to_batches()
 
     def _split(self, file: str, start: int, texts: Iterator[tuple[str | None, bool]]) -> Split:
@@ -206,7 +212,9 @@ class Grammar:
     def _last(self) -> re.Pattern[str]:
         # Where separators have several characters, Spark doubles a quote that a file ends in.
         is_long = self.quote and len(self.separator) > 1
-        ends_in_quote = f"(?![^{re.escape(self.quote)}].*{re.escape(self.quote)}\\Z)" if is_long else ""
+        ends_in_quote = (
+            f"(?![^{re.escape(self.quote)}].*{re.escape(self.quote)}\\Z)" if is_long else ""
+        )
         return re.compile(f"(?:{self._quoted}|{ends_in_quote}{self._bare})\\Z", re.DOTALL)
 
     @cached_property

@@ -159,7 +159,9 @@ class RecordFormat(FileFormat):
 
         def sound(df: DataFrame) -> DataFrame:
             fails = failing(InputError(what, do=do), metadata(df)["file_path"]).cast("boolean")
-            return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(_MALFORMED)
+            return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(
+                _MALFORMED
+            )
 
         return replace(source, read=self.load(spark.read.schema(marked)), prepare=sound)
 
@@ -196,11 +198,15 @@ class Json(RecordFormat):
                 do="Correct the program that wrote them",
             )
         source = super().source(spark)
-        changes = [(kind, path) for kind in (ROUNDED, RESPELLED, CUT) for path in faults.get(kind, ())]
+        changes = [
+            (kind, path) for kind in (ROUNDED, RESPELLED, CUT) for path in faults.get(kind, ())
+        ]
         changed = changed_fields(source.read.schema, changes)
         if _UNREAD in faults and not self._has_malformed(source):
             changed |= dict.fromkeys(fields_of(source.read.schema, ROUNDED), _UNREAD)
-        return _without(source, {path: self._lost_digits(path, kind) for path, kind in changed.items()})
+        return _without(
+            source, {path: self._lost_digits(path, kind) for path, kind in changed.items()}
+        )
 
     def _faults(self, spark: SparkSession) -> dict[str, set[Path]]:
         """Find what is wrong with JSON values, and the paths of numbers and times that may lose digits."""
@@ -240,7 +246,9 @@ class Json(RecordFormat):
         return InputError(f"Column {name} has {what}", do=do)
 
 
-def _json_faults(batches: Iterable[pa.RecordBatch], *, texts: bool, times: bool) -> Iterator[pa.RecordBatch]:
+def _json_faults(
+    batches: Iterable[pa.RecordBatch], *, texts: bool, times: bool
+) -> Iterator[pa.RecordBatch]:
     """Find faults of JSON values, and what may lose digits; runs in Python workers."""
     reader = JsonReader(texts=texts, times=times)
     for batch in batches:
@@ -256,7 +264,9 @@ def _json_faults(batches: Iterable[pa.RecordBatch], *, texts: bool, times: bool)
             faults.update(reader.changes(value))
             if text[end:].strip(" \t\r\n\0"):
                 faults.add(("several", ()))
-            if "\\ud" in text.lower() and _HALF.search(json.dumps(value, ensure_ascii=False, default=str)):
+            if "\\ud" in text.lower() and _HALF.search(
+                json.dumps(value, ensure_ascii=False, default=str)
+            ):
                 faults.add(("half", ()))
         rows = [{"kind": kind, "path": json.dumps(path)} for kind, path in faults]
         schema = pa.schema([("kind", pa.string()), ("path", pa.string())])
@@ -271,7 +281,9 @@ def _without(source: Source, refused: Mapping[Path, InputError]) -> Source:
     def prepare(df: DataFrame) -> DataFrame:
         prepared = source.prepare(df)
         kept = without(prepared.schema, [*refused]) or StructType()
-        columns = [pruned(quoted(f.name), prepared.schema[f.name].dataType, f.dataType) for f in kept]
+        columns = [
+            pruned(quoted(f.name), prepared.schema[f.name].dataType, f.dataType) for f in kept
+        ]
         return prepared.select(*(c.alias(f.name) for c, f in zip(columns, kept, strict=True)))
 
     names = {field_name(path): error for path, error in refused.items()}
@@ -317,7 +329,11 @@ class Csv(RecordFormat):
 
     @property
     def reader_options(self) -> dict[str, str]:
-        given = {name: value for name, value in super().reader_options.items() if name.lower() != "encoding"}
+        given = {
+            name: value
+            for name, value in super().reader_options.items()
+            if name.lower() != "encoding"
+        }
         return {"escape": self._quote, **given, "encoding": self.encoding}
 
     @property
@@ -329,7 +345,9 @@ class Csv(RecordFormat):
         """Fail the run at line breaks inside values, which Spark writes as the files' line ends."""
         strings = [f.name for f in result.schema if isinstance(f.dataType, StringType)]
         if self.option("lineSep", "\n") != "\n" and strings:
-            has_break = reduce(or_, [F.coalesce(quoted(n).contains("\n"), F.lit(False)) for n in strings])
+            has_break = reduce(
+                or_, [F.coalesce(quoted(n).contains("\n"), F.lit(False)) for n in strings]
+            )
             error = InputError(
                 "Values have line breaks, which Spark would write as --write-option lineSep",
                 do="Leave that option out",
@@ -360,7 +378,9 @@ class Csv(RecordFormat):
         outside = F.col("outside")
         is_suspect = [outside[name].isNotNull() for name in ("fault", "opened", "changed")]
         parts = F.collect_list(F.struct("*")).alias("splits")
-        files = splits.groupBy("file").agg(parts, F.max(reduce(or_, is_suspect)).alias("is_suspect"))
+        files = splits.groupBy("file").agg(
+            parts, F.max(reduce(or_, is_suspect)).alias("is_suspect")
+        )
         changed: tuple[str, Fault] | None = None
         for row in files.where("is_suspect").orderBy("file").toLocalIterator():
             fault, change = first_fault(row["splits"])
@@ -450,10 +470,16 @@ class Csv(RecordFormat):
         kinds = [(path, kind) for kind in (ROUNDED, CUT) for path in fields_of(schema, kind)]
         if not kinds:
             return {}
-        strings = StructType([StructField(f.name, StringType()) for f in schema if f.name != _MALFORMED])
-        texts = self.load(spark.read.schema(strings)).select(*(quoted(str(name)) for (name,), _ in kinds))
+        strings = StructType(
+            [StructField(f.name, StringType()) for f in schema if f.name != _MALFORMED]
+        )
+        texts = self.load(spark.read.schema(strings)).select(
+            *(quoted(str(name)) for (name,), _ in kinds)
+        )
         spared = [self.option(*option) for option in _NO_NUMBERS]
-        changed = texts.mapInArrow(text_changes([(str(n), k) for (n,), k in kinds], spared), "name string")
+        changed = texts.mapInArrow(
+            text_changes([(str(n), k) for (n,), k in kinds], spared), "name string"
+        )
         names = {name for (name,) in changed.distinct().collect()}
         errors: dict[Path, InputError] = {}
         for (name,), kind in kinds:
@@ -465,11 +491,17 @@ class Csv(RecordFormat):
 
     def _with_header(self, spark: SparkSession, source: Source) -> Source:
         """Check that each file begins with one header; return a source that checks files that come later."""
-        names = [n for n in source.read.columns if n not in (_MALFORMED, *partition_columns(source.read))]
+        names = [
+            n for n in source.read.columns if n not in (_MALFORMED, *partition_columns(source.read))
+        ]
         own = self.option("enforceSchema").lower() == "true"
         if own or self.option("header", "true").lower() != "true" or not names:
             return source
-        given = {n: v for n, v in self.options.items() if n.lower() not in ("header", "inferschema", "mode")}
+        given = {
+            n: v
+            for n, v in self.options.items()
+            if n.lower() not in ("header", "inferschema", "mode")
+        }
         strings = StructType([StructField(f"c{i}", StringType()) for i in range(len(names) + 1)])
         reader = spark.read.schema(strings).option("recursiveFileLookup", "true")
         headless = replace(self, options={**given, "header": "false"})
@@ -486,8 +518,14 @@ def _check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool
     ``records`` are all of the files, headers too, as strings, with a column more than there are ``names``:
     those that Spark gave, which numbers what has no name, or one of several. Says whether it did.
     """
-    stems, same = [name.removesuffix(str(i)) for i, name in enumerate(names)], [F.isnull(records.columns[-1])]
-    numbered, made = [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name], False
+    stems, same = (
+        [name.removesuffix(str(i)) for i, name in enumerate(names)],
+        [F.isnull(records.columns[-1])],
+    )
+    numbered, made = (
+        [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name],
+        False,
+    )
     for i, (name, stem) in enumerate(zip(names, stems, strict=True)):
         repeated = stem != name and numbered.count(stem.lower()) > 1
         forms = {name, *([""] if name == f"_c{i}" else []), *([stem] if repeated else [])}
@@ -497,7 +535,10 @@ def _check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool
     metadata, whole = F.col("_metadata"), F.least(*same).alias("same")
     at = F.when(metadata["file_block_start"] == 0, F.monotonically_increasing_id()).alias("at")
     lines = records.select(whole, at, metadata["file_path"].alias("file"))
-    begins, headers = F.min_by("same", "at").alias("begins"), F.count_if(F.col("same")).alias("headers")
+    begins, headers = (
+        F.min_by("same", "at").alias("begins"),
+        F.count_if(F.col("same")).alias("headers"),
+    )
     files = lines.groupBy("file").agg(begins, headers).where("not begins or headers > 1")
     for file, _, count in files.orderBy("begins", "file").limit(1).collect():
         raise InputError(

@@ -73,7 +73,9 @@ class TokenLookup:
 
     rows: slice
     tokens: Tokens
-    kinds: list[str | None]  # of each distinct token: its type where it becomes a mark, None for a word
+    kinds: list[
+        str | None
+    ]  # of each distinct token: its type where it becomes a mark, None for a word
     marks: NDArray[np.int64]  # the place in ``MARKS`` of each token's type, -1 for a word
     word_ids: NDArray[np.int64]  # -1 for a mark, and for a token that the vocabulary lacks
     blank: NDArray[np.bool_]  # null or empty elements of a token list
@@ -113,7 +115,9 @@ class WordReader:
         letter = unused_letter(tokenizer) if self.policy.mask_spans else ""
         marker = Marker(tokenizer, self.policy.types, letter)
         for rows in slices(values):
-            texts, spans = self.policy.read(values[rows], None if slots is None else slots[rows], letter)
+            texts, spans = self.policy.read(
+                values[rows], None if slots is None else slots[rows], letter
+            )
             tokens = Tokens.of(texts, marker, spans)
             kinds = [marker.kind(token) for token in tokens.distinct.to_pylist()]
             types = [-1 if kind is None else MARKS.index(kind) for kind in kinds]

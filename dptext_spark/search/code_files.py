@@ -1,0 +1,98 @@
+"""Codes of the words that a search looks at: whether it has any, and where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from dptext_spark.embedding.bundle import PARTS, Embedding, Part
+from dptext_spark.errors import BundleError
+from dptext_spark.search import kernel
+from dptext_spark.search.codes import CodedWords, ScoreTerms, code_width, euclidean
+
+_LAYOUT: Final = 1  # of codes that lie with a bundle: those of another layout are not read
+_PRIVATE: Final = 1 << 25  # largest codes, in bytes, that a process keeps in its own memory
+# Coordinates of all words, and of one word, up to which single precision is as fast.
+_FEW: Final = 1 << 19
+_NARROW: Final = 15
+
+
+def _pays(words: int, dimension: int) -> bool:
+    return words * dimension > _FEW and dimension > _NARROW
+
+
+def products_of(words: int, dimension: int) -> str | None:
+    """Describe the products that search so many words on this machine; None for few words."""
+    if not _pays(words, dimension):
+        return None
+    bits = kernel.trusted_bits(code_width(dimension))
+    if not bits:
+        return "single precision"
+    return f"codes of {bits} bits where there is room for them"
+
+
+def coded_words(
+    vectors: NDArray[Any],
+    embedding: Embedding | None = None,
+    score_terms: ScoreTerms = euclidean,
+) -> CodedWords | None:
+    """Return words (V, n) with their codes, which lie with the bundle if these are its words.
+
+    None where codes do not pay, where no product can be trusted, or where codes would be large and
+    no folder can hold them.
+    """
+    if not _pays(*vectors.shape):
+        return None
+    width = code_width(vectors.shape[1])
+    bits = kernel.trusted_bits(width)
+    if not bits:
+        return None
+    if embedding is not None:
+        part = _stored_codes(embedding, vectors, bits, score_terms)
+        if part is not None:
+            arrays = part.arrays(embedding.path)
+            return CodedWords(vectors=vectors, score_terms=score_terms, **arrays, **part.values)
+    if len(vectors) * width > _PRIVATE:
+        return None
+    return CodedWords.of(vectors, bits, score_terms)
+
+
+def _stored_codes(
+    embedding: Embedding, vectors: NDArray[Any], bits: int, score_terms: ScoreTerms
+) -> Part | None:
+    """Return the codes that lie with a bundle; make them if there are none, once on a machine."""
+    name = f"codes-{_LAYOUT}-{len(vectors)}-{bits}"
+    part = embedding.part(name)
+    if part is not None:
+        return part
+    folder = embedding.path / PARTS
+    with suppress(OSError, BundleError):
+        folder.mkdir(exist_ok=True)
+        with (
+            FileLock(folder / "codes.lock"),
+            TemporaryDirectory(dir=folder, prefix=".codes-") as files,
+        ):
+            part = embedding.part(name)  # another process may have made them meanwhile
+            if part is None:
+                values = _write_codes(Path(files), vectors, bits, score_terms)
+                part = embedding.keep(name, values, Path(files))
+    return part
+
+
+def _write_codes(
+    folder: Path, vectors: NDArray[Any], bits: int, score_terms: ScoreTerms
+) -> Mapping[str, Any]:
+    """Write the arrays of a bundle's codes, each to its file, and return their other values."""
+    words = CodedWords.of(vectors, bits, score_terms, file=folder / "codes.npy")
+    np.save(folder / "words.npy", words.words)
+    np.save(folder / "tiles.npy", words.tiles)
+    values = {"unit": words.unit, "zero": words.zero}
+    del words  # writes what is mapped
+    return values

@@ -116,6 +116,11 @@ def _evaluated(
     spark: SparkSession,
 ) -> dict[str, Any]:
     columns = _columns(options)
+    target = None if options.target is None else Target.parse(options.target)
+    if target is not None and options.label is not None:
+        target = replace(target, keeping="balanced_accuracy")
+    if target is not None and target.measure == "linked" and not is_encrypted(spark):
+        raise ConfigError(f"The --target {target} cannot be measured here", do=text.NOT_LINKED)
     source = read.open(spark)
     columns = check_refused(source, columns)
     columns.check(source.df, source.partitions)
@@ -151,11 +156,6 @@ def _evaluated(
         size = None if options.sample == "all" else options.sample
         chosen = sampled(selected, F.col(ID), rows=total, sample=size)
         frame = partitioning.spread(chosen, F.col(ID))
-    target = None if options.target is None else Target.parse(options.target)
-    if target is not None and options.label is not None:
-        target = replace(target, keeping="balanced_accuracy")
-    if target is not None and target.measure == "linked" and not is_encrypted(spark):
-        raise ConfigError(f"The --target {target} cannot be measured", do=text.NOT_LINKED)
     rows = SampledRows(
         frame=frame.persist(StorageLevel.MEMORY_ONLY),
         simulation=simulation,

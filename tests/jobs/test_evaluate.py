@@ -281,6 +281,14 @@ def test_what_cannot_be_evaluated_is_refused(small, tmp_path, rows, given, messa
     assert not (tmp_path / "out").exists()
 
 
+def test_rows_are_linked_where_spark_encrypts_what_it_shuffles(small, table, tmp_path, monkeypatch):
+    """Rejects private words on disks as they are, for a target, too."""
+    monkeypatch.setattr(evaluate, "is_encrypted", lambda spark: False)
+    with pytest.raises(DptextError, match=r"linked <= 0\.5.*spark\.io\.encryption\.enabled=true"):
+        run(table, small, tmp_path / "out", target="linked <= 0.5")
+    assert not (tmp_path / "out").exists()
+
+
 def test_findings_are_their_owners_alone(undisturbed):
     """Rejects facts about private rows that all users of the machine may read: JSON, page and figures."""
     modes = {

@@ -36,6 +36,7 @@ def test_rows_are_counted_once_for_all_their_columns(ring_release, tmp_path):
         "epsilon": BARE,
         "id": "id",
         "where": "id < 9",
+        "count_unique": True,
     }
     report = run_table(**release)
     assert counted(report) == {"2": 2, "6": 4}

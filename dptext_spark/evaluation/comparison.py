@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_spark.calibration.estimators import estimator
-from dptext_spark.calibration.facts import Limit, Meaning
+from dptext_spark.calibration.limit import Limit, Meaning
 from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError

@@ -89,7 +89,16 @@ def run(options: EvaluateOptions) -> Report:
 
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
-        return write_results(spark, storage, options, comparison, make, private=True)
+        return write_results(
+            spark,
+            storage,
+            options,
+            make,
+            file=comparison.FILE,
+            text=comparison.said,
+            page=comparison.page,
+            private=True,
+        )
 
 
 def _evaluated(

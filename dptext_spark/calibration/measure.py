@@ -57,11 +57,12 @@ def _measure_block(bundle: BundleFiles, grid: Grid, block: int) -> pa.Table:
     transitions = _estimator(bundle, grid)(grid.block(block), block=block)
     statistics = word_statistics(transitions, confidence=grid.confidence, eta=grid.eta)
     epsilons = np.array(grid.epsilons)
+    # Words come in ascending order, as their ranks do, at each epsilon.
+    ranks = np.tile(grid.ranks_of(block), len(epsilons)).astype(np.int32)
     columns: dict[str, Any] = {
         "mechanism": pa.repeat(grid.name, len(statistics)),
         "epsilon": epsilons[statistics["epsilon_index"].to_numpy()],
-        # Words come in ascending order, as their ranks do, at each epsilon.
-        "rank": np.tile(grid.ranks_of(block), len(epsilons)).astype(np.int32),
+        "rank": ranks,
     }
     for name in ("word", *OF_WORD):
         columns[name] = statistics[name].combine_chunks()
@@ -245,7 +246,7 @@ def _exact_sum(value: Column) -> Column:
 
 
 def _quantile(column: str, level: float) -> Column:
-    """Return the smallest value of the column that the share ``level`` of values does not exceed."""
+    """Return the smallest value of a column that the share ``level`` of values does not exceed."""
     if level == 0.0:
         return F.min(column)
     if level == 1.0:

@@ -79,8 +79,8 @@ def world(facts: Facts) -> str:
     if words == facts["embedding"]["words"]:
         which = f"all {words:,}"
     return (
-        f"The guesser knows that the word is one of {which} words. Uniform: all are equally likely. "
-        "Zipf: the k-th word has weight 1/k."
+        f"The guesser knows that the word is one of {which} words. "
+        "Uniform: all are equally likely. Zipf: the k-th word has weight 1/k."
     )
 
 

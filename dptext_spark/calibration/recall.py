@@ -106,8 +106,9 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
         remark = " The exact search would hardly be slower."
     sentence = (
         f"Search ivf looks at {search.probes:,} of {search.lists:,} lists, "
-        f"{share:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law it gives the exact nearest word for "
-        f"{recall:.1%} (at least {at_least:.1%}; by rank of the word: {by_rank}). "
+        f"{share:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law it gives "
+        f"the exact nearest word for {recall:.1%} (at least {at_least:.1%}; "
+        f"by rank of the word: {by_rank}). "
         f"Words unchanged there: {exact:.1%} by the exact search, {ivf:.1%} by this one. "
         f"The guarantee is the same, for the search looks at the noisy point alone.{remark}"
     )

@@ -25,7 +25,7 @@ _NOTES: Final = (
 
 
 def run(options: AccountOptions) -> Report:
-    """Run ``dptext account``: bound the loss at the worst output, and the loss except with a delta."""
+    """Run ``dptext account``: bound the loss at the worst output, and except with each delta."""
     embedding = Embedding.open(options.embedding)
     all_of(*(partial(mechanism.prepare, embedding) for mechanism in options.mechanism))
     notes = [*_NOTES]

@@ -30,6 +30,7 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.text.tokens import lookup_form
 
+_DIMENSIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _ANGLES: Final = np.arange(8) * np.pi / 4.0
 _STAR: Final = [(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]
 _CLUSTERS: Final = [*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]
@@ -103,7 +104,7 @@ def _world(
 def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Path) -> Embedding:
     """Build a small world in the dimension that suits it, or in the fewest that are accepted."""
     refusal = ConfigError(f"World {name} cannot be built")
-    for n in (_LAYOUTS[name].shape[1], *(1 << power for power in range(11))):
+    for n in (_LAYOUTS[name].shape[1], *_DIMENSIONS):
         embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
         try:
             mechanism.prepare(embedding)
@@ -121,7 +122,8 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
     """Build a world in ``n`` dimensions, one nat being ``unit`` of the metric where possible."""
     layout = _LAYOUTS[name]
     is_flat = space is EuclideanSpace
-    # Bundles refuse vectors that are shorter or longer; farther out, points of the ball run together.
+    # Bundles refuse vectors that are shorter or longer; in the ball, points run together farther
+    # out.
     largest_unit = 1e10 if is_flat else 2.0
     unit = min(max(unit, 1e-8), largest_unit)
     onto = np.array([[1.0], [0.3]])  # on a line, points of the plane lie side by side
@@ -227,7 +229,7 @@ def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> di
         "dimension": world.embedding.dimension,
         "pairs": len(world.pairs),
         "runs": runs,
-        "pair": [world.word(place) for place in world.pairs[pair]],
+        "pair": [*map(world.word, world.pairs[pair])],
         "event": event[:_SHOWN_OUTPUTS],
         "event_words": len(event),
         "hits": hits[pair].tolist(),
@@ -243,7 +245,7 @@ def _violation(
     world: World, pair: int, event: Sequence[str], hits: Ints, loss: float, runs: int
 ) -> str:
     """Return in words that a pair breaks its claim."""
-    first, second = (world.word(place) for place in world.pairs[pair])
+    first, second = map(world.word, world.pairs[pair])
     listed = ", ".join(event[:_SHOWN_OUTPUTS])
     if len(event) > _SHOWN_OUTPUTS:
         listed += ", ..."

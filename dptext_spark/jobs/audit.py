@@ -52,8 +52,8 @@ def run(options: AuditOptions) -> Report:
         *_table(trials),
     ]
     for world in trials:
-        for violation in world["violations"]:
-            lines.append(f"VIOLATION in {_name(world)}: {violation}.")
+        name = _name(world)
+        lines += [f"VIOLATION in {name}: {violation}." for violation in world["violations"]]
     if not broken_worlds:
         lines += [
             "PASS: no violation was found. That does not prove the guarantee: what costs less",

@@ -28,9 +28,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
-from dptext_spark.calibration.facts import Target
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
+from dptext_spark.calibration.target import Target
 from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists

@@ -30,14 +30,17 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
 from dptext_spark.text.tokens import lookup_form
 
+_DIMENSIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _ANGLES: Final = np.arange(8) * np.pi / 4.0
-# Points by world; the claimed loss of two words is their distance. The claims of the crowd in "clusters" are
-# small, so a leak of the input shows at once. Where a law is normalized, a crowd against one word loses all
-# that is claimed, not half of it.
+_STAR: Final = [(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]
+_CLUSTERS: Final = [*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]
+# Points by world; the claimed loss of two words is their distance. The claims of the crowd in
+# "clusters" are small, so a leak of the input shows at once. Where a law is normalized, a crowd
+# against one word loses all that is claimed, not half of it.
 _LAYOUTS: Final[dict[str, Floats]] = {
     "line": np.arange(-3.5, 4.0)[:, None],
-    "star": 2.0 * np.array([(0.0, 0.0), *zip(np.cos(_ANGLES), np.sin(_ANGLES), strict=True)]),
-    "clusters": np.array([*product((-0.05, 0.0, 0.05), repeat=2), (4.0, 0.0)]),
+    "star": 2.0 * np.array(_STAR),
+    "clusters": np.array(_CLUSTERS),
 }
 
 
@@ -53,12 +56,12 @@ class World:
     claims: Floats  # (p,), the most nats by which it may be
 
     def word(self, place: int) -> str:
-        """Give the word at a place of ``words``."""
+        """Return the word at a place of ``words``."""
         return str(self.embedding.words[int(self.words[place])])
 
 
 def row_of(embedding: Embedding, word: str) -> int:
-    """Find a word of the vocabulary in the form in which tables' words are looked up; -1 for none."""
+    """Return the row of a word in the form in which tables' words are looked up; -1 for none."""
     return int(pc.index(embedding.forms, lookup_form(word)).as_py())
 
 
@@ -67,24 +70,26 @@ def worlds(options: AuditOptions, folder: Path) -> Iterator[World]:
     mechanism = options.mechanism
     for name in options.worlds:
         if name == BUNDLE_WORLD:
-            embedding = Embedding.open(
-                cast(Path, options.embedding)
-            )  # options of world bundle have one
+            path = cast(Path, options.embedding)  # options of world bundle have one
+            embedding = Embedding.open(path)
             yield _world(name, embedding, mechanism, _neighbours(embedding, mechanism))
             continue
+        pairs = [*combinations(range(len(_LAYOUTS[name])), 2)]
         for space in mechanism.spaces:
             embedding = _small_world(name, space, mechanism, folder)
-            yield _world(name, embedding, mechanism, [*combinations(range(len(_LAYOUTS[name])), 2)])
+            yield _world(name, embedding, mechanism, pairs)
 
 
 def _world(
     name: str, embedding: Embedding, mechanism: Mechanism, pairs: Sequence[tuple[int, int]]
 ) -> World:
-    """Compare pairs of the bundle's rows, both ways."""
+    """Build a world that compares pairs of the bundle's rows, both ways."""
     mechanism.prepare(embedding)
     guarantee = mechanism.guarantee(embedding)
-    ordered = np.array(list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)])), dtype=np.int64)
+    reversed_pairs = [(second, first) for first, second in pairs]
+    ordered = np.array([*dict.fromkeys([*pairs, *reversed_pairs])], dtype=np.int64)
     distances = mechanism.metric(embedding).between(ordered[:, 0], ordered[:, 1])
+    claims = [guarantee.loss(float(distance)) for distance in distances]
     words, places = np.unique(ordered.ravel(), return_inverse=True)
     return World(
         name=name,
@@ -92,14 +97,14 @@ def _world(
         guarantee=guarantee,
         words=words,
         pairs=places.reshape(ordered.shape),
-        claims=np.array([guarantee.loss(float(distance)) for distance in distances]),
+        claims=np.array(claims),
     )
 
 
 def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Path) -> Embedding:
-    """Build a small world in the dimension that suits it, or else in the fewest that the mechanism takes."""
+    """Build a small world in the dimension that suits it, or in the fewest that are accepted."""
     refusal = ConfigError(f"World {name} cannot be built")
-    for n in (_LAYOUTS[name].shape[1], *(1 << power for power in range(11))):
+    for n in (_LAYOUTS[name].shape[1], *_DIMENSIONS):
         embedding = _bundle(folder, name, space, n, 1.0 / mechanism.epsilon)
         try:
             mechanism.prepare(embedding)
@@ -114,14 +119,18 @@ def _small_world(name: str, space: type[Space], mechanism: Mechanism, folder: Pa
 
 
 def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) -> Embedding:
-    """Lay a world out in ``n`` dimensions, one nat being ``unit`` of the metric where that is possible."""
+    """Build a world in ``n`` dimensions, one nat being ``unit`` of the metric where possible."""
     layout = _LAYOUTS[name]
-    # Bundles refuse vectors that are shorter or longer; points of the ball run together farther out.
-    unit = min(max(unit, 1e-8), 1e10 if space is EuclideanSpace else 2.0)
-    # On a line, points of the plane lie side by side.
-    onto = np.eye(layout.shape[1], n) if n >= layout.shape[1] else np.array([[1.0], [0.3]])
+    is_flat = space is EuclideanSpace
+    # Bundles refuse vectors that are shorter or longer; in the ball, points run together farther
+    # out.
+    largest_unit = 1e10 if is_flat else 2.0
+    unit = min(max(unit, 1e-8), largest_unit)
+    onto = np.array([[1.0], [0.3]])  # on a line, points of the plane lie side by side
+    if n >= layout.shape[1]:
+        onto = np.eye(layout.shape[1], n)
     points = unit * layout @ onto
-    if space is EuclideanSpace:
+    if is_flat:
         # Away from the origin, for bundles refuse vectors of length 0.
         points += 16.0 * unit * np.eye(1, n)
     else:
@@ -129,9 +138,8 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
         points *= np.tanh(lengths / 2.0) / np.where(lengths > 0.0, lengths, 1.0)
     place = Path(tempfile.mkdtemp(dir=folder))
     np.save(place / "points.npy", points)
-    (place / "vocab.txt").write_text(
-        "".join(f"w{row}\n" for row in range(len(points))), encoding="utf-8"
-    )
+    lines = "".join(f"w{row}\n" for row in range(len(points)))
+    (place / "vocab.txt").write_text(lines, encoding="utf-8")
     return build_embedding(
         place / "points.npy", place / "bundle", geometry=space.geometry, strict=True
     )
@@ -139,20 +147,26 @@ def _bundle(folder: Path, name: str, space: type[Space], n: int, unit: float) ->
 
 def _neighbours(embedding: Embedding, mechanism: Mechanism) -> list[tuple[int, int]]:
     """Pair a frequent word and one from the middle with their nearest and 10th nearest words."""
-    words, pairs = len(embedding.words), []
+    words = len(embedding.words)
+    metric = mechanism.metric(embedding)
+    pairs: list[tuple[int, int]] = []
     for row in (words // 10, words // 2):
-        (order,), _, _ = mechanism.metric(embedding).nearest(np.array([row]), range(min(11, words)))
-        others = order[order != row]
-        pairs += [(row, int(others[rank - 1])) for rank in sorted({1, min(10, words - 1)})]
-    # Both must be words that looking up the words of a table can find.
-    usable = [
-        pair for pair in pairs if all(row_of(embedding, str(embedding.words[r])) == r for r in pair)
-    ]
-    if not usable:
+        (order,), _, _ = metric.nearest(np.array([row]), range(min(11, words)))
+        neighbours = order[order != row]
+        for rank in sorted({1, min(10, words - 1)}):
+            neighbour = int(neighbours[rank - 1])
+            if _is_found(embedding, row) and _is_found(embedding, neighbour):
+                pairs.append((row, neighbour))
+    if not pairs:
         raise ConfigError(
             "This bundle's words cannot be paired", do="Name small worlds, with --world"
         )
-    return usable
+    return pairs
+
+
+def _is_found(embedding: Embedding, row: int) -> bool:
+    """Return whether looking up the words of a table can find the word of a row."""
+    return row_of(embedding, str(embedding.words[row])) == row
 
 
 FACTORS: Final = (4.0, 2.0, 1.3, 1.1)
@@ -165,71 +179,96 @@ _CHOICE_LEVEL: Final = 1e-6  # fixed, so that the events do not depend on the nu
 
 
 def trial(world: World, options: AuditOptions, *, runs: int, alpha: float) -> dict[str, Any]:
-    """Search a world for a violation of its claims, which may be found with ``alpha`` where there is none.
+    """Search a world for a violation of its claims; a false one is found with ``alpha``.
 
-    Half of the ``runs`` choose events. The facts are of the pair that breaks its claim by most, or else comes
-    nearest to it, with the smallest factor of epsilon ``caught``.
+    Half of the ``runs`` choose events. The facts are of the pair that breaks its claim by most, or
+    else comes nearest to it, with the smallest factor of epsilon ``caught``.
     """
-    search, half = options.search_over(world.embedding), runs // 2
-    seed = (
-        f"dptext audit {options.noise_seed}".encode()
-    )  # public: nothing private is perturbed under it
+    half = runs // 2
+    search = options.search_over(world.embedding)
+    # Public: nothing private is perturbed under it.
+    seed = f"dptext audit {options.noise_seed}".encode()
     key = NoiseKey(hashlib.blake2b(seed, digest_size=KEY_BYTES).digest())
+    level = alpha / (2 * len(world.pairs))  # two bounds for each pair
 
-    def draw(mechanism: Mechanism) -> tuple[Any, ...]:
-        """Draw two independent halves, one to choose events, one to test them: losses, and strays of both."""
-        (chosen, strays), (tested, others) = (
-            sampled(world.embedding, mechanism, world.words, half, key.derive(part), search)
-            for part in (b"choose", b"test")
+    def draw(mechanism: Mechanism) -> tuple[Floats, list[Ints], Ints, Ints]:
+        """Draw two independent halves; return losses, events, hits, and strays of both.
+
+        The first half chooses events, the second one tests them.
+        """
+        choosing, choosing_strays = sampled(
+            world.embedding, mechanism, world.words, half, key.derive(b"choose"), search
         )
-        level = alpha / (2 * len(world.pairs))  # two bounds for each pair
-        losses = sampled_losses(world.pairs, chosen, tested, half, level)
-        return *losses, strays + others
+        testing, testing_strays = sampled(
+            world.embedding, mechanism, world.words, half, key.derive(b"test"), search
+        )
+        losses, events, hits = sampled_losses(world.pairs, choosing, testing, half, level)
+        return losses, events, hits, choosing_strays + testing_strays
 
-    nats, events, hits, strays = draw(options.mechanism)
-    excess = nats - world.claims
+    losses, events, hits, strays = draw(options.mechanism)
+    excess = losses - world.claims
     is_broken = bool((excess > _TOLERANCE).any())
-    pair = int((excess if is_broken else nats / np.maximum(world.claims, _TOLERANCE)).argmax())
-    one, other = (world.word(place) for place in world.pairs[pair])
+    pair = int((losses / np.maximum(world.claims, _TOLERANCE)).argmax())
+    if is_broken:
+        pair = int(excess.argmax())
     event = [str(world.embedding.words[int(row)]) for row in events[pair]]
     violations = []
     if is_broken:
-        listed = ", ".join(event[:_SHOWN_OUTPUTS]) + (
-            ", ..." if len(event) > _SHOWN_OUTPUTS else ""
-        )
-        what = listed if len(event) == 1 else f"one of {len(event)} words ({listed})"
-        often, less = hits[pair]
-        violations.append(
-            f"{one} becomes {what} {often:,} times of {half:,}, {other} {less:,} times: "
-            f"a loss of {nats[pair]:.4g} nats or more, but the claim is {world.claims[pair]:.4g} at most"
-        )
-    if (worst := strays[:-1].max()) > 0:
-        word = world.word(int(strays[:-1].argmax()))
-        violations.append(f"{worst:,} outputs of {word} are outside the release vocabulary")
-    if strays[-1]:
-        violations.append(f"{strays[-1]:,} outputs of an unknown word are not {PLACEHOLDER}")
+        violations.append(_violation(world, pair, event, hits[pair], losses[pair], half))
+    violations += _strays(world, strays)
     caught = None
-    for factor in () if violations else FACTORS:
-        wrong = draw(options.mechanism.at(options.mechanism.epsilon * factor))[0]
-        if not (wrong > world.claims + _TOLERANCE).any():
-            break
-        caught = factor
+    if not violations:
+        for factor in FACTORS:
+            wrong_losses = draw(options.mechanism.at(options.mechanism.epsilon * factor))[0]
+            if not (wrong_losses > world.claims + _TOLERANCE).any():
+                break
+            caught = factor
     return {
         "world": world.name,
         "geometry": world.embedding.space.geometry,
         "dimension": world.embedding.dimension,
         "pairs": len(world.pairs),
         "runs": runs,
-        "pair": [one, other],
+        "pair": [*map(world.word, world.pairs[pair])],
         "event": event[:_SHOWN_OUTPUTS],
         "event_words": len(event),
         "hits": hits[pair].tolist(),
-        "nats": float(nats[pair]),
+        "nats": float(losses[pair]),
         "claim": float(world.claims[pair]),
         "strays": int(strays.sum()),
         "violations": violations,
         "caught": caught,
     }
+
+
+def _violation(
+    world: World, pair: int, event: Sequence[str], hits: Ints, loss: float, runs: int
+) -> str:
+    """Return in words that a pair breaks its claim."""
+    first, second = map(world.word, world.pairs[pair])
+    listed = ", ".join(event[:_SHOWN_OUTPUTS])
+    if len(event) > _SHOWN_OUTPUTS:
+        listed += ", ..."
+    output = listed
+    if len(event) != 1:
+        output = f"one of {len(event)} words ({listed})"
+    first_hits, second_hits = hits
+    return (
+        f"{first} becomes {output} {first_hits:,} times of {runs:,}, "
+        f"{second} {second_hits:,} times: "
+        f"a loss of {loss:.4g} nats or more, but the claim is {world.claims[pair]:.4g} at most"
+    )
+
+
+def _strays(world: World, strays: Ints) -> Iterator[str]:
+    """Yield in words which forbidden outputs came, by counts of :func:`sampled`."""
+    of_words = strays[:-1]
+    most = of_words.max()
+    if most > 0:
+        word = world.word(int(of_words.argmax()))
+        yield f"{most:,} outputs of {word} are outside the release vocabulary"
+    if strays[-1]:
+        yield f"{strays[-1]:,} outputs of an unknown word are not {PLACEHOLDER}"
 
 
 def sampled(
@@ -240,53 +279,65 @@ def sampled(
     key: NoiseKey,
     search: Search,
 ) -> tuple[Ints, Ints]:
-    """Perturb words (k,), ascending rows of the bundle, so many times each, and an unknown word likewise.
+    """Perturb words (k,), ascending rows of the bundle, and an unknown word in so many runs.
 
-    Gives counts of each word's outputs (k, release_words) and of forbidden outputs (k + 1,): of each word,
-    words outside the release vocabulary; last, of the unknown word, anything but the placeholder.
+    Returns counts of each word's outputs (k, release_words) and of forbidden outputs (k + 1,): of
+    each word, words outside the release vocabulary; last, of the unknown word, anything but the
+    placeholder.
     """
     unknown = "unheardof"
     while row_of(embedding, unknown) >= 0:
         unknown += "x"
     texts = [*embedding.words.take(pa.array(words)).to_pylist(), unknown]
     sizes = [min(_ROW_WORDS, runs - start) for start in range(0, runs, _ROW_WORDS)]
-    ids = pa.array([f"{word}-{row}" for word in (*words, -1) for row in range(len(sizes))])
-    lists = pa.array([[text] * size for text in texts for size in sizes], pa.list_(pa.string()))
+    ids = []
+    lists = []
+    for word, text in zip((*words, -1), texts, strict=True):
+        ids += [f"{word}-{row}" for row in range(len(sizes))]
+        lists += [[text] * size for size in sizes]
     release = Release(bundle=embedding, mechanism=mechanism, search=search, name="audit")
-    outputs = Sanitizer.open(release, key).sanitize(lists, ids, column="tokens").values.flatten()
+    table = pa.array(lists, pa.list_(pa.string()))
+    sanitized = Sanitizer.open(release, key).sanitize(table, pa.array(ids), column="tokens")
+    outputs = sanitized.values.flatten()
     places = np.repeat(np.arange(len(texts)), runs)
-    rows = (
-        pc.index_in(outputs, value_set=embedding.words[: embedding.releasable])
-        .fill_null(-1)
-        .to_numpy()
-    )
-    masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
-    found = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
-    np.add.at(found, (places, rows), ~((places == len(words)) & masked))
-    return found[:-1, :-1], np.append(found[:-1, -1], found[-1].sum())
+    released = embedding.words[: embedding.releasable]
+    rows = pc.index_in(outputs, value_set=released).fill_null(-1).to_numpy()
+    is_masked = pc.equal(outputs, PLACEHOLDER).fill_null(False).to_numpy(zero_copy_only=False)
+    is_unknown = places == len(words)
+    counts = np.zeros((len(words) + 1, embedding.releasable + 1), dtype=np.int64)
+    np.add.at(counts, (places, rows), ~(is_unknown & is_masked))
+    return counts[:-1, :-1], np.append(counts[:-1, -1], counts[-1].sum())
 
 
 def sampled_losses(
     pairs: Ints, chosen: Ints, tested: Ints, runs: int, level: float
 ) -> tuple[Floats, list[Ints], Ints]:
-    """Bound losses of pairs (p, 2) by two samples' counts (k, V), of which the first chooses events.
+    """Bound losses of pairs (p, 2) by two samples' counts (k, V); the first chooses events.
 
-    Gives lower bounds (p,) in nats, the words of each pair's event, and how many outputs are in it, (p, 2).
+    Returns lower bounds (p,) in nats, the words of each pair's event, and how many outputs are in
+    it, (p, 2).
     """
     events = []
-    for one, other in (chosen[pair] for pair in pairs):
-        seen = np.flatnonzero(one)
-        order = seen[np.argsort(-(one[seen] + 0.5) / (other[seen] + 0.5), kind="stable")]
-        bounds = loss_bound(np.cumsum(one[order]), np.cumsum(other[order]), runs, _CHOICE_LEVEL)
-        events.append(np.sort(order[: int(bounds.argmax()) + 1] if len(order) else order))
-    hits = np.array(
-        [tested[pair][:, event].sum(axis=1) for pair, event in zip(pairs, events, strict=True)]
-    )
-    return loss_bound(hits[:, 0], hits[:, 1], runs, level), events, hits
+    hits = []
+    for pair in pairs:
+        first, second = chosen[pair]
+        outputs = np.flatnonzero(first)
+        odds = (first[outputs] + 0.5) / (second[outputs] + 0.5)
+        order = outputs[np.argsort(-odds, kind="stable")]
+        bounds = loss_bound(np.cumsum(first[order]), np.cumsum(second[order]), runs, _CHOICE_LEVEL)
+        if len(order):
+            order = order[: int(bounds.argmax()) + 1]
+        event = np.sort(order)
+        events.append(event)
+        hits.append(tested[pair][:, event].sum(axis=1))
+    counts = np.array(hits)
+    return loss_bound(counts[:, 0], counts[:, 1], runs, level), events, counts
 
 
-def loss_bound(hits: Ints, others: Ints, runs: int, level: float) -> Floats:
-    """Bound ln(p / q) from below, in nats, by hits (p,) in an event; two bounds at ``level``."""
-    return np.log(
-        np.maximum(lower_limit(hits, runs, level) / upper_limit(others, runs, level), 1.0)
-    )
+def loss_bound(hits: Ints, misses: Ints, runs: int, level: float) -> Floats:
+    """Bound ln(p / q) from below, in nats, by hits (p,) of two words in an event.
+
+    Both bounds are at ``level``.
+    """
+    ratio = lower_limit(hits, runs, level) / upper_limit(misses, runs, level)
+    return np.log(np.maximum(ratio, 1.0))

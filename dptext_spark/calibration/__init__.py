@@ -1,4 +1,4 @@
-"""Calibration: what a mechanism does to words at a grid of epsilons, measured before anything is released."""
+"""Calibration: what a mechanism does to words at a grid of epsilons, before a release."""
 
 from dptext_spark.calibration.estimators import Estimator, estimator
 from dptext_spark.calibration.statistics import Transitions, word_statistics

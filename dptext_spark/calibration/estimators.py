@@ -1,6 +1,7 @@
 """What a calibration measures: how often each output of a word comes, at several epsilons.
 
-The noise of all runs follows from a public seed: calibration reads no private text and can be repeated.
+The noise of all runs follows from a public seed: calibration reads no private text and can be
+repeated.
 """
 
 from __future__ import annotations
@@ -41,42 +42,48 @@ _LEAST_COUNT: Final = 1e-9
 class Estimator:
     """Estimates transitions of words at a grid of epsilons, in the way of its ``name``.
 
-    ``plain`` runs the mechanism as a release would. ``shared-ray`` lets the words of a block, and all
-    epsilons, share the rays along which noise goes: each word's runs are independent, errors of words of one
-    block are not. ``exact`` computes probabilities: counts are the expected ones.
+    ``plain`` runs the mechanism as a release would. ``shared-ray`` lets the words of a block, and
+    all epsilons, share the rays along which noise goes: each word's runs are independent, errors of
+    words of one block are not. ``exact`` computes probabilities: counts are the expected ones.
     """
 
     name: EstimatorName
     bound: tuple[Any, ...]  # the mechanism at each epsilon, bound to the embedding
-    noise: ReleaseNoise  # keyed without epsilon: each run has the same uniforms at every one, in any grid
+    # Keyed without epsilon: each run has the same uniforms at every one, in any grid.
+    noise: ReleaseNoise
     width: int  # uniforms that a word takes
     release_words: int  # how many words, the first rows, may be output
     runs: int
 
     def __call__(self, words: Ints, *, block: int) -> Transitions:
-        """Estimate the transitions of distinct words (k,); no two blocks of one estimation share a number."""
-        if self.name != "exact":
-            return Transitions.of_draws(
-                words, self.draws(words, block=block), release_words=self.release_words
-            )
-        words, parts = np.sort(words), []
+        """Estimate the transitions of distinct words (k,).
+
+        No two blocks of one estimation share a number.
+        """
+        if self.name == "exact":
+            return self._computed(np.sort(words))
+        outputs = self.draws(words, block=block)
+        return Transitions.of_draws(words, outputs, release_words=self.release_words)
+
+    def _computed(self, words: Ints) -> Transitions:
+        """Compute the transitions of ascending words (k,)."""
+        parts = []
         for epsilon, bound in enumerate(self.bound):
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
                 with np.errstate(under="ignore"):
                     counts = bound.probabilities(words[part]) * self.runs
                 rows, outputs = np.nonzero(counts >= _LEAST_COUNT)
-                parts.append(
-                    (np.full(len(rows), epsilon), words[part][rows], outputs, counts[rows, outputs])
-                )
-        index, word, output, count = (
-            np.concatenate(columns) for columns in zip(*parts, strict=True)
-        )
+                index = np.full(len(rows), epsilon)
+                parts.append((index, words[part][rows], outputs, counts[rows, outputs]))
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        index, word, output, count = columns
+        judged = count * (self.runs // 2 / self.runs)
         return Transitions(
             epsilon_index=index.astype(np.int16),
             word=word.astype(np.int32),
             output=output.astype(np.int32),
             count=count,
-            judged=count * (self.runs // 2 / self.runs),
+            judged=judged,
             runs=self.runs,
             release_words=self.release_words,
         )
@@ -85,33 +92,39 @@ class Estimator:
         """Draw the outputs of words (k,), int32 (epsilons, k, runs)."""
         outputs = np.empty((len(self.bound), len(words), self.runs), dtype=np.int32)
         if self.name == "plain":
-            for row, word in enumerate(words):
-                for runs in _slices(self.runs, _DRAWS):
-                    uniforms = self._uniforms(str(word), runs)
-                    for epsilon, perturb in enumerate(self.bound):
-                        inputs = np.full(len(uniforms), word)
-                        outputs[epsilon, row, runs] = perturb(
-                            inputs, uniforms.copy()
-                        )  # overwritten
-            return outputs
-        first, cells = self.bound[0], rays.cells(self.release_words, len(self.bound))
+            self._run(words, outputs)
+        else:
+            self._share_rays(words, block, outputs)
+        return outputs
+
+    def _run(self, words: Ints, outputs: NDArray[np.int32]) -> None:
+        """Write what the mechanism makes of each word in each run into ``outputs``."""
+        for row, word in enumerate(words):
+            for runs in _slices(self.runs, _DRAWS):
+                uniforms = self._uniforms(str(word), runs)
+                for epsilon, perturb in enumerate(self.bound):
+                    inputs = np.full(len(uniforms), word)
+                    outputs[epsilon, row, runs] = perturb(inputs, uniforms.copy())  # overwritten
+
+    def _share_rays(self, words: Ints, block: int, outputs: NDArray[np.int32]) -> None:
+        """Write the nearest words on rays that a block shares into ``outputs``."""
+        first = self.bound[0]
+        cells = rays.cells(self.release_words, len(self.bound))
         for runs in _slices(self.runs, max(1, min(_DRAWS, _CELLS // cells))):
             uniforms = self._uniforms(str(block), runs)
             lengths = np.stack([bound.lengths(uniforms[:, 0]) for bound in self.bound])
-            search = rays.NearestOnRays(
-                first.search, first.directions(uniforms[:, 1:-1].copy()), lengths
-            )
+            directions = first.directions(uniforms[:, 1:-1].copy())
+            search = rays.NearestOnRays(first.search, directions, lengths)
             for part in _slices(len(words), max(1, _WORD_CELLS // self.release_words)):
-                chosen = search.chosen(first.centres(words[part]), first.vickrey, uniforms[:, -1])
-                outputs[:, part, runs] = chosen.swapaxes(0, 1)
-        return outputs
+                nearest = search.chosen(first.centres(words[part]), first.vickrey, uniforms[:, -1])
+                outputs[:, part, runs] = nearest.swapaxes(0, 1)
 
     def _uniforms(self, row_id: str, runs: slice) -> Floats:
-        """Uniforms (runs, width) of whatever the row id names."""
+        """Return the uniforms (runs, width) of whatever the row id names."""
         column = self.noise.column("calibration", purpose=self.name, uint64s_per_token=self.width)
-        words = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
-        column.fill(words, column.row_key(row_id.encode(), ()), runs.start)
-        return to_uniform(words)
+        integers = np.empty((runs.stop - runs.start, self.width), dtype=np.uint64)
+        column.fill(integers, column.row_key(row_id.encode(), ()), runs.start)
+        return to_uniform(integers)
 
 
 def estimator(
@@ -122,22 +135,23 @@ def estimator(
     runs: int,
     seed: int = 0,
 ) -> Estimator:
-    """Make an estimator by a public seed, which computes, or else shares rays, where the mechanism can."""
+    """Build an estimator with a public seed; it computes, or else shares rays, where it can."""
     first = mechanisms[0]
-    if any(other.at(first.epsilon) != first for other in mechanisms):
-        specs = ", ".join(dict.fromkeys(other.spec for other in mechanisms))
+    if any(mechanism.at(first.epsilon) != first for mechanism in mechanisms):
+        specs = ", ".join(dict.fromkeys(mechanism.spec for mechanism in mechanisms))
         raise ConfigError("The mechanisms of one estimation differ in more than epsilon", got=specs)
     bound = tuple(configured.bind(embedding, search) for configured in mechanisms)
-    name: EstimatorName = "exact" if hasattr(bound[0], "probabilities") else "plain"
+    name: EstimatorName = "plain"
+    if hasattr(bound[0], "probabilities"):
+        name = "exact"
     if isinstance(bound[0], AdditiveNoise) and isinstance(bound[0].search, EuclideanNearest):
         name = "shared-ray"  # an approximate search is part of what is measured
     key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
+    noise = first.at(1.0).release_noise(key, salt="calibration", embedding=embedding, search=search)
     return Estimator(
         name=name,
         bound=bound,
-        noise=first.at(1.0).release_noise(
-            key, salt="calibration", embedding=embedding, search=search
-        ),
+        noise=noise,
         width=first.uniforms_per_token(embedding.dimension),
         release_words=search.release_words,
         runs=runs,
@@ -145,12 +159,16 @@ def estimator(
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
 Prior: TypeAlias = Literal["uniform", "zipf"]
-"""How likely each measured word is to be the input: all alike, or the k-th of them, by their order in the
-bundle, with weight 1 / k, which is Zipf's law where a bundle's words come by falling frequency."""
+"""How likely each measured word is to be the input.
+
+All are alike, or the k-th of them, by their order in the bundle, has weight 1 / k, which is Zipf's
+law where a bundle's words come by falling frequency.
+"""
 
 PRIORS: Final[tuple[Prior, ...]] = ("uniform", "zipf")
 
@@ -160,7 +178,7 @@ BATCHES: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A mechanism at its epsilons, and the words that it is measured at; with the embedding it is all."""
+    """A mechanism at its epsilons, and the words that it is measured at."""
 
     mechanisms: tuple[Mechanism, ...]  # the mechanism at each epsilon, ascending, else alike
     estimator: EstimatorName
@@ -184,10 +202,17 @@ class Grid:
     ) -> Self:
         """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
-        rest["estimator"] = estimator(ordered[:1], embedding, search=search, runs=1).name
-        rest["vocabulary"] = embedding.inputs
-        rest["words"] = embedding.inputs if words == "all" else min(words, embedding.inputs)
-        return cls(mechanisms=ordered, search=search, **rest)
+        sample = embedding.inputs
+        if words != "all":
+            sample = min(words, embedding.inputs)
+        return cls(
+            mechanisms=ordered,
+            search=search,
+            estimator=estimator(ordered[:1], embedding, search=search, runs=1).name,
+            vocabulary=embedding.inputs,
+            words=sample,
+            **rest,
+        )
 
     @property
     def name(self) -> str:
@@ -208,43 +233,43 @@ class Grid:
     def monotone(self) -> bool:
         """Whether a run in which a word stays is one at every larger epsilon too.
 
-        The points nearest to a word are a convex set, and a ray that left it never returns; not so with
-        Vickrey's choice, nor with an approximate search, which has cells of any shape.
+        The points nearest to a word are a convex set, and a ray that left it never returns; not so
+        with Vickrey's choice, nor with an approximate search, which has cells of any shape.
         """
         first = self.mechanisms[0]
-        return (
-            isinstance(first, NoiseMechanism)
-            and first.select == "nearest"
-            and self.search.convex_cells
-        )
+        if not isinstance(first, NoiseMechanism):
+            return False
+        return first.select == "nearest" and self.search.convex_cells
 
     @property
     def blocks(self) -> int:
-        """Blocks that the sample is dealt out to, word by word: whole batches, unless words are too few."""
-        return min(BATCHES * -(-self.words // (BATCHES * BLOCK_WORDS[self.estimator])), self.words)
+        """Blocks that words are dealt out to in turn: whole batches, unless words are too few."""
+        batches = -(-self.words // (BATCHES * BLOCK_WORDS[self.estimator]))
+        return min(BATCHES * batches, self.words)
 
     def ranks_of(self, number: int) -> Ints:
-        """Places of the words of a block among all of the sample, from 1."""
+        """Return the places of a block's words among all of the sample, from 1."""
         return np.arange(number, self.words, self.blocks) + 1
 
     def block(self, number: int) -> Ints:
-        """Ids of the words of a block, evenly spread over the vocabulary."""
+        """Return the ids of a block's words, evenly spread over the vocabulary."""
         return (self.ranks_of(number) - 1) * self.vocabulary // self.words
 
     def weights(self, prior: Prior) -> Floats:
-        """Give the prior probabilities of the sample's words, (words,)."""
-        weights = np.ones(self.words) if prior == "uniform" else 1.0 / np.arange(1, self.words + 1)
+        """Return the prior probabilities of the sample's words, (words,)."""
+        weights = np.ones(self.words)
+        if prior == "zipf":
+            weights /= np.arange(1, self.words + 1)
         return weights / float(weights.sum())
 
     def units(self, prior: Prior) -> Floats:
-        """Give the prior probabilities of words that share a run's noise: of each block, or each word."""
+        """Return the prior probabilities of units of noise: of each block, or of each word."""
         weights = self.weights(prior)
         if self.estimator != "shared-ray":
             return weights
         return np.bincount(np.arange(self.words) % self.blocks, weights).astype(np.float64)
 
     def at(self, *epsilons: float) -> Self:
-        """Measure other epsilons, all else as here."""
-        return replace(
-            self, mechanisms=tuple(self.mechanisms[0].at(epsilon) for epsilon in sorted(epsilons))
-        )
+        """Return a grid of other epsilons, all else as here."""
+        first = self.mechanisms[0]
+        return replace(self, mechanisms=tuple(first.at(epsilon) for epsilon in sorted(epsilons)))

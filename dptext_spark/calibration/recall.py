@@ -1,7 +1,7 @@
 """How many lists a search must look at, found on noisy points as a release has them.
 
-A noisy point lies far from all words, and how far follows from epsilon; so recall is measured on such points,
-of words drawn by Zipf's law over the rows of the bundle, never taken from elsewhere.
+A noisy point lies far from all words, and how far follows from epsilon; so recall is measured on
+such points, of words drawn by Zipf's law over the rows of the bundle, never taken from elsewhere.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptext_spark.calibration.statistics import lower_limit
 from dptext_spark.embedding.bundle import Embedding
@@ -36,8 +37,8 @@ RECALL: Final = 0.98
 """Of a search in lists, where nothing else is asked for."""
 
 _BANDS: Final = (100, 1_000, 10_000)
-# The share of words up to which lists pay: one at a time takes about twice the time of all at once, and codes
-# of 8 bits take the less of all, the more dimensions there are.
+# The share of words up to which lists pay: one at a time takes about twice the time of all at once,
+# and codes of 8 bits take the less of all, the more dimensions there are.
 _PAYS: Final = 0.5
 _PAYS_OVER_CODES: Final = 30.0  # over the dimension
 _KEY: Final = NoiseKey(bytes(32))  # public: nothing private is perturbed with it
@@ -54,52 +55,63 @@ class NoisySample:
     nearest: Ints  # (t,), what the exact search gives
 
     def probes_for(self, lists: int, recall: float) -> int:
-        """Find the least number of lists whose recall is at least so much, with ``CONFIDENCE``; L for 1."""
+        """Compute the least number of lists with at least this recall; all lists for 1.
+
+        The recall holds with ``CONFIDENCE``.
+        """
         index = InvertedLists.open(self.embedding, lists)
-        of = np.empty(len(index.rows), dtype=np.int64)
-        of[index.rows] = np.repeat(np.arange(len(index.centroids)), np.diff(index.starts))
+        list_of_word = np.empty(len(index.rows), dtype=np.int64)
+        sizes = np.diff(index.starts)
+        list_of_word[index.rows] = np.repeat(np.arange(len(index.centroids)), sizes)
+        nearest_lists = list_of_word[self.nearest]
         ranks = np.empty(len(self.points), dtype=np.int64)  # of the nearest word's list
         for start in range(0, len(ranks), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            scores = (
-                self.points[part] @ index.centroids.T.astype(np.float64) - index.centroid_half_norms
-            )
-            own = scores[np.arange(len(scores)), of[self.nearest[part]]]
-            ranks[part] = (scores >= own[:, None]).sum(axis=1)
+            block = slice(start, start + _BLOCK)
+            products = self.points[block] @ index.centroids.T.astype(np.float64)
+            scores = products - index.centroid_half_norms
+            score = scores[np.arange(len(scores)), nearest_lists[block]]
+            ranks[block] = (scores >= score[:, None]).sum(axis=1)
         limits = lower_limit(np.arange(1, SAMPLE + 1), SAMPLE, 1.0 - CONFIDENCE)
         enough = np.flatnonzero(limits >= recall)
-        return int(np.sort(ranks)[enough[0]]) if len(enough) else lists
+        if not len(enough):
+            return lists
+        return int(np.sort(ranks)[enough[0]])
 
-    def looked_at(self, search: IvfSearch) -> float:
-        """Give the mean share of the released words that a point is compared with, centroids included."""
-        chosen, sizes = search.of_words(self.embedding).searched_lists(self.points)
-        compared = (chosen * sizes).sum(axis=1) + search.lists
+    def compared_share(self, search: IvfSearch) -> float:
+        """Return the mean share of the released words that a point is compared with.
+
+        Centroids count too.
+        """
+        is_read, sizes = search.of_words(self.embedding).searched_lists(self.points)
+        compared = (is_read * sizes).sum(axis=1) + search.lists
         return float(compared.mean() / search.release_words)
 
 
 def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dict[str, Any] | None:
-    """Measure what a search in lists finds of what the exact search would; None for one without lists."""
+    """Measure what a search in lists finds of what the exact search would; None without lists."""
     if not isinstance(search, IvfSearch):
         return None
     sample = sample_of(mechanism, embedding, search.release_words)
-    found = search.of_words(embedding)(sample.points)
-    hits, bands = found == sample.nearest, {}
-    for low, high in pairwise([0, *_BANDS, len(embedding.words)]):
-        band = (sample.words >= low) & (sample.words < high)
-        if band.any():
-            bands[f"{low + 1:,}-{high:,}"] = {
-                "words": int(band.sum()),
-                "recall": float(hits[band].mean()),
-            }
-    recall, looked_at = float(hits.mean()), sample.looked_at(search)
+    nearest = search.of_words(embedding)(sample.points)
+    hits = nearest == sample.nearest
+    recall = float(hits.mean())
     at_least = float(lower_limit(int(hits.sum()), SAMPLE, 1.0 - CONFIDENCE))
-    exact, ivf = (float((own == sample.words).mean()) for own in (sample.nearest, found))
+    share = sample.compared_share(search)
+    bands = _recall_by_rank(sample.words, hits, len(embedding.words))
+    exact = float((sample.nearest == sample.words).mean())
+    ivf = float((nearest == sample.words).mean())
     by_rank = ", ".join(f"{name} {band['recall']:.1%}" for name, band in bands.items())
-    codes = "codes" in (
-        ExactSearch(release_words=search.release_words).products(embedding.dimension) or ""
+    remark = ""
+    if share >= _largest_paying_share(search, embedding.dimension):
+        remark = " The exact search would hardly be slower."
+    sentence = (
+        f"Search ivf looks at {search.probes:,} of {search.lists:,} lists, "
+        f"{share:.1%} of the words: on {SAMPLE:,} noisy points of words by Zipf's law it gives "
+        f"the exact nearest word for {recall:.1%} (at least {at_least:.1%}; "
+        f"by rank of the word: {by_rank}). "
+        f"Words unchanged there: {exact:.1%} by the exact search, {ivf:.1%} by this one. "
+        f"The guarantee is the same, for the search looks at the noisy point alone.{remark}"
     )
-    pays = min(_PAYS, _PAYS_OVER_CODES / embedding.dimension) if codes else _PAYS
-    paid = "" if looked_at < pays else " The exact search would hardly be slower."
     return {
         "lists": search.lists,
         "probes": search.probes,
@@ -107,22 +119,39 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
         "recall_at_least": at_least,
         "confidence": CONFIDENCE,
         "sample": SAMPLE,
-        "words_looked_at": looked_at,
+        "words_looked_at": share,
         "n_w": {"exact": exact, "ivf": ivf},
         "recall_by_rank": bands,
-        "said": (
-            f"Search ivf looks at {search.probes:,} of {search.lists:,} lists, {looked_at:.1%} of the words: "
-            f"on {SAMPLE:,} noisy points of words by Zipf's law it gives the exact nearest word for "
-            f"{recall:.1%} (at least {at_least:.1%}; by rank of the word: {by_rank}). Words unchanged there: "
-            f"{exact:.1%} by the exact search, {ivf:.1%} by this one. The guarantee is the same, for the "
-            f"search looks at the noisy point alone.{paid}"
-        ),
+        "said": sentence,
     }
+
+
+def _recall_by_rank(
+    words: Ints, hits: NDArray[np.bool_], vocabulary: int
+) -> dict[str, dict[str, Any]]:
+    """Return the recall in each band of words by their rank that has any."""
+    bands = {}
+    for low, high in pairwise([0, *_BANDS, vocabulary]):
+        is_in_band = (words >= low) & (words < high)
+        if is_in_band.any():
+            bands[f"{low + 1:,}-{high:,}"] = {
+                "words": int(is_in_band.sum()),
+                "recall": float(hits[is_in_band].mean()),
+            }
+    return bands
+
+
+def _largest_paying_share(search: IvfSearch, dimension: int) -> float:
+    """Return the share of words up to which lists are faster than the exact search."""
+    products = ExactSearch(release_words=search.release_words).products(dimension)
+    if products is not None and "codes" in products:
+        return min(_PAYS, _PAYS_OVER_CODES / dimension)
+    return _PAYS
 
 
 @lru_cache(maxsize=2)  # to choose a search and to measure it takes one sample
 def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
-    """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the own words."""
+    """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the words."""
     exact = ExactSearch.over(embedding, release_words)
     for lists in list_counts(embedding)[
         :1
@@ -132,20 +161,24 @@ def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) ->
     if not isinstance(bound, NoisyNearest):
         raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
     words = zipf_words(embedding.inputs, SAMPLE)
-    noise = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact).column(
+    release = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact)
+    noise = release.column(
         "recall",
         purpose="recall",
         uint64s_per_token=mechanism.uniforms_per_token(embedding.dimension),
     )
-    drawn = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
-    noise.fill(drawn, noise.row_key(b"", ()), 0)
-    points = bound.points(words, to_uniform(drawn)[:, :-1])
+    integers = np.empty((SAMPLE, noise.uint64s_per_token), dtype=np.uint64)
+    noise.fill(integers, noise.row_key(b"", ()), 0)
+    points = bound.points(words, to_uniform(integers)[:, :-1])
     nearest = exact.of_words(embedding)(points)
     return NoisySample(embedding=embedding, words=words, points=points, nearest=nearest)
 
 
 def zipf_words(words: int, count: int) -> Ints:
-    """int64 (count,): the quantiles of Zipf's law over the first rows of a bundle, weights 1 / (row + 1)."""
+    """Return int64 (count,): the quantiles of Zipf's law over the first rows of a bundle.
+
+    Weights are 1 / (row + 1).
+    """
     shares = np.cumsum(1.0 / np.arange(1, words + 1))
     quantiles: Floats = (np.arange(count) + 0.5) / count * shares[-1]
     return np.searchsorted(shares, quantiles).astype(np.int64)
@@ -158,34 +191,38 @@ def chosen_search(
     *,
     release_words: int | None = None,
 ) -> Search:
-    """Set up a search for one mechanism or more, as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
+    """Build a search as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
 
-    A search in lists says how many lists a point looks at (``probes``), or how often it gives the exact
-    nearest word, whatever the mechanism (``recall``): of the bundle's indexes the one is taken that compares
-    a point with the fewest words.
+    A search in lists says how many lists a point looks at (``probes``), or how often it gives the
+    exact nearest word, whatever the mechanism (``recall``): of the bundle's indexes the one is
+    taken that compares a point with the fewest words.
     """
-    kind, given = Search.named(spec)
+    kind, parameters = Search.named(spec)
     if not issubclass(kind, IvfSearch):
-        return kind.over(embedding, release_words, **given)
+        return kind.over(embedding, release_words, **parameters)
     words = ExactSearch.over(embedding, release_words).release_words
     euclidean(embedding)
     counts = list_counts(embedding)
     if not counts:
         raise no_index(embedding, "ivf")
-    if "probes" in given:
+    if "probes" in parameters:
         if len(counts) > 1:
             raise ConfigError(
                 "The bundle has several indexes, of which probes does not choose one",
                 got=", ".join(f"ivf:{count}" for count in counts),
                 do="Give --search ivf:recall=R instead: it takes the best one",
             )
-        return IvfSearch.over(embedding, words, lists=counts[0], probes=given["probes"])
-    wanted = given.get("recall", RECALL)
-    farthest = sample_of(min(mechanisms, key=lambda mechanism: mechanism.epsilon), embedding, words)
-    searches = (
-        IvfSearch.over(embedding, words, lists=count, probes=farthest.probes_for(count, wanted))
-        for count in counts
-    )
-    best = min(searches, key=farthest.looked_at)
-    samples = (sample_of(mechanism, embedding, words) for mechanism in mechanisms)
-    return replace(best, probes=max(sample.probes_for(best.lists, wanted) for sample in samples))
+        return IvfSearch.over(embedding, words, lists=counts[0], probes=parameters["probes"])
+    recall = parameters.get("recall", RECALL)
+    noisiest = min(mechanisms, key=lambda mechanism: mechanism.epsilon)
+    sample = sample_of(noisiest, embedding, words)
+    searches = []
+    for count in counts:
+        probes = sample.probes_for(count, recall)
+        searches.append(IvfSearch.over(embedding, words, lists=count, probes=probes))
+    best = min(searches, key=sample.compared_share)
+    most_probes = 0
+    for mechanism in mechanisms:
+        sample = sample_of(mechanism, embedding, words)
+        most_probes = max(most_probes, sample.probes_for(best.lists, recall))
+    return replace(best, probes=most_probes)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from dptext_spark.calibration.facts import Limit, Meaning
+from dptext_spark.calibration.limit import Limit, Meaning
 from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.evaluation.attackers import ATTACKERS, STRONGEST, TOP
 from dptext_spark.evaluation.classes import unknown_class

@@ -1,4 +1,4 @@
-"""The job of ``dptext calibrate``: mechanisms and epsilons in, tables of what they do to words out."""
+"""The job of ``dptext calibrate``: mechanisms in, tables of what they do to words out."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from dptext_spark.bars import progress, stage
-from dptext_spark.calibration import facts, measure
+from dptext_spark.calibration import facts, measure, page, text
 from dptext_spark.calibration.estimators import Grid
-from dptext_spark.calibration.facts import (
-    KEYS,
-    OF_WORDS,
-    Target,
-    bounding_rank,
-    searched,
-    summary,
-    tuned,
-)
+from dptext_spark.calibration.summary import KEYS, OF_WORDS, Rows, summary
+from dptext_spark.calibration.target import Target, bounding_rank, searched, tuned
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
+from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import CalibrateOptions
 from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import announce_missing
@@ -30,7 +24,7 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
-from dptext_spark.tables.result_folder import check_free, write_results
+from dptext_spark.tables.result_folder import check_free, result_folder, write_report
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 
 # Words of highest N_w that the page shows.
@@ -38,19 +32,10 @@ _TOP_WORDS: Final = 12
 
 
 def run(options: CalibrateOptions) -> Report:
-    """Run ``dptext calibrate``: measure, search for the target, write tables, facts and page."""
+    """Run ``dptext calibrate``: search for the target, measure, write tables, facts and page."""
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
-        by_spec = [
-            [each for each in options.mechanism if each.spec == spec] for spec in options.specs
-        ]
-        search, *_ = all_of(
-            lambda: options.search_over(embedding, options.release_words),
-            *(partial(own[0].prepare, embedding) for own in by_spec),
-        )
-        given = {name: getattr(options, name) for name in ("words", "runs", "eta", "confidence")}
-        given["seed"] = options.noise_seed
-        grids = [Grid.over(embedding, search, own, **given) for own in by_spec]
+        grids = _grids(options, embedding)
     target = None if options.target is None else Target.parse(options.target)
     if target is not None:
         for grid in grids:
@@ -65,63 +50,70 @@ def run(options: CalibrateOptions) -> Report:
     with plain_errors("The Spark job of the calibration failed"):
         check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         bundle = BundleFiles.send(spark, embedding)
-        make = partial(_measured, options, spark, embedding, bundle, grids, target)
-        return write_results(
-            spark, storage, options, make, file=facts.FILE, text=facts.said, page=facts.page
+        # Claimed before hours of measuring: another run with this output ends at once.
+        with result_folder(spark, storage, options) as folder:
+            choices: Rows = []
+            if target is not None:
+                for grid in grids:
+                    choices.append(_choice(options, spark, embedding, bundle, target, grid))
+                grids = _with_choices(grids, choices)
+            measured = _measured(spark, embedding, bundle, grids, folder)
+            with stage("Measuring distances between words"):
+                calibration = facts.facts_of(
+                    grids,
+                    embedding,
+                    embedding=embedding_json(embedding),
+                    **measured,
+                    target=choices,
+                )
+            return write_report(
+                storage,
+                folder,
+                options,
+                calibration,
+                file=facts.FILE,
+                text=text.said,
+                page=page.page,
+            )
+
+
+def _grids(options: CalibrateOptions, embedding: Embedding) -> list[Grid]:
+    """Return the grid of each mechanism, its epsilons ascending."""
+    by_spec: dict[str, list[Mechanism]] = {spec: [] for spec in options.specs}
+    for mechanism in options.mechanism:
+        by_spec[mechanism.spec].append(mechanism)
+    search, *_ = all_of(
+        lambda: options.search_over(embedding, options.release_words),
+        *(partial(mechanisms[0].prepare, embedding) for mechanisms in by_spec.values()),
+    )
+    grids = []
+    for mechanisms in by_spec.values():
+        grid = Grid.over(
+            embedding,
+            search,
+            mechanisms,
+            words=options.words,
+            runs=options.runs,
+            seed=options.noise_seed,
+            eta=options.eta,
+            confidence=options.confidence,
         )
+        grids.append(grid)
+    return grids
 
 
-def _measured(
+def _choice(
     options: CalibrateOptions,
     spark: SparkSession,
     embedding: Embedding,
     bundle: BundleFiles,
-    grids: Sequence[Grid],
-    target: Target | None,
-    folder: str,
+    target: Target,
+    grid: Grid,
 ) -> dict[str, Any]:
-    """Search for the target, measure grids, and write the tables; give the facts."""
-    found, whole = [], list(grids)
-    for number, grid in enumerate(grids):
-        if target is None:
-            break
-        with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
-            look = partial(_look, spark, embedding, bundle, target, grid)
-            found.append(tuned(target, grid, look, release_words=options.release_words))
-        # A release takes the epsilon that was found: the tables have it too.
-        whole[number] = grid.at(*filter(None, {*grid.epsilons, found[-1]["epsilon"]}))
-    epsilons = ", ".join(
-        f"{epsilon:g}" for epsilon in sorted({e for grid in whole for e in grid.epsilons})
-    )
-    with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {epsilons}"):
-        words, outputs, cells = measure.tables(spark, bundle, whole)
-    try:
-        with progress(spark, "Adding up"):
-            moments = (
-                measure.moments(words, OF_WORDS),
-                measure.moments(outputs, ("k_w", *measure.GUESSES)),
-            )
-            rows = summary(whole, *moments)
-            least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
-        with progress(spark, "Writing tables"):
-            for name, own in (
-                ("words", words.drop("rank")),
-                ("outputs", outputs.select(*KEYS, "word", "k_w")),
-            ):
-                measure.with_words(own.orderBy(*KEYS, "word"), bundle).write.parquet(
-                    f"{folder}/{name}"
-                )
-            from_arrow(spark, pa.Table.from_pylist(rows)).coalesce(1).write.parquet(
-                f"{folder}/summary"
-            )
-    finally:
-        for frame in (words, outputs, cells):
-            frame.unpersist()
-    with stage("Measuring distances between words"):
-        of = embedding_json(embedding)
-        return facts.facts_of(
-            whole, embedding, embedding=of, summary=rows, words=least_protected, target=found
-        )
+    """Return the largest epsilon at which a grid's mechanism meets the target, with its numbers."""
+    look = partial(_look, spark, embedding, bundle, target, grid)
+    with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
+        return tuned(target, grid, look, release_words=options.release_words)
 
 
 def _look(
@@ -132,11 +124,58 @@ def _look(
     grid: Grid,
     epsilon: float,
 ) -> tuple[float, float]:
-    """Give the target's statistic at an epsilon, and its bound."""
-    alone = searched(target, grid).at(epsilon)
-    alone.mechanisms[0].check(embedding)
-    words = measure.measured(spark, bundle, (alone,)).drop(*measure.CELLS).persist()
+    """Measure the target's statistic at an epsilon; return it with its bound."""
+    look = searched(target, grid).at(epsilon)
+    look.mechanisms[0].check(embedding)
+    words = measure.measure_words(spark, bundle, (look,)).drop(*measure.CELLS).persist()
     try:
-        return measure.bounded(words, target, alone)
+        return measure.quantile_and_bound(words, target, look)
     finally:
         words.unpersist()
+
+
+def _with_choices(grids: Sequence[Grid], choices: Rows) -> list[Grid]:
+    """Return grids that have the chosen epsilons too: a release takes those."""
+    wider_grids = []
+    for grid, choice in zip(grids, choices, strict=True):
+        epsilons = {*grid.epsilons}
+        if choice["epsilon"] is not None:
+            epsilons.add(choice["epsilon"])
+        wider_grids.append(grid.at(*epsilons))
+    return wider_grids
+
+
+def _measured(
+    spark: SparkSession,
+    embedding: Embedding,
+    bundle: BundleFiles,
+    grids: Sequence[Grid],
+    folder: str,
+) -> dict[str, Rows]:
+    """Measure grids, and write their tables; return the summary and the least protected words."""
+    epsilons: set[float] = set()
+    for grid in grids:
+        epsilons.update(grid.epsilons)
+    listed = ", ".join(f"{epsilon:g}" for epsilon in sorted(epsilons))
+    with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {listed}"):
+        words, outputs, cells = measure.measure_tables(spark, bundle, grids)
+    try:
+        with progress(spark, "Adding up"):
+            of_words = measure.moments(words, OF_WORDS)
+            of_outputs = measure.moments(outputs, ("k_w", *measure.GUESSES))
+            rows = summary(grids, of_words, of_outputs)
+            least_protected = measure.least_protected(words, embedding.words, top=_TOP_WORDS)
+        with progress(spark, "Writing tables"):
+            tables = {
+                "words": words.drop("rank"),
+                "outputs": outputs.select(*KEYS, "word", "k_w"),
+            }
+            for name, table in tables.items():
+                named = measure.with_words(table.orderBy(*KEYS, "word"), bundle)
+                named.write.parquet(f"{folder}/{name}")
+            summary_table = from_arrow(spark, pa.Table.from_pylist(rows))
+            summary_table.coalesce(1).write.parquet(f"{folder}/summary")
+    finally:
+        for frame in (words, outputs, cells):
+            frame.unpersist()
+    return {"summary": rows, "words": least_protected}

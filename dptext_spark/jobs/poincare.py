@@ -1,4 +1,4 @@
-"""The job around the Poincaré embedding: pairs in, filtered by Spark, a bundle and its report out."""
+"""The job around the Poincaré embedding: pairs in, filtered by Spark, a bundle out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dptext_spark.text.joined import matchable, unique_forms
 
 
 def run(options: PoincareOptions) -> Report:
-    """Run ``dptext poincare``: filter with Spark, train, write bundle, text form, picture and report."""
+    """Run ``dptext poincare``: filter with Spark, train, write bundle, text, picture and report."""
     vocabulary, denied, _ = all_of(
         lambda: options.vocabulary and read_words(options.vocabulary),
         lambda: options.never_output and WordList.read(options.never_output, NEVER_OUTPUT),
@@ -38,10 +38,10 @@ def run(options: PoincareOptions) -> Report:
         raise unreadable_pairs(options.pairs)
     announce_missing("the picture")
     relations, filtered = filtered_relations(options, vocabulary)
-    matches = choose(relations.words, matchable(unique_forms(relations.words)), None, denied)[
-        1
-    ].values()
-    settings = Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
+    is_matchable = matchable(unique_forms(relations.words))
+    _, matches = choose(relations.words, is_matchable, None, denied)
+    names = Settings.__dataclass_fields__
+    settings = Settings(**{name: getattr(options, name) for name in names})
     vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
     manifest, picture = _write(options, relations, vectors)
@@ -54,10 +54,11 @@ def run(options: PoincareOptions) -> Report:
         "releasable": manifest.releasable,
         "unmatchable": manifest.unmatchable,
         "never_output": manifest.never_output,
-        "word_lists": {each.option: each.to_json() for each in matches},
+        "word_lists": {match.option: match.to_json() for match in matches.values()},
         "picture": picture,
     }
-    lines = [*_lines(facts), manifest.describe(), *(each.describe() for each in matches)]
+    lines = [*_lines(facts), manifest.describe()]
+    lines += [match.describe() for match in matches.values()]
     report = Report(facts=facts, text="\n".join(lines))
     report.finish(options.beside("report.json"))
     return report
@@ -66,7 +67,7 @@ def run(options: PoincareOptions) -> Report:
 def filtered_relations(
     options: PoincareOptions, vocabulary: Sequence[str] | None
 ) -> tuple[Relations, dict[str, Any]]:
-    """Read and filter the pairs; give them with what each filter did."""
+    """Read and filter the pairs; return them with what each filter did."""
     spark = session("dptext poincare")
     place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
     with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
@@ -83,18 +84,23 @@ def filtered_relations(
         raise InputError(
             "The filters leave no pair", got=listed, do="Loosen the filter that removes most"
         )
-    words = (table[end].to_pylist() for end in ("hyponym", "hypernym"))
-    relations = Relations.from_words(*words, order=vocabulary or ())
+    hyponyms = table["hyponym"].to_pylist()
+    hypernyms = table["hypernym"].to_pylist()
+    relations = Relations.from_words(hyponyms, hypernyms, order=vocabulary or ())
     cycles = relations.cycles()
     if options.transitive_closure:
-        removed, relations = len(relations.pairs), relations.closure()
-        left = len(relations.pairs)
-        steps.append(
-            {"name": "added by the transitive closure", "removed": removed - left, "left": left}
-        )
-    rows = steps[0]["removed"] + steps[0]["left"]
-    counts = {"words": len(relations.words), "pairs": len(relations.pairs)}
-    facts = {"rows": rows, "steps": steps, "cycles": cycles, **counts}
+        pairs_before = len(relations.pairs)
+        relations = relations.closure()
+        pairs = len(relations.pairs)
+        step = {"name": "added by the transitive closure", "removed": pairs_before - pairs}
+        steps.append({**step, "left": pairs})
+    facts = {
+        "rows": steps[0]["removed"] + steps[0]["left"],
+        "steps": steps,
+        "cycles": cycles,
+        "words": len(relations.words),
+        "pairs": len(relations.pairs),
+    }
     return relations, facts
 
 
@@ -108,12 +114,16 @@ def read_words(path: Path) -> list[str]:
 
 
 def _check_outputs(options: PoincareOptions) -> None:
+    """Check that neither the bundle nor a file next to it exists, unless they are replaced."""
     check_output(options.output, options.overwrite)
-    written = map(options.beside, ("report.json", "vec", "png"))
-    if not options.overwrite and (there := [str(path) for path in written if path.exists()]):
+    if options.overwrite:
+        return
+    paths = [options.beside(ending) for ending in ("report.json", "vec", "png")]
+    files = [str(path) for path in paths if path.exists()]
+    if files:
         raise ConfigError(
             "Files next to the output exist",
-            got=", ".join(there),
+            got=", ".join(files),
             do="Remove them, or allow --overwrite",
         )
 
@@ -122,11 +132,11 @@ def _write(
     options: PoincareOptions, relations: Relations, vectors: NDArray[np.float64]
 ) -> tuple[Manifest, str | None]:
     """Write text form (word2vec's, without loss), bundle and, if it can be drawn, picture."""
-    text, picture = options.beside("vec"), options.beside("png")
-    with tempfile.TemporaryDirectory(
-        prefix=".dptext-poincare-", dir=options.output.absolute().parent
-    ) as made:
-        source, drawn = Path(made, text.name), Path(made, picture.name)
+    text = options.beside("vec")
+    picture = options.beside("png")
+    parent = options.output.absolute().parent
+    with tempfile.TemporaryDirectory(prefix=".dptext-poincare-", dir=parent) as folder:
+        source = Path(folder, text.name)
         with source.open("w", encoding="utf-8", newline="\n") as file:
             file.write(f"{len(vectors)} {vectors.shape[1]}\n")
             for word, vector in zip(relations.words, vectors.tolist(), strict=True):
@@ -146,31 +156,35 @@ def _write(
             return bundle.manifest, None
         from dptext_spark.poincare.picture import draw  # slow to load, and not everywhere
 
-        draw(vectors, relations, drawn)
-        drawn.replace(picture)
+        image = Path(folder, picture.name)
+        draw(vectors, relations, image)
+        image.replace(picture)
     return bundle.manifest, picture.name
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
-    on, training, quality = facts["cycles"], facts["training"], facts["quality"]
+    """Return what the filters left, how training went, and how good the points are."""
+    cycles = facts["cycles"]
+    training = facts["training"]
+    quality = facts["quality"]
     ranks = quality["reconstruction"]
-    low, half, high = quality["nearest_distances"]
-    steps = (
-        f"{step['left']:>12,} {'after' if step['removed'] >= 0 else 'with'} {abs(step['removed']):,} "
-        f"{step['name']}"
-        for step in facts["steps"]
-    )
-    lines = [
-        f"{facts['rows']:>12,} rows",
-        *steps,
+    low, median, high = quality["nearest_distances"]
+    lines = [f"{facts['rows']:>12,} rows"]
+    for step in facts["steps"]:
+        word = "after" if step["removed"] >= 0 else "with"
+        lines.append(f"{step['left']:>12,} {word} {abs(step['removed']):,} {step['name']}")
+    lines += [
         "",
-        f"{facts['words']:,} words, {facts['pairs']:,} pairs; on cycles: "
-        f"{on['pairs']:,} pairs of {on['words']:,} words in {on['groups']:,} groups",
+        f"{facts['words']:,} words, {facts['pairs']:,} pairs; on cycles: {cycles['pairs']:,} pairs "
+        f"of {cycles['words']:,} words in {cycles['groups']:,} groups",
         f"Trained for {training['epochs']} epochs, the best after {training['best_epoch']}.",
-        f"Mean rank of true hypernyms {ranks['mean_rank']:.2f}, mean average precision "
-        f"{ranks['mean_average_precision']:.3f} ({ranks['words']:,} of {ranks['all_words']:,} hyponyms).",
-        f"Hyperbolic distance to the nearest word: median {half:.2f}, 5th and 95th percentile {low:.2f} "
-        f"and {high:.2f}.",
+        f"Mean rank of true hypernyms {ranks['mean_rank']:.2f}, "
+        f"mean average precision {ranks['mean_average_precision']:.3f} "
+        f"({ranks['words']:,} of {ranks['all_words']:,} hyponyms).",
+        f"Hyperbolic distance to the nearest word: median {median:.2f}, "
+        f"5th and 95th percentile {low:.2f} and {high:.2f}.",
+        "Nearest words:",
     ]
-    near = (f"  {word}: {', '.join(words)}" for word, words in quality["neighbours"].items())
-    return [*lines, "Nearest words:", *near]
+    for word, neighbours in quality["neighbours"].items():
+        lines.append(f"  {word}: {', '.join(neighbours)}")
+    return lines

@@ -1,4 +1,6 @@
-"""Poincaré embeddings of is-a pairs: relations, training, quality and pictures; only ``pairs`` needs Spark.
+"""Poincaré embeddings of is-a pairs: relations, training, quality and pictures.
+
+Only ``pairs`` needs Spark.
 
 Source: Nickel and Kiela 2017, "Poincaré Embeddings for Learning Hierarchical Representations".
 """

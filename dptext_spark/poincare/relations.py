@@ -1,4 +1,4 @@
-"""Is-a pairs as a graph over numbered words: its closure and its cycles, and how well points tell it."""
+"""Is-a pairs as a graph over numbered words: closure, cycles, and how well points fit it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Relations:
     def from_words(
         cls, hyponyms: Sequence[str], hypernyms: Sequence[str], *, order: Iterable[str] = ()
     ) -> Relations:
-        """Number the words of distinct pairs: those of ``order`` first, then by their number of pairs."""
+        """Number the words of distinct pairs: those of ``order`` first, then by number of pairs."""
         rank = {word: row for row, word in enumerate(order)}
         distinct = {pair for pair in zip(hyponyms, hypernyms, strict=True) if pair[0] != pair[1]}
         if not distinct:
@@ -55,28 +55,26 @@ class Relations:
 
     @cached_property
     def _matrix(self) -> sparse.csr_array:
-        ones, size = np.ones(len(self.pairs), dtype=np.bool_), len(self.words)
+        ones = np.ones(len(self.pairs), dtype=np.bool_)
+        size = len(self.words)
         return sparse.csr_array((ones, tuple(self.pairs.T)), shape=(size, size))
 
     def are_related(self, hyponyms: Ints, words: Ints) -> NDArray[np.bool_]:
-        """Mark, bool (b, k), which of k words are each hyponym itself or its hypernym; rows of ``words``."""
+        """Return, bool (b, k), which of k words are each hyponym itself or its hypernym.
+
+        Both are rows of ``words``.
+        """
         pairs = self._matrix[hyponyms][:, words].toarray()
         return np.asarray(pairs | (hyponyms[:, None] == words), dtype=np.bool_)
 
     def closure(self) -> Relations:
-        """Add every pair that follows: a dog is a mammal, a mammal is an animal, so a dog is an animal."""
+        """Return the pairs with every pair that follows from them.
+
+        A dog is a mammal, a mammal is an animal, so a dog is an animal.
+        """
         reached = self._matrix
         while True:
-            # An upper bound of the product's size, from row and column sums alone.
-            steps = int(
-                np.bincount(reached.indices, minlength=reached.shape[0]) @ np.diff(reached.indptr)
-            )
-            if steps > _LARGEST_CLOSURE:
-                what = "The transitive closure of the pairs is too large"
-                do = "Raise --min-count, which breaks cycles, or leave out --transitive-closure"
-                raise InputError(
-                    what, allowed=f"at most {_LARGEST_CLOSURE:,} steps", got=f"{steps:,}", do=do
-                )
+            _check_size(reached)
             further = sparse.csr_array(reached + reached @ reached)
             if further.nnz == reached.nnz:
                 break
@@ -86,74 +84,90 @@ class Relations:
         return Relations(words=self.words, pairs=pairs[np.lexsort(pairs.T[::-1])])
 
     def cycles(self) -> dict[str, int]:
-        """Count ``groups`` of words that are all hyponyms of one another, their ``words`` and ``pairs``."""
-        groups = csgraph.connected_components(self._matrix, connection="strong")[1]
+        """Count ``groups`` of words that are all hyponyms of one another, with words and pairs."""
+        _, groups = csgraph.connected_components(self._matrix, connection="strong")
         sizes = np.bincount(groups)
-        low, high = groups[self.pairs].T
         sizes = sizes[sizes > 1]
+        low, high = groups[self.pairs].T
         return {"groups": len(sizes), "words": int(sizes.sum()), "pairs": int((low == high).sum())}
+
+
+def _check_size(reached: sparse.csr_array) -> None:
+    """Check that a step of the closure fits in memory."""
+    # An upper bound of the product's size, from row and column sums alone.
+    columns = np.bincount(reached.indices, minlength=reached.shape[0])
+    steps = int(columns @ np.diff(reached.indptr))
+    if steps > _LARGEST_CLOSURE:
+        raise InputError(
+            "The transitive closure of the pairs is too large",
+            allowed=f"at most {_LARGEST_CLOSURE:,} steps",
+            got=f"{steps:,}",
+            do="Raise --min-count, which breaks cycles, or leave out --transitive-closure",
+        )
 
 
 def measure(vectors: Floats, relations: Relations, *, words: int = 10_000) -> dict[str, Any]:
     """Measure points of the ball, float64 (V, n); ``words`` are those of the ranks.
 
-    ``nearest_distances`` are the 5th, 50th and 95th percentile of hyperbolic distances to the nearest word.
+    ``nearest_distances`` are the 5th, 50th and 95th percentile of hyperbolic distances to the
+    nearest word.
     """
     norms = squared_norms(vectors)
     rows = _spread(len(vectors), 1_000)
+    least = [closeness.min() for closeness in _closeness(vectors, rows)]
     # Rounding can make what is nearly 0 negative.
-    nearest = np.maximum([closeness.min() for closeness in _closeness(vectors, rows)], 0) / (
-        1 - norms[rows]
-    )
-    shown = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), 10)]
-    order = [np.argsort(closeness, kind="stable")[:5] for closeness in _closeness(vectors, shown)]
+    nearest = np.maximum(least, 0) / (1 - norms[rows])
+    distances = 2 * np.arcsinh(np.sqrt(nearest))
+    most_linked = np.argsort(-relations.links, kind="stable")[_spread(len(vectors), 10)]
+    neighbours = {}
+    for row, closeness in zip(most_linked, _closeness(vectors, most_linked), strict=True):
+        order = np.argsort(closeness, kind="stable")[:5]
+        neighbours[relations.words[row]] = [relations.words[near] for near in order if near != row]
     return {
         "reconstruction": reconstruction(vectors, relations, words=words),
         "largest_norm": float(np.sqrt(norms.max())),
-        "nearest_distances": np.quantile(
-            2 * np.arcsinh(np.sqrt(nearest)), (0.05, 0.5, 0.95)
-        ).tolist(),
-        "neighbours": {
-            relations.words[row]: [relations.words[near] for near in others if near != row]
-            for row, others in zip(shown, order, strict=True)
-        },
+        "nearest_distances": np.quantile(distances, (0.05, 0.5, 0.95)).tolist(),
+        "neighbours": neighbours,
     }
 
 
 def reconstruction(vectors: Floats, relations: Relations, *, words: int) -> dict[str, Any]:
-    """Rank the true hypernyms of hyponyms, no more than ``words`` of them, among all words by distance.
+    """Rank the true hypernyms of hyponyms, at most ``words``, among all words by distance.
 
-    Other hypernyms of the word do not count, and equal distances count against it. Source: Nickel and Kiela
-    2017, section 4.1.
+    Other hypernyms of the word do not count, and equal distances count against it.
+
+    Source: Nickel and Kiela 2017, section 4.1.
     """
     hyponyms, starts = np.unique(relations.pairs[:, 0], return_index=True)
     above = np.split(relations.pairs[:, 1], starts[1:])
-    chosen = _spread(len(hyponyms), words)
-    ranks, precisions = [], []
-    for hyponym, row in zip(chosen, _closeness(vectors, hyponyms[chosen]), strict=True):
-        hypernyms = above[hyponym]
-        own = np.sort(row[hypernyms])
-        row[hypernyms] = np.inf  # each is ranked among the words that are none
-        rank = np.array([np.count_nonzero(row <= value) + 1 for value in own])
+    places = _spread(len(hyponyms), words)
+    ranks = []
+    precisions = []
+    for place, closeness in zip(places, _closeness(vectors, hyponyms[places]), strict=True):
+        hypernyms = above[place]
+        of_hypernyms = np.sort(closeness[hypernyms])
+        closeness[hypernyms] = np.inf  # each is ranked among the words that are none
+        rank = np.array([np.count_nonzero(closeness <= value) + 1 for value in of_hypernyms])
         hits = np.arange(1, len(rank) + 1)
         ranks.append(rank)
         precisions.append((hits / (rank + hits - 1)).mean())
     return {
         "mean_rank": float(np.concatenate(ranks).mean()),
         "mean_average_precision": float(np.mean(precisions)),
-        "words": len(chosen),
+        "words": len(places),
         "all_words": len(hyponyms),
     }
 
 
-def _spread(count: int, wanted: int) -> Ints:
+def _spread(count: int, most: int) -> Ints:
     """Choose positions, evenly spread, all of them where there are few."""
-    return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(np.int64))
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
 def _closeness(vectors: Floats, rows: Ints) -> Iterator[Floats]:
-    """For each of some rows, numbers (V,) that order all words by distance; the word itself comes last."""
-    squares, step = squared_norms(vectors), max(1, _BLOCK_FLOATS // len(vectors))
+    """Yield for each row numbers (V,) that order all words by distance; the word itself is last."""
+    squares = squared_norms(vectors)
+    step = max(1, _BLOCK_FLOATS // len(vectors))
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         products = vectors[block] @ vectors.T

@@ -10,7 +10,8 @@ with it the claim of a run that lives after all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 from uuid import uuid4
 
@@ -58,6 +59,20 @@ def write_whole(
         publish: Called with the hidden name in place of renaming.
         replace: The option of the command that sets ``overwrite``.
     """
+    with whole_table(spark, output, overwrite=overwrite, publish=publish, replace=replace) as table:
+        write(table)
+
+
+@contextmanager
+def whole_table(
+    spark: SparkSession,
+    output: str,
+    *,
+    overwrite: bool,
+    publish: Callable[[str], None] | None = None,
+    replace: str = "--mode overwrite",
+) -> Iterator[str]:
+    """Yield the hidden path to write a table to; at the end rename it. See :func:`write_whole`."""
     storage = Storage(spark)
     place = storage.qualified(output)
     parent, _, name = place.rpartition("/")
@@ -77,7 +92,7 @@ def write_whole(
             storage.rename(other, away)
             storage.delete(away)
         try:
-            write(table)
+            yield table
         except FAILURES:
             if not has_ended():
                 _check_claim(storage, claim, output)

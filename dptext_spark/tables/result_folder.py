@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.options import CalibrateOptions, EvaluateOptions
 from dptext_spark.report.facts import Facts, Report, versions
 from dptext_spark.report.text import missing_library, rendered
-from dptext_spark.tables.output import write_whole
+from dptext_spark.tables.output import whole_table
 from dptext_spark.tables.storage import LocalFiles, Storage
 
 
@@ -34,6 +35,60 @@ def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) ->
         )
 
 
+@contextmanager
+def result_folder(
+    spark: SparkSession,
+    storage: Storage,
+    options: CalibrateOptions | EvaluateOptions,
+    *,
+    private: bool = False,
+) -> Iterator[str]:
+    """Yield the folder to write results to, which takes its name at the end.
+
+    It is claimed at once, before results are measured. What is ``private`` is its owner's alone,
+    where the file system knows of owners.
+    """
+    place = options.output.rstrip("/")
+    with whole_table(spark, place, overwrite=options.overwrite, replace="--overwrite") as folder:
+        storage.make_folder(folder, private=private)
+        yield folder
+
+
+def write_report(
+    storage: Storage,
+    folder: str,
+    options: CalibrateOptions | EvaluateOptions,
+    results: Facts,
+    *,
+    file: str,
+    text: Callable[[Facts], Iterable[Any]],
+    page: Callable[[Facts], dict[str, Any]],
+    private: bool = False,
+) -> Report:
+    """Write the facts of ``results`` into ``file`` of a folder, and the page; return the report.
+
+    ``text`` and ``page`` render the facts for a terminal and for the page's template.
+    """
+    place = options.output.rstrip("/")
+    is_drawn = not missing_library()
+    remark = ", which is private" if private else ""
+    end = f"Output{remark}: {place}"
+    if is_drawn:
+        end = f"Page{remark}: {place}/report.html"
+    facts = {**results, "options": options.to_json(), "versions": versions()}
+    report = Report(facts=facts, text=rendered([*text(facts), end]))
+    with stage("Writing the report"):
+        storage.write(f"{folder}/{file}", report.to_json(), private=private)
+        if is_drawn:
+            from dptext_spark.report.page import write_page  # slow to load, and not everywhere
+
+            with TemporaryDirectory(prefix="dptext-page-") as here:
+                write_page(Path(here), page(facts))
+                for name in ("report.html", "plots"):
+                    storage.put(Path(here, name), f"{folder}/{name}", private=private)
+    return report
+
+
 def write_results(
     spark: SparkSession,
     storage: Storage,
@@ -45,30 +100,18 @@ def write_results(
     page: Callable[[Facts], dict[str, Any]],
     private: bool = False,
 ) -> Report:
-    """Write a folder of results, which takes its name when it is whole.
+    """Write a folder of results; ``make`` writes tables into it and returns the facts.
 
-    ``make`` writes tables into a folder and returns the facts, which go into ``file``; ``text`` and ``page``
-    render them for a terminal and for the page's template. What is ``private`` is its owner's alone, where
-    the file system knows of owners.
+    See :func:`result_folder` and :func:`write_report`.
     """
-    place = options.output.rstrip("/")
-    remark = ", which is private" if private else ""
-    reports, drawn = list[Report](), not missing_library()
-
-    def write(folder: str) -> None:
-        storage.make_folder(folder, private=private)
-        facts = {**make(folder), "options": options.to_json(), "versions": versions()}
-        end = f"Page{remark}: {place}/report.html" if drawn else f"Output{remark}: {place}"
-        reports.append(Report(facts=facts, text=rendered([*text(facts), end])))
-        with stage("Writing the report"):
-            storage.write(f"{folder}/{file}", reports[0].to_json(), private=private)
-            if drawn:
-                from dptext_spark.report.page import write_page  # slow to load, and not everywhere
-
-                with TemporaryDirectory(prefix="dptext-page-") as here:
-                    write_page(Path(here), page(facts))
-                    for name in ("report.html", "plots"):
-                        storage.put(Path(here, name), f"{folder}/{name}", private=private)
-
-    write_whole(spark, place, write, overwrite=options.overwrite, replace="--overwrite")
-    return reports[0]
+    with result_folder(spark, storage, options, private=private) as folder:
+        return write_report(
+            storage,
+            folder,
+            options,
+            make(folder),
+            file=file,
+            text=text,
+            page=page,
+            private=private,
+        )

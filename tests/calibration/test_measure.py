@@ -8,16 +8,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from dptext_spark.calibration import word_statistics
-from dptext_spark.calibration.facts import Target, bounding_rank
 from dptext_spark.calibration.measure import (
     GUESSES,
     SCHEMA,
-    bounded,
     least_protected,
     moments,
     output_statistics,
+    quantile_and_bound,
 )
 from dptext_spark.calibration.statistics import LEVELS, OF_WORD
+from dptext_spark.calibration.target import Target, bounding_rank
 from tests.helpers import calibration_oracle as oracle
 
 pytestmark = pytest.mark.spark
@@ -76,7 +76,7 @@ def test_risks_are_those_of_brute_force(spark, runs):
 def test_a_quantile_is_bounded_by_the_value_of_its_rank(parts, transitions, text):
     """Rejects the bound of n_w by n_w itself, and ranks that count from the other end or from 0."""
     target, table = Target.parse(text), word_statistics(transitions).slice(0, SIZE)
-    measured, bound = bounded(parts.where("epsilon = 2"), target, GRID)
+    measured, bound = quantile_and_bound(parts.where("epsilon = 2"), target, GRID)
     column = target.arguments[0]
     values, limits = (
         table[name].to_numpy() for name in (column, "n_w_high" if target.upper else column)

@@ -84,7 +84,7 @@ def test_what_is_said_adds_up(world, monkeypatch):
 def test_a_search_is_chosen_for_the_mechanism_that_needs_most(world):
     """In the index that compares a point with fewest words. Rejects the first index and the last noise."""
     each = [in_lists(world, sample(world).probes_for(lists, 0.95), lists) for lists in (8, LISTS)]
-    looked_at = [sample(world).looked_at(search) for search in each]
+    looked_at = [sample(world).compared_share(search) for search in each]
     mechanisms = [Laplace(epsilon=30.0), LAPLACE]
     quiet, needed = (chosen_search("ivf:recall=0.95", world, [m]) for m in mechanisms)
     assert needed == each[looked_at.index(min(looked_at))] and len({*looked_at}) == 2

@@ -51,10 +51,11 @@ def dense(transitions: Transitions, outputs: int, column: str = "count") -> np.n
 def output_statistics(transitions: Transitions) -> pa.Table:
     """How many different inputs gave each output, given that any did, on average where counts are exact."""
     rows = []
-    for index, seen in enumerate(dense(transitions, int(transitions.output.max()) + 1, "seen")):
-        any_ = -np.expm1(np.log1p(-np.minimum(seen, 1.0 - 2.0**-53)).sum(axis=0))
-        k_w = (seen.sum(axis=0) / np.where(any_ > 0.0, any_, 1.0)).tolist()
-        words = np.flatnonzero(seen.any(axis=0)).tolist()
+    presences = dense(transitions, int(transitions.output.max()) + 1, "presence")
+    for index, presence in enumerate(presences):
+        any_ = -np.expm1(np.log1p(-np.minimum(presence, 1.0 - 2.0**-53)).sum(axis=0))
+        k_w = (presence.sum(axis=0) / np.where(any_ > 0.0, any_, 1.0)).tolist()
+        words = np.flatnonzero(presence.any(axis=0)).tolist()
         rows += [{"epsilon_index": index, "word": word, "k_w": k_w[word]} for word in words]
     return pa.Table.from_pylist(rows)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dptext_spark.calibration.facts import STATISTICS, facts_of
+from dptext_spark.calibration.facts import facts_of
+from dptext_spark.calibration.summary import STATISTICS
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace, Mechanism, mechanism
 from dptext_spark.report.facts import embedding_json

@@ -9,7 +9,7 @@ import sys
 import matplotlib
 import pytest
 
-from dptext_spark.calibration.facts import page as calibration_page
+from dptext_spark.calibration.page import page as calibration_page
 from dptext_spark.errors import printable
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.page import page as evaluation_page

@@ -50,7 +50,7 @@ from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.formats.parquet import check_names
 from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning, is_encrypted
-from dptext_spark.tables.result_folder import check_free, write_results
+from dptext_spark.tables.result_folder import check_free, result_folder, write_report
 from dptext_spark.tables.source import check_met, own_session, where
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
 from dptext_spark.tables.table import check_input, check_places
@@ -90,21 +90,21 @@ def run(options: EvaluateOptions) -> Report:
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
-    def make(_: str) -> dict[str, Any]:
-        return _evaluated(options, policy, read, embedding, search, spark)
-
     with plain_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
-        return write_results(
-            spark,
-            storage,
-            options,
-            make,
-            file=facts.FILE,
-            text=text.said,
-            page=page.page,
-            private=True,
-        )
+        # Claimed before hours of measuring: another run with this output ends at once.
+        with result_folder(spark, storage, options, private=True) as folder:
+            evaluation = _evaluated(options, policy, read, embedding, search, spark)
+            return write_report(
+                storage,
+                folder,
+                options,
+                evaluation,
+                file=facts.FILE,
+                text=text.said,
+                page=page.page,
+                private=True,
+            )
 
 
 def _evaluated(

@@ -87,31 +87,3 @@ def write_report(
                 for name in ("report.html", "plots"):
                     storage.put(Path(here, name), f"{folder}/{name}", private=private)
     return report
-
-
-def write_results(
-    spark: SparkSession,
-    storage: Storage,
-    options: CalibrateOptions | EvaluateOptions,
-    make: Callable[[str], Facts],
-    *,
-    file: str,
-    text: Callable[[Facts], Iterable[Any]],
-    page: Callable[[Facts], dict[str, Any]],
-    private: bool = False,
-) -> Report:
-    """Write a folder of results; ``make`` writes tables into it and returns the facts.
-
-    See :func:`result_folder` and :func:`write_report`.
-    """
-    with result_folder(spark, storage, options, private=private) as folder:
-        return write_report(
-            storage,
-            folder,
-            options,
-            make(folder),
-            file=file,
-            text=text,
-            page=page,
-            private=private,
-        )

@@ -157,7 +157,9 @@ def test_workers_try_an_attacker_whose_module_they_do_not_have(spark, small, mod
     )
     sampled = SampledRows(frame=frame, simulation=simulation, ways=columns.ways(df.schema))
     counts = count_pairs(sampled)
-    languages = languages_of(sampled, dict.fromkeys(ATTACKED, counts[KNOWN].pairs))
+    languages = languages_of(
+        sampled, dict.fromkeys(ATTACKED, counts[KNOWN].pairs), of_attacked=False
+    )
     uniform = Channel.uniform(len(small.words), simulation.search.release_words)
 
     def attacked(*names):

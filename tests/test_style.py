@@ -27,13 +27,17 @@ KINDS = (
     *("times", "long", "vague", "give", "wide"),
 )
 ALLOWED = {
-    "dptext_spark": (21.4, 35.2, 62.4, 5.5, 6.6, 1.1, 5.0, 34.9, 16.3, 84.9),
-    "scripts": (35.7, 18.8, 84.5, 11.9, 1.0, 0.5, 6.4, 54.8, 6.0, 62.1),
+    "dptext_spark": (12.1, 27.7, 52.1, 3.5, 4.9, 0.7, 3.9, 23.4, 11.2, 56.6),
+    "scripts": (35.3, 18.6, 83.7, 11.8, 1.0, 0.5, 6.4, 54.3, 5.9, 62.1),
 }
 """What is allowed per 1,000 statements: what there is, lowered with every room that is unfolded."""
 
 GOALS = (3.0, 16.0, 35.0, 1.0, 2.0, 0.0, 0.7, 0.5, 0.0, 0.0)
-UNFOLDED = ("jobs",)
+UNFOLDED = (
+    "jobs",
+    *("dptext_spark/audit", "dptext_spark/calibration", "dptext_spark/embedding"),
+    *("dptext_spark/geometry", "dptext_spark/poincare", "dptext_spark/search"),
+)
 """Folders that have been unfolded, and keep to the goals."""
 
 
@@ -130,15 +134,16 @@ IS_ONE = {
 }
 
 
-def rates(*folders):
-    counts = gauge(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return {kind: 1000.0 * counts[kind] / counts["statements"] for kind in KINDS}
-
-
 @pytest.mark.parametrize("folder", [*ALLOWED, *UNFOLDED])
 def test_no_folder_becomes_denser(folder):
-    allowed = dict(zip(KINDS, ALLOWED.get(folder, GOALS), strict=True))
-    assert {kind: rate for kind, rate in rates(folder).items() if rate > allowed[kind]} == {}
+    """One of a kind may stand in any folder."""
+    counts = gauge((ROOT / folder).rglob("*.py"))
+    thousands = counts["statements"] / 1000.0
+    too_many = {}
+    for kind, rate in zip(KINDS, ALLOWED.get(folder, GOALS), strict=True):
+        if counts[kind] > max(1, rate * thousands):
+            too_many[kind] = counts[kind] / thousands
+    assert too_many == {}
 
 
 def test_every_kind_is_counted(tmp_path):

@@ -317,7 +317,9 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("releases", "others", "renamed"), TEXTS, ids=str)
+@pytest.mark.parametrize(
+    ("releases", "others", "renamed"), TEXTS, ids=["none", "two", "capitals", "a, b and c", "a, b"]
+)
 def test_columns_that_may_hold_one_text(releases, others, renamed):
     """Rejects columns that begin at nothing under another name, and those of one release as one text."""
     ledger = Ledger(tuple(entry(n, columns=columns) for n, columns in enumerate(releases, 1)))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from dptext_spark.lookup import FEW
+from dptext_spark.word_reader import FEW
 
 from dptext_spark.evaluation.measures import MEASURES, SingledOut
 from dptext_spark.evaluation.page import page

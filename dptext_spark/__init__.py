@@ -1,7 +1,7 @@
 """Sanitize text columns on Spark under metric differential privacy.
 
-Each name is imported when it is first used: the command line is to hear signals before the libraries are
-loaded, and what runs on Spark alone needs pyspark.
+Each name is imported when it is first used: the command line is to hear signals before the
+libraries are loaded, and what runs on Spark alone needs pyspark.
 """
 
 from __future__ import annotations

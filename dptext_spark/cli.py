@@ -43,7 +43,8 @@ _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 _COLUMN: Final = 32  # of the help, for an option and its values
 _HYPHEN: Final = "\u2011"  # one at which no line is broken
 
-# What a command keeps while it runs: what to say of a run that is interrupted; that its help has all options.
+# What a command keeps while it runs: what to say of a run that is interrupted; that its help has
+# all options.
 _UNFINISHED: Final = "dptext.unfinished"
 _HELP_ALL: Final = "dptext.help-all"
 

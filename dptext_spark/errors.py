@@ -170,8 +170,8 @@ def faults(
 ) -> list[str]:
     """Write pydantic's findings in this package's form; the kinds of value that one name allows as one.
 
-    ``called`` names a value, ``unknown`` ends the sentence on a name that is none of ``known``; a ``hidden``
-    value is not quoted.
+    ``called`` names a value, ``unknown`` ends the sentence on a name that is none of ``known``; a
+    ``hidden`` value is not quoted.
     """
     found = groupby(
         error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"]))

@@ -1,7 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP as one exception, raised once.
 
-The first of them has the JVM end, by :func:`ends_first`, whose shutdown hook removes an unfinished output,
-and only then raises: clean-up finds no JVM whose last answer nobody read. Later signals change nothing.
+The first of them has the JVM end, by :func:`ends_first`, whose shutdown hook removes an unfinished
+output, and only then raises: clean-up finds no JVM whose last answer nobody read. Later signals
+change nothing.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Keyed noise: the only source of randomness in the package.
 
-Noise is a value, not a stream: a pure function of a key and a context, so that a recomputed, retried
-or repartitioned row releases the same noise again, and so that no two contexts share any. The
-function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counter mode (expansion):
+Noise is a value, not a stream: a pure function of a key and a context, so that a recomputed,
+retried or repartitioned row releases the same noise again, and so that no two contexts share any.
+The function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counter mode
+(expansion):
 
     release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
     column key  = BLAKE2b(release key, column, purpose, uint64s_per_token)
     row key     = BLAKE2b(column key,  row id[, place in the row's arrays], content)
     uint64s     = AES-256-CTR(row key), number j of token i at offset i * uint64s_per_token + j
 
-A token that may take any number of uniforms sets some of them apart, and they are the key of the others:
+A token that may take any number of uniforms sets some of them apart, and they are the key of the
+others:
 
     further key = BLAKE2b(those uniforms)
     uint64s     = AES-256-CTR(further key)
@@ -190,8 +192,9 @@ class ReleaseNoise:
     ) -> ReleaseNoise:
         """Derive a release's noise from the user's key.
 
-        ``salt`` is its name, ``law`` has the name and every parameter of the noise law. If epsilon were left
-        out, a linear combination of releases at two epsilons would give the input back exactly.
+        ``salt`` is its name, ``law`` has the name and every parameter of the noise law. If epsilon
+        were left out, a linear combination of releases at two epsilons would give the input back
+        exactly.
         """
         context = {
             "version": FORMAT_VERSION,
@@ -214,7 +217,8 @@ class ReleaseNoise:
 def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Map random integers to uniforms (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
 
-    What the grid changes in the law of an output is bounded in :mod:`dptext_spark.accounting.resolution`.
+    What the grid changes in the law of an output is bounded in
+    :mod:`dptext_spark.accounting.resolution`.
     """
     bits = uint64s >> np.uint64(64 - UNIFORM_BITS)
     bits |= _ONE  # as a float64, 1 + k / 2^52: an addition of bits, several times as fast as a conversion
@@ -226,7 +230,8 @@ def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
 def further_uniforms(seeds: NDArray[np.float64], first: int, count: int) -> NDArray[np.float64]:
     """Give tokens more uniforms, float64 (t, count), from number ``first`` on.
 
-    They are a pure function of the token's ``seeds`` (t, SEED_UNIFORMS), which serve for nothing else.
+    They are a pure function of the token's ``seeds`` (t, SEED_UNIFORMS), which serve for nothing
+    else.
     """
     out = np.empty((len(seeds), count), dtype=np.uint64)
     for row, seed in zip(out, np.ascontiguousarray(seeds), strict=True):

@@ -1,6 +1,7 @@
 """The commands' options: one object for the command line, a TOML file and the report.
 
-A new command is a class here, a module of its name in ``dptext_spark.jobs``, and a file in ``conf``.
+A new command is a class here, a module of its name in ``dptext_spark.jobs``, and a file in
+``conf``.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ LEAST_DELTA: Final = 1e-12
 def option(description: str, default: Any = ..., **field: Any) -> Any:
     """Declare an option with its line of help, by default one that must be given.
 
-    Of the arguments of pydantic's ``Field`` the title is the heading of the help that it stands under, and
-    ``repr=False`` keeps its value out of messages.
+    Of the arguments of pydantic's ``Field`` the title is the heading of the help that it stands
+    under, and ``repr=False`` keeps its value out of messages.
     """
     return Field(default, description=description, **field)
 
@@ -192,9 +193,9 @@ def several(field: FieldInfo) -> bool:
 class Options(BaseModel):
     """Options of a job; field names are the option names with underscores.
 
-    A subclass with a ``command`` is that command, its docstring the help, and the module of that name in
-    ``dptext_spark.jobs`` runs it, unless ``runner`` names another. None and empty lists count as not given,
-    one value will do for a repeatable option.
+    A subclass with a ``command`` is that command, its docstring the help, and the module of that
+    name in ``dptext_spark.jobs`` runs it, unless ``runner`` names another. None and empty lists
+    count as not given, one value will do for a repeatable option.
 
     Attributes:
         usage: An example of what may follow the command's name, for its help.
@@ -230,8 +231,8 @@ class Options(BaseModel):
         """Validate options given by option name.
 
         Raises:
-            ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``, whose value
-                may be private.
+            ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``,
+                whose value may be private.
         """
         fields, given = cls.fields(), cls.named(values)
         for name in given.keys() & {name for name, field in fields.items() if several(field)}:
@@ -708,8 +709,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     def release_command(self, mechanism: Mechanism, search: Search) -> str:
         """Write the command that makes a release with a setting, and says where epsilon comes from.
 
-        A filter and the values of read options may be private: they have to be filled in, and without them
-        the command fails.
+        A filter and the values of read options may be private: they have to be filled in, and
+        without them the command fails.
         """
         names = ("embedding", "text", "tokens", "id", "format", *PolicyOptions.__annotations__)
         fields = type(self).model_fields

@@ -45,8 +45,10 @@ class Release:
 
         Args:
             search: By default exact, among all words that the bundle allows.
-            policy: By default all words are protected and unknown ones masked; texts are their words alone.
-            row_budget: What a row may lose; the mechanism's epsilon is then the largest that a row gets.
+            policy: By default all words are protected and unknown ones masked; texts are their
+                words alone.
+            row_budget: What a row may lose; the mechanism's epsilon is then the largest that a row
+                gets.
             name: Of what is released, such as the table and its date.
         """
         embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
@@ -104,8 +106,8 @@ def in_euclidean_distance(guarantee: Guarantee, embedding: Embedding) -> Guarant
         or not isinstance(law, SphericalLaplace)
     ):
         return guarantee
-    # Noise that is spherical in the mechanism's norm: a loss grows with the norm of the difference, which
-    # is epsilon / guarantee.epsilon of its Euclidean length at most.
+    # Noise that is spherical in the mechanism's norm: a loss grows with the norm of the difference,
+    # which is epsilon / guarantee.epsilon of its Euclidean length at most.
     return replace(
         guarantee,
         metric=metric.description,

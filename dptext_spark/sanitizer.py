@@ -32,8 +32,8 @@ from dptext_spark.text.layout import assemble
 from dptext_spark.text.tokens import straight, token_spans
 from dptext_spark.word_reader import TokenLookup
 
-# Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full speed, and
-# 5 MB of noise.
+# Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full
+# speed, and 5 MB of noise.
 CHUNK: Final = 2048
 _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
@@ -84,7 +84,8 @@ class Context(NamedTuple):
 class Sanitizer:
     """Sanitizes columns of one release; small and picklable, it binds its mechanism when it is first used.
 
-    What a row becomes is a pure function of the key, the row's id and its content, whatever its batch.
+    What a row becomes is a pure function of the key, the row's id and its content, whatever its
+    batch.
     """
 
     counts: ClassVar = TokenCounts
@@ -128,17 +129,20 @@ class Sanitizer:
     ) -> Sanitized:
         """Sanitize rows of one column.
 
-        Values, ids and slots may be Arrow arrays (chunked ones too), pandas Series, NumPy arrays or lists.
+        Values, ids and slots may be Arrow arrays (chunked ones too), pandas Series, NumPy arrays or
+        lists.
 
         Args:
             values: Texts (string) or token lists (list of string); null, None and NaN stay null.
             ids: Row ids, integers or strings, unique in the whole table, without nulls.
-            slots: For the policy ``slots:COLUMN``: structs with ``start`` and ``end``, in code points of text
-                or elements of token lists, the end exclusive.
-            positions: int64 (rows, arrays), for values that are elements of arrays and share their row's
-                id: the place of each in those arrays; see :class:`~dptext_spark.tables.batch.FieldValues`.
-            words: int64 (rows,), for a row budget: how many words each row has in all columns and arrays of
-                the release, as :meth:`visible_words` counts them; by default those of this column.
+            slots: For the policy ``slots:COLUMN``: structs with ``start`` and ``end``, in code
+                points of text or elements of token lists, the end exclusive.
+            positions: int64 (rows, arrays), for values that are elements of arrays and share their
+                row's id: the place of each in those arrays; see
+                :class:`~dptext_spark.tables.batch.FieldValues`.
+            words: int64 (rows,), for a row budget: how many words each row has in all columns and
+                arrays of the release, as :meth:`visible_words` counts them; by default those of
+                this column.
         """
         values = as_arrow(values, f"Column {column}")
         runs = self._runs(values, ids, column, slots, positions, words)
@@ -201,7 +205,8 @@ class Sanitizer:
         if self.release.row_epsilons is not None:
             words = self.release.reader.visible_words(values, slots) if words is None else words
             epsilons = self.release.row_epsilons.of_rows(words)
-            # Equal rows that differ in another column have other epsilons, and must not share noise.
+            # Equal rows that differ in another column have other epsilons, and must not share
+            # noise.
             own = epsilons.astype("<f8")
             names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, own, strict=True)]
         for lookup in self.release.reader.runs(values, slots, column=column):
@@ -268,8 +273,8 @@ class Sanitizer:
 _Run: TypeAlias = tuple[TokenLookup, list[tuple[bytes, ...]], NDArray[np.float64] | None]
 """A run of rows of a column: their tokens, names and, under a row budget, epsilons.
 
-A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths never
-collide.
+A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths
+never collide.
 """
 
 

@@ -170,7 +170,8 @@ def _average_texts(
         known[run.rows], unknown[run.rows] = run.tokens.count(is_known), run.tokens.count(~is_known)
         borders = np.cumsum(known[run.rows])[:-1]
         for row, chosen in enumerate(np.split(run.word_ids[is_known], borders), run.rows.start):
-            # Plain sums in the text's order, cut from its start: nothing hangs on the rows around it.
+            # Plain sums in the text's order, cut from its start: nothing hangs on the rows around
+            # it.
             for start in range(0, len(chosen), CHUNK):
                 vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(
                     axis=0, dtype=np.float64

@@ -1,8 +1,8 @@
 """Makes the list of signs that ``--layout keep`` lets pass, and prints the hash that the package expects.
 
-What signs are comes from libraries with Unicode's data, not from this Python; in an environment of their own:
-unicodedata2 17.0.1 (categories and NFKC of Unicode 17.0), emoji 2.16.0 (Unicode's list of emoji, of which
-those up to version 17.0 are taken) and regex 2026.11.19 (scripts).
+What signs are comes from libraries with Unicode's data, not from this Python; in an environment of
+their own: unicodedata2 17.0.1 (categories and NFKC of Unicode 17.0), emoji 2.16.0 (Unicode's list
+of emoji, of which those up to version 17.0 are taken) and regex 2026.11.19 (scripts).
 
     python3 -m venv /tmp/unicode
     /tmp/unicode/bin/pip install unicodedata2==17.0.1 emoji==2.16.0 regex==2026.11.19
@@ -24,7 +24,8 @@ import unicodedata2
 UNICODE: Final = "17.0"
 OUTPUT: Final = Path(__file__).parents[1] / "dptext_spark" / "text" / "signs.json"
 
-# Signs that stand for letters, digits or words, or are parts of them, without a letter that Unicode names.
+# Signs that stand for letters, digits or words, or are parts of them, without a letter that Unicode
+# names.
 DISGUISED: Final = [
     (0x2100, 0x218F),  # letterlike symbols, turned digits
     (0x2373, 0x237A),  # Greek letters of APL

@@ -1,6 +1,7 @@
 """Measures how well the patterns of `--identifiers` find labelled spans: the table of docs/guide/choosing.md.
 
-The sentences are presidio-evaluator's (0.3.2), from its templates; it needs an environment of its own:
+The sentences are presidio-evaluator's (0.3.2), from its templates; it needs an environment of its
+own:
 
     python3 -m venv /tmp/presidio
     /tmp/presidio/bin/pip install presidio-evaluator==0.3.2

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dptext_spark.geometry import Floats, Floats32, Ints
 
 Method: TypeAlias = Literal["computed", "posteriors", "draws", "none"]
-"""How a channel became known: computed from the mechanism's formula; by whole posteriors of simulated
-noisy points; by counting draws of each word, which knows it badly; or not at all."""
+"""How a channel became known: computed from the mechanism's formula; by whole posteriors of
+simulated noisy points; by counting draws of each word, which knows it badly; or not at all."""
 
 MOST_CELLS: Final = 256
 """Words of an output whose probabilities are kept one by one."""
@@ -33,8 +33,8 @@ class Channel:
     of_word: Floats
     of_output: Floats
     size: int = 0  # simulated points, or draws of each word
-    # The share of words that a guesser who sees one output gets back less with half of the points: about
-    # what more points could still add. None where the channel is computed or drawn.
+    # The share of words that a guesser who sees one output gets back less with half of the points:
+    # about what more points could still add. None where the channel is computed or drawn.
     difference: float | None = None
 
     @property

@@ -44,8 +44,8 @@ def channel_of_cells(table: pa.Table, estimator: Estimator, *, vocabulary: int) 
     """Turn what :func:`likeliest` gives of all words, in any order, into a channel.
 
     For every word looked at the probabilities add up to 1. What was drawn is discounted as in
-    :func:`smoothed`, for each word by itself with one discount for all, so that an output that did not come
-    up keeps a chance.
+    :func:`smoothed`, for each word by itself with one discount for all, so that an output that did
+    not come up keeps a chance.
     """
     table = table.sort_by([("output", "ascending"), ("word", "ascending")])
     words = table["word"].to_numpy()
@@ -76,7 +76,8 @@ def channel_of_cells(table: pa.Table, estimator: Estimator, *, vocabulary: int) 
 def discount_of(counts: NDArray[Any]) -> float:
     """Return how much counts (c,) above 0 overstate, strictly between 0 and 1.
 
-    Half an imagined count of one keeps it from the ends. Source: Ney, Essen and Kneser 1994, section 4.
+    Half an imagined count of one keeps it from the ends. Source: Ney, Essen and Kneser 1994,
+    section 4.
     """
     once = np.count_nonzero(counts == 1)
     twice = np.count_nonzero(counts == 2)

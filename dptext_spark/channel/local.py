@@ -26,8 +26,8 @@ def channel_of(
 ) -> Channel:
     """Work out a channel for words by a prior (V,) that sums to 1; None is the one without any output.
 
-    Where the law is computed there is nothing to estimate; else it is known by whole posteriors, where the
-    noise has a density, and by counts of draws where nobody wrote it down.
+    Where the law is computed there is nothing to estimate; else it is known by whole posteriors,
+    where the noise has a density, and by counts of draws where nobody wrote it down.
     """
     if mechanism is None:
         return Channel.uniform(len(prior), search.release_words)

@@ -37,8 +37,8 @@ def channel_of(
 ) -> Channel:
     """Work out a mechanism's channel on workers, for words by a prior (V,); None for the floors.
 
-    Where the law is computed there is nothing to estimate; else by whole posteriors, where the noise has a
-    density, and by counts of draws where nobody wrote it down.
+    Where the law is computed there is nothing to estimate; else by whole posteriors, where the
+    noise has a density, and by counts of draws where nobody wrote it down.
     """
     vocabulary = len(prior)
     if mechanism is None:
@@ -150,7 +150,8 @@ def _measure(
 ) -> Iterator[pa.RecordBatch]:
     estimated = _estimator(bundle, mechanism, search, seed)
     for block in _numbers(batches):
-        # Here, not on the driver: without truncation a word has a cell for every word that may come out.
+        # Here, not on the driver: without truncation a word has a cell for every word that may come
+        # out.
         yield from likeliest(estimated, words, block).to_batches()
 
 

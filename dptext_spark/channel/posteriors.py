@@ -1,9 +1,9 @@
 """A channel by whole posteriors of simulated noisy points.
 
-A noisy point z of a word that is drawn from a prior has an output y, the word that the mechanism chooses
-there. It gives y not one count for its word but P[x | z] for all words x, which the noise's density tells:
-the mean of that over the points of y is P[x | y]. Every draw informs about all words, and the mean is
-unbiased; a count of draws is the same mean of a far noisier thing.
+A noisy point z of a word that is drawn from a prior has an output y, the word that the mechanism
+chooses there. It gives y not one count for its word but P[x | z] for all words x, which the noise's
+density tells: the mean of that over the points of y is P[x | y]. Every draw informs about all
+words, and the mean is unbiased; a count of draws is the same mean of a far noisier thing.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ LIMIT: Final = 0.004
 JUDGED_BLOCKS: Final = 4
 """Blocks of other points, on which guessers are compared."""
 
-# The first round has this many points for each output, up to a number; each further round has as many as all
-# before, and no round goes beyond another number.
+# The first round has this many points for each output, up to a number; each further round has as
+# many as all before, and no round goes beyond another number.
 _POINTS_OF_OUTPUT: Final = 2
 _FIRST_BLOCKS: Final = 32
 _MOST_BLOCKS: Final = 2048
 
-# Every output has this many points on top that nobody drew: at the word itself, with a density that falls a
-# quarter as fast, since points that noise moved aside tell neighbours apart less well than the word does.
+# Every output has this many points on top that nobody drew: at the word itself, with a density that
+# falls a quarter as fast, since points that noise moved aside tell neighbours apart less well than
+# the word does.
 _IMAGINED: Final = 8.0
 _FLATTENED: Final = 0.25
 
@@ -67,8 +68,8 @@ class Guesser:
     density: NoiseDensity
     words: Ints  # (k,), those with a prior above 0
     prior: Floats  # (k,), sums to 1
-    # (k,), by which words are drawn: half of the prior, half of its root, so that rare outputs have points
-    # too. Weights make up for it.
+    # (k,), by which words are drawn: half of the prior, half of its root, so that rare outputs have
+    # points too. Weights make up for it.
     drawn: Floats
     noise: Any  # ColumnNoise of a public seed
     width: int  # uniforms of a token of the mechanism
@@ -151,7 +152,8 @@ class Guesser:
     def _summed(self, outputs: Ints, points: Floats) -> PosteriorSums:
         starts = np.flatnonzero(np.diff(outputs, prepend=-1))
         place_of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(outputs)))
-        # Drawn words are more or less frequent than the prior's: a point counts f_prior(z) / f_drawn(z).
+        # Drawn words are more or less frequent than the prior's: a point counts f_prior(z) /
+        # f_drawn(z).
         ratio = (self.drawn / self.prior).astype(np.float32)
         totals = np.zeros((len(starts), len(self.words)))
         for rows, posterior in self.posteriors(points):
@@ -248,7 +250,8 @@ class PosteriorSums:
     def added(self, other: PosteriorSums, prior: Floats) -> PosteriorSums:
         """Add sums over other points; all outputs of ``other`` must be here.
 
-        A word that one of them has no cell for has there its share, by the prior (V,), of what is left.
+        A word that one of them has no cell for has there its share, by the prior (V,), of what is
+        left.
         """
         both = np.concatenate([self.keys, other.keys])
         keys, places = np.unique(both, return_inverse=True)

@@ -1,7 +1,7 @@
 """How many words attackers recover from a release, each word alone or with its neighbours' help.
 
-Attackers know the mechanism and, from a corpus, the language. They are scored on outputs: what they do not
-know, or skip for speed, makes them recover less than a stronger attacker does.
+Attackers know the mechanism and, from a corpus, the language. They are scored on outputs: what they
+do not know, or skip for speed, makes them recover less than a stronger attacker does.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ ATTACKERS: Final[dict[str, type[Attacker]]] = {}
 # Tokens that are attacked at once.
 _TOKENS: Final = 1 << 13
 
-# The least probability of a candidate that has not been ruled out, and what is left of it beyond the states.
+# The least probability of a candidate that has not been ruled out, and what is left of it beyond
+# the states.
 _LEAST: Final = 1e-8
 _BEYOND_STATES: Final = 1e-2
 _FEW: Final = 20  # words are too few to learn from
@@ -262,11 +263,12 @@ class Knowledge:
 
     channel: Channel  # of the mechanism
     language: Language
-    # K, words that are taken into account at each place, 5 or more; with fewer than V the right one may be
-    # missing: ``considered`` of :func:`attack` says how often it is there.
+    # K, words that are taken into account at each place, 5 or more; with fewer than V the right one
+    # may be missing: ``considered`` of :func:`attack` says how often it is there.
     candidates: int = CANDIDATES
     attackers: Mapping[str, Attacker]  # by name
-    # int64 (V,), how many of the evaluated rows have each word, which an observer of rare words knows.
+    # int64 (V,), how many of the evaluated rows have each word, which an observer of rare words
+    # knows.
     row_counts: Ints | None = None
 
     @classmethod

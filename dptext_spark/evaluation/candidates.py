@@ -21,10 +21,11 @@ _CELLS: Final = 1 << 22
 class Candidates:
     """The K likeliest words of each token, by Bayes' rule."""
 
-    # (t, K), in descending order of prior times emission, of equal ones the lower id first; V for a token
-    # outside the vocabulary, NO_WORD where there are fewer.
+    # (t, K), in descending order of prior times emission, of equal ones the lower id first; V for a
+    # token outside the vocabulary, NO_WORD where there are fewer.
     words: Ints
-    # (t, K), how likely the outputs come of the word, up to one number for each token; -inf without a word.
+    # (t, K), how likely the outputs come of the word, up to one number for each token; -inf without
+    # a word.
     log_emission: Floats
 
     @classmethod
@@ -70,7 +71,8 @@ def _of_outputs(outputs: Ints, channel: Channel, prior: Floats, most: int) -> tu
 def _likeliest(outputs: Ints, channel: Channel, prior: Floats, most: int) -> Ints:
     """The likeliest words (u, most) of distinct outputs (u,), in no order.
 
-    They are among those with a cell for the output, and the ``most`` likeliest of those without one.
+    They are among those with a cell for the output, and the ``most`` likeliest of those without
+    one.
     """
     remainder = prior * channel.of_word
     common = np.sort(np.argsort(-remainder, kind="stable")[:most])

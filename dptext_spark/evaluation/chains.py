@@ -1,8 +1,8 @@
 """Hidden Markov chains over the candidates of a text's words, read both ways.
 
-States are words, or pairs of neighbours; transitions are those of a language model, emissions those of the
-mechanism (Baum et al. 1970; Rabiner 1989, section III). Naming the likeliest word of each place by itself
-gets most words right on average.
+States are words, or pairs of neighbours; transitions are those of a language model, emissions those
+of the mechanism (Baum et al. 1970; Rabiner 1989, section III). Naming the likeliest word of each
+place by itself gets most words right on average.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class _PairStates:
     rows: slice  # of the tokens, in the order of steps
     lower: Floats  # (n, K, K), P[word | word before]
     back_off: Floats  # (n, K, K), of the two words before
-    # Triples seen, (f,) each: their places among the pairs before, (n, K, K), and among the pairs that
-    # they lead to, (n, K, K).
+    # Triples seen, (f,) each: their places among the pairs before, (n, K, K), and among the pairs
+    # that they lead to, (n, K, K).
     sources: Ints
     targets: Ints
     beyond: Floats

@@ -43,7 +43,8 @@ class ClassCounts:
     """
 
     classes: tuple[str, ...]  # of the rows that the model learnt from, the most frequent first
-    # int64 (C + 1, C + 1), by true and by predicted class; the last one is any class that the model lacks.
+    # int64 (C + 1, C + 1), by true and by predicted class; the last one is any class that the model
+    # lacks.
     confusion: Ints
     # int64 (C, 2, SCORES), of each class the rows of other classes, and its own, by the cell of the
     # probability that the model gives to this class.
@@ -78,9 +79,9 @@ class ClassCounts:
     def f1(self, name: str, confidence: float) -> Interval:
         """Return the harmonic mean of precision and recall of a class.
 
-        It grows with the share of hits among rows that are of the class or predicted to be, whose interval
-        is that of any share. Source: Hand, Christen and Kirielle 2021, "F*: an interpretable transformation
-        of the F-measure", section 2.
+        It grows with the share of hits among rows that are of the class or predicted to be, whose
+        interval is that of any share. Source: Hand, Christen and Kirielle 2021, "F*: an
+        interpretable transformation of the F-measure", section 2.
         """
         place = self._place(name)
         hits = self.confusion[place, place]
@@ -93,8 +94,9 @@ class ClassCounts:
     def balanced_accuracy(self, confidence: float) -> Interval:
         """Return the mean recall of all classes that have rows here.
 
-        The interval is that of a mean of independent shares by their own intervals. Source: Zou, Huang and
-        Zhang 2009, "A note on confidence interval estimation for a linear function of binomial proportions".
+        The interval is that of a mean of independent shares by their own intervals. Source: Zou,
+        Huang and Zhang 2009, "A note on confidence interval estimation for a linear function of
+        binomial proportions".
         """
         recalls = [self.recall(name, confidence) for name in self.classes]
         values, low, high = np.array([r for r in recalls if not math.isnan(r[0])]).reshape(-1, 3).T
@@ -108,13 +110,15 @@ class ClassCounts:
     def auc(self, name: str, confidence: float) -> Interval:
         """Return how often a row of a class has a higher score than a row of others; half for equal ones.
 
-        The score is the probability that the model gives to the class: the area under the ROC curve. The
-        interval has all areas from which this one is no farther than their standard errors allow, which are
-        those of Hanley and McNeil. They are raised where scores of one class spread more than that assumes.
+        The score is the probability that the model gives to the class: the area under the ROC
+        curve. The interval has all areas from which this one is no farther than their standard
+        errors allow, which are those of Hanley and McNeil. They are raised where scores of one
+        class spread more than that assumes.
 
-        Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney
-        statistic, part 2", method 5; the spread of scores by DeLong, DeLong and Clarke-Pearson 1988,
-        "Comparing the areas under two or more correlated receiver operating characteristic curves".
+        Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the
+        Mann-Whitney statistic, part 2", method 5; the spread of scores by DeLong, DeLong and
+        Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
+        characteristic curves".
         """
         others, of_class = self.scores[self._place(name)]
         rows = int(others.sum()), int(of_class.sum())
@@ -133,8 +137,8 @@ class ClassCounts:
     def mean_auc(self, confidence: float) -> Interval:
         """Return the mean area of all classes that have rows here, each against the rest.
 
-        The areas belong together, those of two classes as closely as can be. So the ends of the interval are
-        the means of the classes' ends.
+        The areas belong together, those of two classes as closely as can be. So the ends of the
+        interval are the means of the classes' ends.
         """
         areas = [self.auc(name, confidence) for name in self.classes]
         numbers = np.array([area for area in areas if not math.isnan(area[0])])

@@ -56,10 +56,11 @@ def classify(
 ) -> dict[int, Sums]:
     """Train a model on the known third, and count what it gets right in each of the attacked ones.
 
-    Multinomial logistic regression on hashed counts of words predicts the classes of a ``column``; rows
-    without one are left out. ``names`` are those of the share right on released texts, and on the originals
-    where that is asked. ``original`` learns from the original texts too: the ceiling. ``by_class`` also
-    counts, on texts as they are learnt from, which class is taken for which, and how sure the model is.
+    Multinomial logistic regression on hashed counts of words predicts the classes of a ``column``;
+    rows without one are left out. ``names`` are those of the share right on released texts, and on
+    the originals where that is asked. ``original`` learns from the original texts too: the ceiling.
+    ``by_class`` also counts, on texts as they are learnt from, which class is taken for which, and
+    how sure the model is.
     """
     texts = rows.work(
         partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA

@@ -97,11 +97,11 @@ class Comparison:
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Return the share of perturbed words that attackers recover, for each setting and band of words.
 
-        The attacker ``strongest`` is the one that recovers most; each has rows of its own, too. Bands are
-        ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words among the
-        candidates at all, ``floor`` what is recovered without any output, ``channel`` how attackers know
-        the mechanism. ``attribution``, ``singled_out`` and ``linked`` are of rows; bands of ``linked`` are
-        lengths of rows.
+        The attacker ``strongest`` is the one that recovers most; each has rows of its own, too.
+        Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words
+        among the candidates at all, ``floor`` what is recovered without any output, ``channel`` how
+        attackers know the mechanism. ``attribution``, ``singled_out`` and ``linked`` are of rows;
+        bands of ``linked`` are lengths of rows.
         """
         rows: list[dict[str, Any]] = []
         for outcome in self.outcomes:
@@ -165,8 +165,8 @@ class Comparison:
     def rarity(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Return the share of perturbed words that stay, by how many of the evaluated rows have a word.
 
-        ``rows_with_word`` is one of ``RARITY_BANDS``, ``words`` how many perturbed words are in it; ``floor``
-        is the share of random words that are equal by chance.
+        ``rows_with_word`` is one of ``RARITY_BANDS``, ``words`` how many perturbed words are in it;
+        ``floor`` is the share of random words that are equal by chance.
         """
         rows = []
         for outcome in self.outcomes:
@@ -189,8 +189,8 @@ class Comparison:
     def sightings(self, *, confidence: float = CONFIDENCE) -> pa.Table:
         """Return how often an observer is right who takes a row that shows a rare word for one that has it.
 
-        Rare is a word that fewer than ``fewer_than`` of the evaluated rows have; ``sightings`` says how many
-        such words rows show, ``floor`` how often the observer is right about random words.
+        Rare is a word that fewer than ``fewer_than`` of the evaluated rows have; ``sightings`` says
+        how many such words rows show, ``floor`` how often the observer is right about random words.
         """
         rows = []
         for outcome, few in product(self.outcomes, FEW):

@@ -34,8 +34,8 @@ def facts_of(
     """Put together what was measured, and choose; ``facts`` are JSON-ready.
 
     Args:
-        thirds: Of the third that a setting is chosen on, and of the one that it is checked on; with fewer,
-            as of very few rows, nothing is chosen. Together they are all attacked rows.
+        thirds: Of the third that a setting is chosen on, and of the one that it is checked on; with
+            fewer, as of very few rows, nothing is chosen. Together they are all attacked rows.
         command: Writes the command of a release with a setting.
     """
     whole, risk, keeping = reduce(add, thirds), Risk(), KEEPING

@@ -18,7 +18,8 @@ from dptext_spark.geometry import Floats, Ints
 Interval: TypeAlias = tuple[float, float, float]
 """A value and the ends of its interval, NaN of nothing."""
 
-# Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to 2^40.
+# Terms are kept as multiples of a coarse and of a fine unit, so that their sums are exact up to
+# 2^40.
 _COARSE: Final = 2.0**-12
 _FINE: Final = 2.0**-46
 
@@ -27,8 +28,8 @@ _FINE: Final = 2.0**-46
 class ClusterSums:
     """Sums over the rows that have words, for c classes of words.
 
-    A row has a value v, such as how many of its words were guessed, and a size n, its number of words. Sums
-    are the same to the last bit in whatever order and parts rows come.
+    A row has a value v, such as how many of its words were guessed, and a size n, its number of
+    words. Sums are the same to the last bit in whatever order and parts rows come.
     """
 
     parts: (
@@ -105,11 +106,11 @@ class ClusterSums:
     def share_interval(self, confidence: float) -> tuple[Floats, Floats]:
         """Bound a share of words from both sides, (c,) each; 0 and 1 for fewer than two rows.
 
-        An exact interval for the number of independent words that would give the same standard error. Where
-        no word or every word counts there is no spread: each row counts as one word.
+        An exact interval for the number of independent words that would give the same standard
+        error. Where no word or every word counts there is no spread: each row counts as one word.
 
-        Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of
-        positive counts estimated from survey data", section 2.
+        Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected
+        number of positive counts estimated from survey data", section 2.
         """
         ratio, tail = np.nan_to_num(np.clip(self.ratio, 0.0, 1.0)), (1.0 - confidence) / 2.0
         words, rows = np.maximum(self.size, 2.0), np.maximum(self.rows, 2.0)

@@ -83,8 +83,9 @@ class BigramModel:
     def of(cls, pairs: PairCounts) -> BigramModel:
         """Smooth counts by interpolation with absolute discounting; no pair has a probability of 0.
 
-        Source: Kneser and Ney 1995, with the interpolation and the discount n1 / (n1 + 2 n2) of Chen and
-        Goodman 1999, sections 2.7 and 2.8: ``lower`` counts the words before a word, not the word.
+        Source: Kneser and Ney 1995, with the interpolation and the discount n1 / (n1 + 2 n2) of
+        Chen and Goodman 1999, sections 2.7 and 2.8: ``lower`` counts the words before a word, not
+        the word.
         """
         states, discount = pairs.vocabulary + 2, discount_of(pairs.count)
         total = np.bincount(pairs.first, weights=pairs.count, minlength=states)

@@ -1,7 +1,7 @@
 """Released rows assigned to their originals, by an observer who holds the originals of all of them.
 
-The observer knows how many words a row has, which of them are not perturbed, and P[output | word]; and takes
-the original under which the outputs are likeliest.
+The observer knows how many words a row has, which of them are not perturbed, and P[output | word];
+and takes the original under which the outputs are likeliest.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def rows_of_lengths(rows: SimulatedRows) -> dict[int, int]:
 def bucket_of(ids: pa.Array, lengths: Ints, alike: Mapping[int, int]) -> Ints:
     """Assign each row to a bucket of its length, int64 (rows,), by its id alone.
 
-    Rows are compared within a bucket; a length has several if more than ``MOST_ALIKE`` rows have it.
-    ``alike`` says how many rows have each length.
+    Rows are compared within a bucket; a length has several if more than ``MOST_ALIKE`` rows have
+    it. ``alike`` says how many rows have each length.
     """
     buckets = np.zeros(len(lengths), dtype=np.int64)
     for place, (row_id, length) in enumerate(zip(id_bytes(ids), lengths.tolist(), strict=True)):
@@ -81,8 +81,9 @@ def linkage_of_equals(rows: SimulatedRows, channel: Channel, alike: int) -> dict
     """Link released rows of one length among themselves, out of ``alike`` rows of that length.
 
     Returns:
-        ``linked``, the share that is assigned to its own original, by ``LENGTH_BANDS``; ``linked/among``,
-        how many originals a row was compared with; and ``linked/alike``, how many of its length there are.
+        ``linked``, the share that is assigned to its own original, by ``LENGTH_BANDS``;
+        ``linked/among``, how many originals a row was compared with; and ``linked/alike``, how many
+        of its length there are.
     """
     number = len(rows.offsets) - 1
     lengths = np.diff(rows.offsets)
@@ -106,8 +107,9 @@ def _added(sums: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def linked(rows: SimulatedRows, channel: Channel) -> Floats:
     """Say of each of r rows of one length how often it is assigned to its own original, float64 (r,).
 
-    It is 1 where the own original is the likeliest, 1 over the number of originals that are as likely, and
-    0 where another one is likelier. Without any output, all originals of one length are alike.
+    It is 1 where the own original is the likeliest, 1 over the number of originals that are as
+    likely, and 0 where another one is likelier. Without any output, all originals of one length are
+    alike.
     """
     number = len(rows.offsets) - 1
     if channel.method == "none":

@@ -38,10 +38,11 @@ _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = ("pairs/before", "pairs/after")
 
 Sums: TypeAlias = dict[str, Any]
-"""What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it: PairCounts
-by ``pairs/before`` and ``pairs/after``, ClusterSums by ``recovered/VERSIONS/ATTACKER/GUESSES``,
-``recovered/VERSIONS/considered``, ``rare(K)``, ``sighted(K)``, ``linked/among``, ``linked/alike``,
-ClassCounts by ``labels``, and else by what the measure is written as."""
+"""What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it:
+PairCounts by ``pairs/before`` and ``pairs/after``, ClusterSums by
+``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, ``rare(K)``,
+``sighted(K)``, ``linked/among``, ``linked/alike``, ClassCounts by ``labels``, and else by what the
+measure is written as."""
 
 _RANK_BANDS: Final = tuple(
     f"{first:,}-{f'{last:,}' if last else ''}"
@@ -53,7 +54,8 @@ _RANK_BANDS: Final = tuple(
 class Measure:
     """What is measured of a setting; by default the share of rows whose class a model gets right.
 
-    Of a risk less is better, of a use more. Without noise it is 1, or what models learn from the originals.
+    Of a risk less is better, of a use more. Without noise it is 1, or what models learn from the
+    originals.
     """
 
     name: str  # in sums and in tables
@@ -173,8 +175,8 @@ class Kept(Measure):
 class SingledOut(Measure):
     """The share of rows that show an unchanged word that fewer than ``few`` of the evaluated rows have.
 
-    Of the rows with words. Next to it stands how often an observer is right who takes each row that shows a
-    rare word for a row that has it.
+    Of the rows with words. Next to it stands how often an observer is right who takes each row that
+    shows a rare word for a row that has it.
     """
 
     name: str = "singled_out"
@@ -225,8 +227,8 @@ def sighted(few: int) -> str:
 class Similarity(Measure):
     """The mean over rows of the cosine between the mean vectors of a text's words before and after.
 
-    Tokens outside the vocabulary have no vector; a row without any word does not count. A cosine is 0 where a
-    mean has no direction. The interval is Student's.
+    Tokens outside the vocabulary have no vector; a row without any word does not count. A cosine is
+    0 where a mean has no direction. The interval is Student's.
     """
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:

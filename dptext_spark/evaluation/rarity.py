@@ -44,8 +44,8 @@ def with_rare_words(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterS
 def sightings(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:
     """Count the rare words that rows seem to have by their outputs, and those that they have.
 
-    An observer knows the words that fewer than ``few`` rows have, and takes each row that shows one for a
-    row that has it. A word that no row has is none of them.
+    An observer knows the words that fewer than ``few`` rows have, and takes each row that shows one
+    for a row that has it. A word that no row has is none of them.
     """
     vocabulary = len(row_counts)
     outputs = rows.outputs[0]

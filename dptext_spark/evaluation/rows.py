@@ -41,7 +41,8 @@ class SimulatedRows:
     offsets: Ints  # (rows + 1,), where each row's tokens start
     inputs: Ints  # (t,), the words; -1 for a token outside the vocabulary
     outputs: Ints  # (k, t), the released words; without meaning where tokens are not perturbed
-    # (t,); attackers know what is not perturbed: the word itself, or that it is outside the vocabulary.
+    # (t,); attackers know what is not perturbed: the word itself, or that it is outside the
+    # vocabulary.
     perturbed: NDArray[np.bool_]
 
     @classmethod
@@ -73,8 +74,8 @@ class SimulatedRows:
     def languages(self, counts: PairCounts, *, of_attacked: bool) -> tuple[Language, Language]:
         """Learn the language of all of these rows, and of those that are no shadow rows.
 
-        Shadow rows stand in for the attacked ones: the second language has their pairs only where the
-        ``counts`` are also ``of_attacked`` rows.
+        Shadow rows stand in for the attacked ones: the second language has their pairs only where
+        the ``counts`` are also ``of_attacked`` rows.
         """
         shadow, others = self.shadow_and_others()
         every = SimulatedRows.joined([shadow, others])
@@ -177,7 +178,8 @@ class Simulation:
         # Token lists, null where a token is not perturbed.
         words = vocabulary.take(pa.array(rows.inputs, mask=~rows.perturbed))
         texts = pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), words)
-        # Independent of what emissions are estimated with: no attacker knows the noise of a release.
+        # Independent of what emissions are estimated with: no attacker knows the noise of a
+        # release.
         key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(by)
         for number in range(versions):
             name = f"version {number}"

@@ -37,8 +37,8 @@ from dptext_spark.text.columns import slices
 from dptext_spark.word_reader import rows_with_words
 
 KNOWN, CHOSEN_ON, CHECKED_ON = range(3)
-"""Thirds of the sample: models and attackers know the first, a setting is chosen on the second and checked on
-the last, which neither the models nor the choice saw."""
+"""Thirds of the sample: models and attackers know the first, a setting is chosen on the second and
+checked on the last, which neither the models nor the choice saw."""
 
 ATTACKED: Final = (CHOSEN_ON, CHECKED_ON)
 """Thirds that are attacked and judged."""
@@ -140,8 +140,10 @@ def simulate(
 ) -> dict[int, Sums]:
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third.
 
-    ``alike`` says how many rows of each third have each number of words. With it rows are linked to their
-    originals: then the words of rows of one length are shuffled to one task, which Spark must encrypt.
+    ``alike`` says how many rows of each third have each number of words. With it rows are linked to
+    their
+    originals: then the words of rows of one length are shuffled to one task, which Spark must
+        encrypt.
     """
     simulating = partial(
         _simulate, mechanism=mechanism, known=known, versions=versions, alike=alike

@@ -52,8 +52,8 @@ class Verdict(NamedTuple):
 class Target(Limit):
     """A limit, such as ``recovery(top1) <= 0.2``, ``singled_out(2) <= 0.05`` or ``similarity >= 0.9``.
 
-    Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of those
-    that keep to the limit of a use the one that risks least.
+    Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of
+    those that keep to the limit of a use the one that risks least.
     """
 
     allowed = (
@@ -129,7 +129,8 @@ class Target(Limit):
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
         """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
 
-        It holds although the choice looked at all: each has a share of the chance of error (Bonferroni).
+        It holds although the choice looked at all: each has a share of the chance of error
+        (Bonferroni).
         """
         each, limited = 1.0 - (1.0 - confidence) / len(comparison.outcomes), self.limited
         is_risk = limited.kind == "risk"

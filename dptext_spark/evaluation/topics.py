@@ -14,8 +14,8 @@ from dptext_spark.geometry import Floats, Ints
 TOPICS: Final = 24
 
 _ROUNDS: Final = 30
-# Words of a topic that are imagined, by the words' own frequencies; and the weight of each word of a row,
-# since words of a row repeat one another's evidence.
+# Words of a topic that are imagined, by the words' own frequencies; and the weight of each word of
+# a row, since words of a row repeat one another's evidence.
 _IMAGINED: Final = 20.0
 _WEIGHT: Final = 0.7
 _LEAST_SHARE: Final = 1e-3
@@ -30,8 +30,8 @@ _LEAST_AXIS: Final = 1e-6
 class Topics:
     """A mixture of unigram models: each row has one of K topics, and its words follow the topic's law.
 
-    Source: Nigam, McCallum, Thrun and Mitchell 2000, "Text classification from labeled and unlabeled
-    documents using EM", without labels.
+    Source: Nigam, McCallum, Thrun and Mitchell 2000, "Text classification from labeled and
+    unlabeled documents using EM", without labels.
     """
 
     shares: Floats  # (K,)
@@ -41,7 +41,8 @@ class Topics:
     def learn(cls, words: Ints, offsets: Ints, *, vocabulary: int, count: int = TOPICS) -> Self:
         """Learn from rows of words (t,), -1 outside the vocabulary, by expectation maximization.
 
-        It begins with the rows dealt out by the words that they have most in common with: no random start.
+        It begins with the rows dealt out by the words that they have most in common with: no random
+        start.
         """
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         known = words >= 0
@@ -66,8 +67,8 @@ class Topics:
     def evidence(self, words: Ints, probability: Floats, offsets: Ints) -> Floats:
         """Return ln P[word | the other words of the row] / P[word] for candidates, float64 (t, K).
 
-        ``words`` (t, K) are candidates, V or more or negative where there is none, ``probability`` (t, K) how
-        likely each is.
+        ``words`` (t, K) are candidates, V or more or negative where there is none, ``probability``
+        (t, K) how likely each is.
         """
         known = (words >= 0) & (words < self.ratios.shape[1])
         ratios = self.ratios[:, np.where(known, words, 0)]
@@ -100,7 +101,8 @@ def _beginning(table: scipy.sparse.csr_matrix, frequency: Floats, count: int) ->
 def _main_axes(table: scipy.sparse.csr_matrix, count: int) -> Floats:
     """Locate rows on the main axes of a table, float64 (rows, a), a at most ``count``, the longest first.
 
-    By subspace iteration from rows that lie evenly: a Lanczos solver draws at random where it stops short.
+    By subspace iteration from rows that lie evenly: a Lanczos solver draws at random where it stops
+    short.
     """
     rows = np.flatnonzero(np.diff(table.indptr))
     start = np.linspace(0, len(rows) - 1, min(len(rows), count + _MORE_AXES)).astype(np.int64)

@@ -313,7 +313,8 @@ def _known(
 ) -> tuple[dict[int, PairCounts], PairCounts]:
     """Give what attackers learn the language from: by third, and all of it together.
 
-    Without a public corpus the rows of the check alone must not have a share in the choice of a setting.
+    Without a public corpus the rows of the check alone must not have a share in the choice of a
+    setting.
     """
     if corpus is None:
         own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}

@@ -52,8 +52,8 @@ def run(options: PrivatizeOptions) -> Report:
     ``--incremental`` files that are new since the last run are added to it, batch by batch.
 
     Returns:
-        The report, which lies in its place too, as what may be shared of it lies next to the output; that of
-        a dry run only where ``--reports`` says.
+        The report, which lies in its place too, as what may be shared of it lies next to the
+        output; that of a dry run only where ``--reports`` says.
     """
     kind = Table if options.incremental is None else GrowingTable
     key, *_ = all_of(

@@ -1,7 +1,8 @@
 """Mechanisms: how a word is perturbed, and what is proven about it.
 
 A mechanism is a class with a ``name`` and validated parameters. Its subclasses register themselves:
-the command line, configuration, report, audit and contract tests find a new mechanism without another edit.
+the command line, configuration, report, audit and contract tests find a new mechanism without
+another edit.
 """
 
 from importlib import import_module

@@ -27,8 +27,8 @@ LEAST_EIGENVALUE: Final = 1e-9
 class Laplace(NoiseMechanism):
     """Noise of density proportional to exp(-epsilon |A^(-1/2) z|), A = mixing Sigma + (1 - mixing) I.
 
-    By itself it is spherical, mixing 0. Sigma is the embedding's sample covariance scaled to trace n (Xu
-    2020, section 4.2).
+    By itself it is spherical, mixing 0. Sigma is the embedding's sample covariance scaled to trace
+    n (Xu 2020, section 4.2).
 
     Source: Fernandes et al. 2019; Feyisetan et al. 2020, Algorithm 1 and Theorem 1.
     """

@@ -1,10 +1,10 @@
 """Words drawn straight from a law that falls off with their distance: ``exponential``.
 
-Of every word that comes in, the near words are listed once with their weights; all others, the far words,
-have one bound of their weights. Rounds follow each other: a listed word is proposed by its weight, a far one
-by the bound. A listed word is the output. Of a far one the distance is computed, and it is the output with
-the probability of its weight over the bound; else the next round proposes. So every word has its exact
-weight in a round, and in the output, whatever is listed.
+Of every word that comes in, the near words are listed once with their weights; all others, the far
+words, have one bound of their weights. Rounds follow each other: a listed word is proposed by its
+weight, a far one by the bound. A listed word is the output. Of a far one the distance is computed,
+and it is the output with the probability of its weight over the bound; else the next round
+proposes. So every word has its exact weight in a round, and in the output, whatever is listed.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process; so many epsilons of rows share it."""
 EPSILONS: Final = 64
 
-# Uniforms of a round: the place on the list, which far word, whether it is accepted. A token's own uniforms
-# serve its first rounds and a further draw some more; after so many draws all words are listed.
+# Uniforms of a round: the place on the list, which far word, whether it is accepted. A token's own
+# uniforms serve its first rounds and a further draw some more; after so many draws all words are
+# listed.
 ROUND_UNIFORMS: Final = 3
 FIRST_ROUNDS: Final = 16
 _MORE_ROUNDS: Final = 32
 _MORE: Final = 31
 
-# Words by which a list's length is chosen; how often far words may be proposed where no shorter list is worth
-# it; what a listed word costs, in far proposals of one draw: it is made for several.
+# Words by which a list's length is chosen; how often far words may be proposed where no shorter
+# list is worth it; what a listed word costs, in far proposals of one draw: it is made for several.
 _SAMPLE: Final = 2048
 _EASY: Final = 0.25
 LISTED: Final = 1.0 / 100
 
-# Listed words whose distances are held at once (8 MiB), pairs whose vectors are, matrix rows and words that
-# are multiplied at once.
+# Listed words whose distances are held at once (8 MiB), pairs whose vectors are, matrix rows and
+# words that are multiplied at once.
 _CELLS: Final = 1 << 20
 _PAIRS: Final = 512
 _ROWS: Final = 2048
@@ -62,7 +63,8 @@ _WORDS: Final = 512
 # More than what roundings do to a weight that is not 0, whose exponent is above -746.
 _ROUNDINGS: Final = 1e-9
 
-# Words that are drawn by one list, as in texts of some ten thousand words; a draw in operations of a product.
+# Words that are drawn by one list, as in texts of some ten thousand words; a draw in operations of
+# a product.
 _DRAWS_OF_LIST: Final = 10.0
 _DRAWING: Final = 3e5
 
@@ -70,10 +72,12 @@ _DRAWING: Final = 3e5
 class Exponential(Mechanism):
     """P[u | w] proportional to exp(-epsilon min(d(w, u), truncate) / 2) over all released words u.
 
-    Not a candidate list: every released word can come out of every word, or the guarantee would be void.
+    Not a candidate list: every released word can come out of every word, or the guarantee would be
+    void.
 
-    Source: McSherry and Talwar 2007, Theorem 6; without truncation SanText (Yue et al. 2021), with it the
-    truncated exponential mechanism TEM (Carvalho et al. 2021), whose Gumbel noise draws from this law.
+    Source: McSherry and Talwar 2007, Theorem 6; without truncation SanText (Yue et al. 2021), with
+    it the truncated exponential mechanism TEM (Carvalho et al. 2021), whose Gumbel noise draws from
+    this law.
     """
 
     name: ClassVar[str] = "exponential"
@@ -188,11 +192,11 @@ class NearByScreening(NearByDifferences):
     def _candidates(self, words: Ints, radii: Floats) -> Sequence[Ints]:
         """Screen the released words.
 
-        A word y at distance d has the score q·y - |y|²/2 = (|q|² - d²)/2, computed within gamma_(n + 4)
-        (|q| + longest)² of that: words below (|q|² - r²)/2 less this bound are farther than r. More than half
-        of the bound is to spare (a product in any order is good to gamma_n |q||y|, Higham 2002, eq. 3.5; half
-        norm and subtraction cost two roundings more) and pays for the roundings of the distance and of the
-        bound. Products that underflow cost the last term.
+        A word y at distance d has the score q·y - |y|²/2 = (|q|² - d²)/2, computed within gamma_(n
+        + 4) (|q| + longest)² of that: words below (|q|² - r²)/2 less this bound are farther than r.
+        More than half of the bound is to spare (a product in any order is good to gamma_n |q||y|,
+        Higham 2002, eq. 3.5; half norm and subtraction cost two roundings more) and pays for the
+        roundings of the distance and of the bound. Products that underflow cost the last term.
         """
         queries = self.metric.vectors[words]
         terms = queries.shape[1] + 4
@@ -221,8 +225,9 @@ class NearByScreening(NearByDifferences):
     def bounds(self, words: Ints, rows: Ints) -> tuple[Floats, Floats]:
         """Bound distances by differences in single precision, at a third of the time.
 
-        A difference and its square are good to three roundings and their sum to n - 1 (Higham 2002, eq. 3.5);
-        the rest of gamma_(n + 8) pays for both distances. Squares that underflow cost the last term.
+        A difference and its square are good to three roundings and their sum to n - 1 (Higham 2002,
+        eq. 3.5); the rest of gamma_(n + 8) pays for both distances. Squares that underflow cost the
+        last term.
         """
         squares, vectors = np.empty(len(rows)), self.metric.vectors
         for start in range(0, len(rows), _PAIRS):
@@ -251,7 +256,8 @@ class NearByScreening(NearByDifferences):
             if targets.any():
                 product = ExactProduct.of(targets.T)
                 squares -= product.times(points / scales[:, None]) * (2.0 * scales[:, None])
-                # Factors are good to 2^(-1 - 2 bits) of their scale, squares to n 2^-53 of themselves.
+                # Factors are good to 2^(-1 - 2 bits) of their scale, squares to n 2^-53 of
+                # themselves.
                 error = (
                     points.shape[1]
                     * 2.0 ** (2 - 2 * product.bits)
@@ -272,11 +278,11 @@ class NearByScreening(NearByDifferences):
 class Lists:
     """Near words with their shares of a round, list after list, each in ascending order.
 
-    Shares add up. What the last one of a list lacks to 1 is that of all released words that are not on it,
-    which are proposed equally often. Word number j of a list is in row j + skips.
+    Shares add up. What the last one of a list lacks to 1 is that of all released words that are not
+    on it, which are proposed equally often. Word number j of a list is in row j + skips.
 
-    A cache has a list for each word, in bounded memory. When it is full it stays as it is: frequent words
-    came first.
+    A cache has a list for each word, in bounded memory. When it is full it stays as it is: frequent
+    words came first.
     """
 
     shares: Floats  # (c,)
@@ -317,7 +323,8 @@ class Lists:
         listed = drawn < lengths
         near, far = np.flatnonzero(listed), np.flatnonzero(~listed)
         drawn[near] += self.skips[starts[near] + drawn[near]]
-        # Among the words that are not listed, number ``rank`` comes after the listed ones that skip fewer.
+        # Among the words that are not listed, number ``rank`` comes after the listed ones that skip
+        # fewer.
         rank = (uniforms[far, 1] * (release_words - lengths[far])).astype(np.int64)
         drawn[far] = rank + _count(self.skips, starts[far], lengths[far], rank)
         return drawn, far
@@ -408,8 +415,8 @@ class ExponentialChoice:
     def round(self, lists: Lists, places: Ints, words: Ints, uniforms: Floats) -> Ints:
         """Propose a word for each word (t,), by uniforms (t, 3); -1 where it is not accepted.
 
-        A far word is accepted where the last uniform is below its weight over the bound at the list's radius:
-        by bounds of the distances where they decide.
+        A far word is accepted where the last uniform is below its weight over the bound at the
+        list's radius: by bounds of the distances where they decide.
         """
         drawn, far = lists.propose(places, uniforms, self.near.release_words)
         far = far[lists.radii[places[far]] < self.truncate]
@@ -433,8 +440,8 @@ class ExponentialChoice:
     def reach(self, words: Ints) -> tuple[Floats, Floats]:
         """Choose by cost how far the lists of distinct words (k,) reach, and about how many words they hold.
 
-        A far proposal costs a distance; a listed word costs ``listed`` of that, for a list serves many draws.
-        Where all words are listed, up to the truncation, nothing is rejected.
+        A far proposal costs a distance; a listed word costs ``listed`` of that, for a list serves
+        many draws. Where all words are listed, up to the truncation, nothing is rejected.
         """
         released = self.near.release_words
         wanted = min(max(released // 32, 256), _SAMPLE)
@@ -465,8 +472,8 @@ class ExponentialChoice:
 
     def lists(self, words: Ints, radii: Floats) -> Lists:
         """Make the lists of distinct words (k,) up to their radii (k,)."""
-        # Far weights vanish against near ones, and truncation and epsilon may be as large as they like;
-        # what overflows while screening stays a candidate.
+        # Far weights vanish against near ones, and truncation and epsilon may be as large as they
+        # like; what overflows while screening stays a candidate.
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             near = self.near(words, radii)
             lengths = np.array([len(rows) for rows, _ in near])
@@ -500,7 +507,8 @@ class ExponentialChoice:
     def probabilities(self, words: Ints) -> Floats:
         """Exact output probabilities (k, release_words) of words (k,), by the defining formula; slow.
 
-        It shares no lists, screening, rounds or cache with the draws, which can be checked against it.
+        It shares no lists, screening, rounds or cache with the draws, which can be checked against
+        it.
         """
         rows = np.arange(self.near.release_words)
         distances = np.stack(

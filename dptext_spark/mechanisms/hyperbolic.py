@@ -117,10 +117,11 @@ class BallNoise(NoiseMechanism):
 class Hyperbolic(BallNoise):
     """Noise whose density by hyperbolic volume is proportional to exp(-epsilon d(z, word)).
 
-    Its constant is the same for all words, as the proof wants it. Such a law exists only where epsilon is
-    above n - 1, for volume grows as exp((n - 1) r).
+    Its constant is the same for all words, as the proof wants it. Such a law exists only where
+    epsilon is above n - 1, for volume grows as exp((n - 1) r).
 
-    Source: Feyisetan et al. 2019, sections V-A and V-B, with hyperbolic volume for Lebesgue measure.
+    Source: Feyisetan et al. 2019, sections V-A and V-B, with hyperbolic volume for Lebesgue
+        measure.
     """
 
     name: ClassVar[str] = "hyperbolic"
@@ -144,10 +145,11 @@ class Hyperbolic(BallNoise):
 class HyperbolicIcdm(BallNoise):
     """The paper's noise: density ((1 - |z|) / (1 + |z|))^epsilon by Lebesgue measure, moved to the word.
 
-    By hyperbolic volume its log-density is -epsilon r + 2 n ln sech(r / 2), whose slope is at most epsilon
-    + n and comes as near to it as one likes far out.
+    By hyperbolic volume its log-density is -epsilon r + 2 n ln sech(r / 2), whose slope is at most
+    epsilon + n and comes as near to it as one likes far out.
 
-    Source: Feyisetan et al. 2019, equation 7, drawn without a Markov chain; the bound is our correction.
+    Source: Feyisetan et al. 2019, equation 7, drawn without a Markov chain; the bound is our
+        correction.
     """
 
     name: ClassVar[str] = "hyperbolic-icdm"

@@ -70,12 +70,14 @@ class Parameters(BaseModel):
 class Mechanism(Parameters, ABC):
     """A configured mechanism, free of data: small, picklable, comparable.
 
-    Parameters are given by name, as in ``Laplace(epsilon=8)``. All that are wrong are one ConfigError.
+    Parameters are given by name, as in ``Laplace(epsilon=8)``. All that are wrong are one
+    ConfigError.
     """
 
     name: ClassVar[str]  # as options have it
     spaces: ClassVar[tuple[type[Space], ...]]  # the geometries of embeddings that it works on
-    # Noise mechanisms look for released words after the noise; elsewhere their number shapes the law itself.
+    # Noise mechanisms look for released words after the noise; elsewhere their number shapes the
+    # law itself.
     release_words_shape_law: ClassVar[bool] = False
 
     @classmethod

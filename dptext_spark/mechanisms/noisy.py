@@ -71,7 +71,8 @@ class AdditiveNoise(NoisyNearest):
 
     epsilon: float  # has a part in the lengths alone
     rate: float  # the noise's log-density falls by this per unit of its ``norm``
-    # Maps points (t, d) to where Euclidean distances are those of the noise's norm; None leaves them.
+    # Maps points (t, d) to where Euclidean distances are those of the noise's norm; None leaves
+    # them.
     norm: Callable[[Floats], Floats] | None = None
     centres: Callable[[Ints], Floats]  # of words (t,): their points (t, d) without noise
     lengths: Callable[[Floats], Floats]  # of uniforms (t,): (t,)
@@ -123,10 +124,12 @@ def vickrey_probability(t: float, distances: Floats) -> Floats:
 
     t is from 0 (the nearest always) to 1 (the second always, unless the nearest is at distance 0).
 
-    Source: Xu et al. 2021, "On a Utilitarian Approach to Privacy Preserving Text Generation", section 3.
+    Source: Xu et al. 2021, "On a Utilitarian Approach to Privacy Preserving Text Generation",
+        section 3.
     """
     nearest, second = distances.T
-    # A distance of 0 to both, or of infinity, far out in the ball, leaves no ratio: they are equal then.
+    # A distance of 0 to both, or of infinity, far out in the ball, leaves no ratio: they are equal
+    # then.
     ratio = np.ones(len(distances))
     np.divide(nearest, second, out=ratio, where=(second > 0) & np.isfinite(second))
     weight = (1.0 - t) + t * ratio
@@ -158,8 +161,8 @@ class NoiseMechanism(Mechanism):
     def uniforms_per_token(self, dimension: int) -> int:
         """Say how many uniforms one token takes: one for the radius, the direction's, one for the choice.
 
-        The last is drawn even where it is not needed: both choices then look at one noisy point, and two
-        releases that differ in the choice alone spend epsilon once.
+        The last is drawn even where it is not needed: both choices then look at one noisy point,
+        and two releases that differ in the choice alone spend epsilon once.
         """
         return dimension + 2
 

@@ -67,8 +67,8 @@ class ProjectionParameters(Parameters):
 def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> float:
     """Give the largest stretch of differences of a bundle's words, computed once.
 
-    It is an optional part of the bundle, named by the matrix: workers find it there, and later runs do where
-    the bundle's folder can be written to.
+    It is an optional part of the bundle, named by the matrix: workers find it there, and later runs
+    do where the bundle's folder can be written to.
     """
     matrix = hashlib.sha256(projection.matrix.astype("<f8").tobytes()).hexdigest()
     name = f"projection-vocabulary-{matrix[:32]}"
@@ -81,9 +81,10 @@ def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> fl
 class Projection(ProjectionParameters, NoiseMechanism):
     """Random projection, then noise of density proportional to exp(-epsilon |z| / Delta) in m dimensions.
 
-    Delta must be at least the projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that
-    it is 1 + beta, which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact
-    value over all pairs of words, and ``spectral`` a bound over all vectors. Phi is public.
+    Delta must be at least the projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper``
+    trusts that it is 1 + beta, which fails with a probability over the draw of Phi; ``vocabulary``
+    takes its exact value over all pairs of words, and ``spectral`` a bound over all vectors. Phi is
+    public.
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
     """

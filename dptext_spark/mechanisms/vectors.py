@@ -84,9 +84,9 @@ class ProjectedVectors(ProjectionParameters):
 class VectorNoise:
     """The mechanism bound to one length of vectors: w = Phi x + kappa on a grid.
 
-    Phi (m, n) is Gaussian and public; kappa has density proportional to exp(-epsilon |kappa| / Delta).
-    Every number of w is rounded to a multiple of a public power of two. Floats as they come out of the
-    sum would carry low-order bits that betray x (Mironov 2012).
+    Phi (m, n) is Gaussian and public; kappa has density proportional to exp(-epsilon |kappa| /
+    Delta). Every number of w is rounded to a multiple of a public power of two. Floats as they come
+    out of the sum would carry low-order bits that betray x (Mironov 2012).
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """

@@ -116,8 +116,8 @@ def key_scope(
 ) -> list[str]:
     """Say what another release of the same rows tells and costs, a sentence each.
 
-    By whether the key is kept, ``what`` is released in words, whether in ``arrays``, whether rows are named
-    by their files and places, and whether later runs add what is new.
+    By whether the key is kept, ``what`` is released in words, whether in ``arrays``, whether rows
+    are named by their files and places, and whether later runs add what is new.
     """
     if not kept:
         return [
@@ -156,8 +156,8 @@ def table_facts(
 ) -> Facts:
     """Give what the reports of all released tables have.
 
-    Sentences are ``about`` words or vectors, ``remarks`` on what else the output tells, and those on what it
-    lacks, for those who run the job; ``row_id`` says where row ids come from.
+    Sentences are ``about`` words or vectors, ``remarks`` on what else the output tells, and those
+    on what it lacks, for those who run the job; ``row_id`` says where row ids come from.
     """
     raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
     adding = [
@@ -232,8 +232,8 @@ def row_lengths(
 ) -> Facts:
     """Give what the table's rows lose, each word compared with its nearest, or under a budget their epsilons.
 
-    Lengths are words of the ``median`` row, None where that is not known, of the ``longest``, and in a
-    ``sample`` of how many rows; None for all.
+    Lengths are words of the ``median`` row, None where that is not known, of the ``longest``, and
+    in a ``sample`` of how many rows; None for all.
     """
     seen = "" if (sample := lengths["sample"]) is None else f", in a sample of {sample:,} rows"
     named = {name: words for name in ("median", "longest") if (words := lengths[name])}

@@ -92,9 +92,10 @@ def _command(line: str) -> Markup:
 def _drawn(spec: Spec) -> dict[str, Any]:
     """Draw a figure that is data: its ``png`` with its size, and as ``address`` what a page shows.
 
-    Its ``lines`` have, by label, ``x``, ``y``, and ``low`` and ``high`` of bars along the axis ``bars``; some
-    have ``marks`` next to the spots. An axis has a ``label``, that of y may be ``log`` or have ``limits``.
-    ``floor`` is what is on the axes without any release; ``chosen`` spots are circled.
+    Its ``lines`` have, by label, ``x``, ``y``, and ``low`` and ``high`` of bars along the axis
+    ``bars``; some have ``marks`` next to the spots. An axis has a ``label``, that of y may be
+    ``log`` or have ``limits``. ``floor`` is what is on the axes without any release; ``chosen``
+    spots are circled.
     """
     file, labels = io.BytesIO(), [*spec["lines"]]
     labels += [*_FLOOR] * ("floor" in spec) + [_CHOSEN] * bool(spec.get("chosen"))

@@ -28,11 +28,11 @@ class BundleFiles:
 
     Attributes:
         path: The bundle's folder on the driver.
-        files: Paths of the bundle's files in its folder, sent through Spark; empty where all share the
-            driver's path.
+        files: Paths of the bundle's files in its folder, sent through Spark; empty where all share
+            the driver's path.
         parts: The optional parts that the driver has.
-        stamps: Those of files that the driver has verified, where workers read the very same: to hash a large
-            bundle again takes each of them seconds. Empty elsewhere.
+        stamps: Those of files that the driver has verified, where workers read the very same: to
+            hash a large bundle again takes each of them seconds. Empty elsewhere.
     """
 
     path: str
@@ -62,8 +62,9 @@ class BundleFiles:
             bundle._send_to_server(spark)
             return bundle
         sent = {file.rpartition("/")[2] for file in spark.sparkContext.listFiles}
-        # Spark names a sent file by its last path part alone: links give each bundle names of its own; and
-        # new executors get what the links stand for even where the bundle was removed or replaced meanwhile.
+        # Spark names a sent file by its last path part alone: links give each bundle names of its
+        # own; and new executors get what the links stand for even where the bundle was removed or
+        # replaced meanwhile.
         links = Path(pyspark.SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
         links.mkdir(parents=True, exist_ok=True)
         for name in bundle.files:
@@ -97,8 +98,8 @@ class BundleFiles:
     def open(self) -> Embedding:
         """Open the bundle on this machine; of files that were sent all executors of a host map one copy.
 
-        Spark gives every executor its own copies; the first to come links its files into a folder named by
-        user and content, under a lock, and renames it into place.
+        Spark gives every executor its own copies; the first to come links its files into a folder
+        named by user and content, under a lock, and renames it into place.
         """
         if not self.files:
             return self._verified(Path(self.path))

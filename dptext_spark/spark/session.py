@@ -24,8 +24,8 @@ from dptext_spark.spark import WANTED, java
 from dptext_spark.spark.failures import condition
 
 _REMOTE: Final = "spark.remote"
-# How often a call is tried again: of a server that is not there users hear after seconds, of one that is lost
-# later after a minute. By itself the client goes on for ten.
+# How often a call is tried again: of a server that is not there users hear after seconds, of one
+# that is lost later after a minute. By itself the client goes on for ten.
 _TRIES: Final = 4
 _LATER: Final = 6
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -35,7 +35,8 @@ _LOCAL_SETTINGS: Final = {
     "spark.master": "local[*,4]",
     # Perturbing costs far more than reading: small partitions keep all cores busy to the end.
     "spark.sql.files.minPartitionNum": str(8 * (os.cpu_count() or 1)),
-    # Opening a file costs next to nothing compared with the words in it: a task takes many small files.
+    # Opening a file costs next to nothing compared with the words in it: a task takes many small
+    # files.
     "spark.sql.files.openCostInBytes": "65536",
     # Spark's 200 suit a cluster; cached tables keep that many partitions however small they are.
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),

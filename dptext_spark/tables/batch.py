@@ -18,8 +18,8 @@ ID: Final = "id"
 SLOTS: Final = "slots"
 """Columns of a frame that workers read: a struct of what comes out, the row's name, and its slots."""
 
-# What workers hold at once of a batch of long rows, or one row. A column of Arrow's strings ends at 2 GB, and
-# words that come out may be many times as long as those that came in.
+# What workers hold at once of a batch of long rows, or one row. A column of Arrow's strings ends at
+# 2 GB, and words that come out may be many times as long as those that came in.
 _PART_BYTES: Final = 1 << 25
 
 CountWords = Callable[..., NDArray[np.int64]]

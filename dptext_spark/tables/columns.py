@@ -250,8 +250,9 @@ class TableColumns:
     ) -> DataFrame:
         """Sanitize, lazily, what :meth:`select` left of a table of this schema.
 
-        The observation receives ``rows`` and the counters of each column once the result is written; with
-        ``row_counts`` (V,), how many rows have each word, also how many rows show an unchanged rare word.
+        The observation receives ``rows`` and the counters of each column once the result is
+        written; with ``row_counts`` (V,), how many rows have each word, also how many rows show an
+        unchanged rare word.
         """
         counters = [counter(name, c) for name in self.sanitized for c in worker.counts._fields]
         if row_counts is not None:

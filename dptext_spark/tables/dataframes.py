@@ -43,9 +43,9 @@ from dptext_spark.text.tokens import Segmentation
 class ReleaseCounts:
     """Counts of one call of ``privatize(df, ..., counts=ReleaseCounts())``.
 
-    The first action on its result fills them, and asking for them waits for it. They are of the rows that
-    this action computed: of all after a write, of some after ``show()``. They are exact facts about the
-    private rows, for those who run the job.
+    The first action on its result fills them, and asking for them waits for it. They are of the
+    rows that this action computed: of all after a write, of some after ``show()``. They are exact
+    facts about the private rows, for those who run the job.
     """
 
     def __init__(self) -> None:
@@ -112,39 +112,45 @@ def privatize(
 ) -> DataFrame:
     """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
 
-    Recomputing the result gives the same words again: noise is a function of key, id and content. In a
-    notebook the guarantee and its scope are printed below the cell. ``counts`` receives what was done to the
-    words, with the first action on the result.
+    Recomputing the result gives the same words again: noise is a function of key, id and content.
+    In a notebook the guarantee and its scope are printed below the cell. ``counts`` receives what
+    was done to the words, with the first action on the result.
 
     Args:
         mechanism: For example ``Laplace(epsilon=15)``.
         id: Column that names each row: integer or string, unique, without nulls. Neither row order
-            nor ``monotonically_increasing_id`` will do: they change when Spark recomputes the frame.
-        text: String columns to sanitize. A field inside a column is named by its path: ``payload.message``
-            in a struct, ``turns[].text`` in the elements of an array; so for ``tokens``, ``keep``, ``id``.
+            nor ``monotonically_increasing_id`` will do: they change when Spark recomputes the
+            frame.
+        text: String columns to sanitize. A field inside a column is named by its path:
+            ``payload.message`` in a struct, ``turns[].text`` in the elements of an array; so for
+            ``tokens``, ``keep``, ``id``.
         tokens: ``array<string>`` columns to sanitize.
-        keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of slots.
+        keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of
+            slots.
         oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
         protect: ``all``, ``content`` or ``slots:COLUMN``.
         layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
-        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer and Burmese.
-        identifiers: E-mail addresses, phone numbers and others: ``mask``, ``surrogate:LABEL`` or ``off``; of
-            some types, ``mask:email,phone``.
+        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer
+            and Burmese.
+        identifiers: E-mail addresses, phone numbers and others: ``mask``, ``surrogate:LABEL`` or
+            ``off``; of some types, ``mask:email,phone``.
         numbers: Of more than two figures: ``mask`` or ``words``.
         mask_spans: Column of spans to mask, such as names, in the form of slots.
         release_words: Output only the first that many releasable words.
-        search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search itself.
-        row_budget: What each row may lose at most: its epsilon follows from its number of words, and the
-            mechanism's is the largest that a row gets.
+        search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search
+            itself.
+        row_budget: What each row may lose at most: its epsilon follows from its number of words,
+            and the mechanism's is the largest that a row gets.
         key: For a repeatable release; by default a fresh one that is never written.
-        name: With a key: the name of what is released, such as the table and its date. Equal ids and texts
-            under one key and name get equal noise.
+        name: With a key: the name of what is released, such as the table and its date. Equal ids
+            and texts under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
         show: False prints nothing in a notebook.
 
     Returns:
-        The sanitized and kept columns and fields, in the frame's order, under their names, types and
-        nullability; structs have the fields that were named. No metadata of the frame's fields is in it.
+        The sanitized and kept columns and fields, in the frame's order, under their names, types
+        and nullability; structs have the fields that were named. No metadata of the frame's fields
+        is in it.
     """
     if df.isStreaming:
         do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
@@ -207,10 +213,10 @@ def privatize_udf(
 ) -> Callable[..., Column]:
     """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``.
 
-    It gives the words that :func:`privatize` gives with the same arguments; the noise depends on ``column``,
-    the name of the text's. The ids are not checked: all rows that it is given, of whatever table, count as
-    one release, and where an id comes twice it shows whether the two texts are equal. A UDF sees one column
-    of a row: there are no slots and no row budget.
+    It gives the words that :func:`privatize` gives with the same arguments; the noise depends on
+    ``column``, the name of the text's. The ids are not checked: all rows that it is given, of
+    whatever table, count as one release, and where an id comes twice it shows whether the two texts
+    are equal. A UDF sees one column of a row: there are no slots and no row budget.
     """
     check_release_name(key, name)
     words: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """Fields of a table by name: columns, and what lies inside them.
 
-A field inside a column is named by its path: ``payload.message`` in a struct, ``turns[].text`` in every
-element of an array.
+A field inside a column is named by its path: ``payload.message`` in a struct, ``turns[].text`` in
+every element of an array.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
 def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
     """Leave in a type what some path leads to, by default all, and what is around it, without metadata.
 
-    Names, nullability and collations stay. Metadata may quote rows, as comments do and the labels of a
-    ``StringIndexer``, and Spark writes it into footers, logs and catalogs. ``char`` and ``varchar`` become
+    Names, nullability and collations stay. Metadata may quote rows, as comments do and the labels
+    of a ``StringIndexer``, and Spark writes it into footers, logs and catalogs. ``char`` and
+    ``varchar`` become
     strings: mapInArrow refuses them.
     """
 

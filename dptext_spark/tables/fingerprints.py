@@ -1,10 +1,11 @@
 """Fingerprints of released rows: what a release of them costs, and what it lets out raw.
 
-A line for each row and column holds keyed hashes: of the row's id, of what the column holds, of its slots
-or masked spans if there are any, of the key that its noise is drawn from, and of each token that goes out
-raw with its place. Elements of an array that move to another place get fresh noise there, and nobody can
-tell which one came from where: so all that a column holds in a row is one content. Without the user's key
-the hashes show how many tokens go out raw, and which contents, spans and raw tokens of one row are equal.
+A line for each row and column holds keyed hashes: of the row's id, of what the column holds, of its
+slots or masked spans if there are any, of the key that its noise is drawn from, and of each token
+that goes out raw with its place. Elements of an array that move to another place get fresh noise
+there, and nobody can tell which one came from where: so all that a column holds in a row is one
+content. Without the user's key the hashes show how many tokens go out raw, and which contents,
+spans and raw tokens of one row are equal.
 """
 
 from __future__ import annotations
@@ -174,16 +175,17 @@ def compare(
     """Compare a release's fingerprints with ``earlier`` ones of its family; no row leaves Spark.
 
     Returns:
-        Counts of rows; the largest earlier total in the family of those that get new noise, None where none
-        does; and the largest total there of all of them with this release.
+        Counts of rows; the largest earlier total in the family of those that get new noise, None
+        where none does; and the largest total there of all of them with this release.
     """
     largest, family = before.family_totals.get(terms.family, Decimal(0)), before.family(terms)
     worth = _by_release({entry.release: _tiny(entry.terms.epsilon) for entry in family})
     if earlier is None:
         earlier = mine.sparkSession.createDataFrame([], f"{LINES}, release string")
     mine, earlier = (_under_one_name(lines, family, terms) for lines in (mine, earlier))
-    # Of each place what was released of it: once for each noise context, however often it came. A run that
-    # was cut off before it was assessed counts, but frees nobody: no budget was checked for it.
+    # Of each place what was released of it: once for each noise context, however often it came. A
+    # run that was cut off before it was assessed counts, but frees nobody: no budget was checked
+    # for it.
     assessed = F.col("release").isin([e.release for e in family if e.total is not None])
     uses = earlier.groupBy(*_PLACE, F.col("context").alias("used")).agg(
         F.collect_set("content").alias("before"),
@@ -253,8 +255,8 @@ def _with_others(
 ) -> DataFrame:
     """Add what other columns of a row spent that may hold the same text.
 
-    ``others`` is all, ``others_added`` what this release adds. Of columns with different texts one at most
-    can be the same, so that the costliest of them counts.
+    ``others`` is all, ``others_added`` what this release adds. Of columns with different texts one
+    at most can be the same, so that the costliest of them counts.
     """
     groups = {column: texts.groups(column) for column in sorted(columns)}
     others = sorted({other for column in columns for other in texts.others(column)})
@@ -351,8 +353,8 @@ def exposed_by_row(
 def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column]:
     """Return aggregates over all earlier fingerprints of a row.
 
-    They are the number of the last release that ``protected`` it, whether it is ``out`` already of this
-    very content, and the number of the last release that ``kept`` the whole column raw.
+    They are the number of the last release that ``protected`` it, whether it is ``out`` already of
+    this very content, and the number of the last release that ``kept`` the whole column raw.
     """
     family = {entry.release: entry for entry in before.family(terms)}
     committed = {name for name, entry in family.items() if entry.state == "committed"}

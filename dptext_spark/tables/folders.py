@@ -139,8 +139,8 @@ def files_without_values(
     """Compare columns of files, which ``flat`` has, with the values that names of folders give them.
 
     Yields:
-        A column, and the URL of a file that has no value of it where its folder has one: the file may lack
-        the column, or have nulls.
+        A column, and the URL of a file that has no value of it where its folder has one: the file
+        may lack the column, or have nulls.
 
     Raises:
         InputError: A file has another value than its folder.

@@ -1,13 +1,13 @@
 """A table that grows: files that are new since the last run are added to the output, exactly once.
 
-Spark's Structured Streaming knows which files were taken: it writes down the files of a batch before the
-batch runs, and after a crash it gives the same batch again. The files that a batch adds bear its number, so
-what a crash left of it is found and removed; once its counts are written the batch is not run again. The
-output is a plain Parquet folder: no reader has to know of any of this.
+Spark's Structured Streaming knows which files were taken: it writes down the files of a batch
+before the batch runs, and after a crash it gives the same batch again. The files that a batch adds
+bear its number, so what a crash left of it is found and removed; once its counts are written the
+batch is not run again. The output is a plain Parquet folder: no reader has to know of any of this.
 
-The checkpoint holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of batch N,
-which say that the batch is in the output; ``sizes/N.json``, the sizes of files that are in it;
-and ``stream/``, Spark's own account of files, their modification times, and batches.
+The checkpoint holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of
+batch N, which say that the batch is in the output; ``sizes/N.json``, the sizes of files that are in
+it; and ``stream/``, Spark's own account of files, their modification times, and batches.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.storage import LocalFiles, file_url, spark_log
 from dptext_spark.tables.table import Entered, Table
 
-# Options that change neither which words come out nor where; the bundle counts by its fingerprint, and what
-# passes through by its columns.
+# Options that change neither which words come out nor where; the bundle counts by its fingerprint,
+# and what passes through by its columns.
 _FREE: Final = {
     *(
         "budget",
@@ -147,7 +147,8 @@ class GrowingTable(Table):
         """Add what is new to the output, batch by batch; ``entered`` is called with each.
 
         Returns:
-            The sums of all batches so far, as an observation has them, and ``added_rows``, those of this run.
+            The sums of all batches so far, as an observation has them, and ``added_rows``, those of
+            this run.
         """
         recheck = lru_cache(self.source.recheck)  # once: a run knows its files when it begins
 

@@ -1,11 +1,13 @@
 """A ledger on any file system: its events, fingerprints of released rows, and what a run does with both.
 
-``events/RELEASE.EVENT.json`` are the events of :mod:`dptext_spark.accounting.ledger`. An event is written
-under another name and takes its own when it is whole; nothing is ever changed. What is asked of the file
-system: who lists a folder sees every file that was written before, and a small file appears whole. Local
-disks, HDFS and today's object stores do so.
+``events/RELEASE.EVENT.json`` are the events of :mod:`dptext_spark.accounting.ledger`. An event is
+written under another name and takes its own when it is whole; nothing is ever changed. What is
+asked of the file
+system: who lists a folder sees every file that was written before, and a small file appears whole.
+Local disks, HDFS and today's object stores do so.
 
-``rows/RELEASE`` has the fingerprints of a release's rows as Parquet: :mod:`dptext_spark.tables.fingerprints`.
+``rows/RELEASE`` has the fingerprints of a release's rows as Parquet:
+:mod:`dptext_spark.tables.fingerprints`.
 """
 
 from __future__ import annotations
@@ -125,7 +127,8 @@ class LedgerFolder:
     def check_seen(self, spark: SparkSession) -> None:
         """Refuse a folder that a server of Spark Connect does not see as this machine does.
 
-        A task copies a file that this machine wrote, and this machine reads the copy; both go again.
+        A task copies a file that this machine wrote, and this machine reads the copy; both go
+        again.
         """
         token, got = uuid4().hex, "a folder of this machine alone"
         place = f"{self.path}/.{token}"
@@ -273,7 +276,8 @@ class LedgerRun:
                     "fingerprints": made,
                 }
                 self.folder.add(release, "reserved", facts)
-                # Read after the reservation is there: of two runs that reserve at once one sees the other.
+                # Read after the reservation is there: of two runs that reserve at once one sees the
+                # other.
                 others = (entry for entry in self.folder.read().entries if entry.release != release)
                 self.folder.add(release, "assessed", self._assess(Ledger(tuple(others)), mine))
         except BaseException:

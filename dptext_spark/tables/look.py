@@ -1,7 +1,7 @@
 """A look at a table before it is sanitized: at some rows, or at all of them in one narrow pass.
 
-Some rows say what the vocabulary lacks, all rows how many each person has, and how many have each word.
-Workers count: numbers reach the driver, no row and no word does.
+Some rows say what the vocabulary lacks, all rows how many each person has, and how many have each
+word. Workers count: numbers reach the driver, no row and no word does.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SAMPLE_ROWS: Final = 1000
 MANY: Final = 0.1
 """A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
 
-Ordinary English has a few in a hundred that a vocabulary of its own kind lacks; where stop words or a
-language are missing there are several in ten.
+Ordinary English has a few in a hundred that a vocabulary of its own kind lacks; where stop words or
+a language are missing there are several in ten.
 """
 
 
@@ -52,10 +52,10 @@ _NAMED: Final = 5
 class Coverage(Counter[str]):
     """How many words of a column the vocabulary has, in a sample of its rows.
 
-    It counts ``rows``, the ``tokens`` that the policy protects, those of them that are ``unknown`` to the
-    vocabulary, and spans of each of ``TYPES`` that patterns find, whether they are marked or not. Where the
-    tokenizer takes each run of letters in scripts without spaces for one word, ``unspaced`` is the sum over
-    the rows of the share of such letters.
+    It counts ``rows``, the ``tokens`` that the policy protects, those of them that are ``unknown``
+    to the vocabulary, and spans of each of ``TYPES`` that patterns find, whether they are marked or
+    not. Where the tokenizer takes each run of letters in scripts without spaces for one word,
+    ``unspaced`` is the sum over the rows of the share of such letters.
     """
 
     @classmethod
@@ -150,7 +150,8 @@ class Sample:
     fate: str  # what becomes of unknown words, and what to do about it, in sentences
     identifiers: str = ""  # likewise of identifiers, if they are no marks
     found: dict[str, Coverage] = field(default_factory=dict)  # by the first call, by column
-    # How many words its rows have, all columns together, and on average; None before it, and for no rows.
+    # How many words its rows have, all columns together, and on average; None before it, and for no
+    # rows.
     lengths: dict[str, int | None] | None = None
     words: float | None = None
     rows: list[int] | None = (
@@ -166,7 +167,8 @@ class Sample:
         row = pruned(F.col(ROW), self.columns.schema(self.table), columns.schema(self.table))
         slots = [SLOTS] if columns.slots else []
         narrow = selected.select(row.alias(ROW), F.lit("").alias(ID), *slots)
-        # Spark would ask one task first, and all cores but one would wait for it and for its Python worker.
+        # Spark would ask one task first, and all cores but one would wait for it and for its Python
+        # worker.
         spark, name = selected.sparkSession, "spark.sql.limit.initialNumPartitions"
         changes = spark.conf.isModifiable(name)  # some servers let nobody change it
         work = partial(_sample, self.reader, columns.ways(self.table))
@@ -218,7 +220,8 @@ def _sample(
 ) -> Iterator[pa.RecordBatch]:
     """Count words in the first rows of a task; runs in Python workers.
 
-    A task without rows gives zeros: no other task is asked in its place, however few rows there are.
+    A task without rows gives zeros: no other task is asked in its place, however few rows there
+    are.
     """
     reader, batches = shared(reader), iter(batches)
     first = next(batches, None)
@@ -242,8 +245,8 @@ def count_rows_with_words(
 ) -> NDArray[np.uint8]:
     """Count in one pass the rows that have each word, uint8 (V,): exact below the largest of ``FEW``.
 
-    Other words have that number. A row has a word if one of its sanitized fields has it, perturbed or not.
-    Workers read and cut texts; nothing is perturbed.
+    Other words have that number. A row has a word if one of its sanitized fields has it, perturbed
+    or not. Workers read and cut texts; nothing is perturbed.
     """
     columns = replace(columns, keep=(), vector=())
     work = partial(_count_words, reader, columns.ways(df.schema))
@@ -284,7 +287,8 @@ def count_persons(
 ) -> dict[str, Any] | None:
     """Add up the rows and words of each person in one pass; None where no row names one.
 
-    Persons go between machines as hashes, without their texts; percentiles of them reach the driver.
+    Persons go between machines as hashes, without their texts; percentiles of them reach the
+    driver.
     """
     person = Field.find(df.schema, name)[0].column
     columns = replace(columns, keep=())

@@ -1,10 +1,11 @@
 """A table takes its name when it is whole, and from the one run that may give it.
 
-Next to an output ``NAME`` lies, while a run writes it, the folder ``.NAME.APPLICATION-RANDOM.part``: in it
-``claim``, without which the run publishes nothing; ``table``, what it writes; and for a moment ``old``, the
-table that it replaces. A killed run leaves the folder, which looks like that of a run at work. So another run
-with the same output goes on only if it was told to replace what is there; then it moves the folder away, and
-with it the claim of a run that lives after all.
+Next to an output ``NAME`` lies, while a run writes it, the folder
+``.NAME.APPLICATION-RANDOM.part``: in it ``claim``, without which the run publishes nothing;
+``table``, what it writes; and for a moment ``old``, the table that it replaces. A killed run leaves
+the folder, which looks like that of a run at work. So another run with the same output goes on only
+if it was told to replace what is there; then it moves the folder away, and with it the claim of a
+run that lives after all.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def whole_table(
     mine = f"{parent}/.{name}.{spark.sparkContext.applicationId}-{uuid4().hex[:8]}{_ENDING}"
     claim, table = f"{mine}/claim", f"{mine}/table"
     try:
-        # The claim before the look at others: of two runs that begin at once one at least sees the other.
+        # The claim before the look at others: of two runs that begin at once one at least sees the
+        # other.
         storage.write(claim, "")
         storage.delete_at_exit(mine)
         if not overwrite:

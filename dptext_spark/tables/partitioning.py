@@ -1,8 +1,8 @@
 """Rows are spread over tasks where Spark's own partitions would leave cores without work.
 
-Spark cuts files by bytes and never inside a row group of Parquet, of which a file has one for a million rows
-as pandas writes it. Such rows are shuffled before they are perturbed, through files on the executors' disks:
-only where Spark encrypts these files, and what executors send one another.
+Spark cuts files by bytes and never inside a row group of Parquet, of which a file has one for a
+million rows as pandas writes it. Such rows are shuffled before they are perturbed, through files on
+the executors' disks: only where Spark encrypts these files, and what executors send one another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from dptext_spark.tables.look import Sample
 POSITION: Final[tuple[str, ...]] = ("__dptext_file", "__dptext_row")
 """Columns that say where a row lies in its input, where its format numbers rows; they are no output."""
 
-# Operations a second of the core that lengths are planned for, in a matrix product of single precision.
+# Operations a second of the core that lengths are planned for, in a matrix product of single
+# precision.
 _SPEED: Final = 6e10
 # Seconds of a task: what is planned, and what is not worth a task.
 _PLANNED: Final = 30.0
@@ -55,9 +56,11 @@ class Partitioning:
     ) -> DataFrame:
         """Spread rows over tasks, lazily, and drop the columns of :data:`POSITION`.
 
-        Rows that have a position keep their order. Others come in the order of a hash that nobody can compute
-        who sees the output: numbers of files would publish bits of the id. ``partitions`` name the output's
-        folders: each gets few files. Rows are counted here, and read once more where they are shuffled.
+        Rows that have a position keep their order. Others come in the order of a hash that nobody
+        can compute who sees the output: numbers of files would publish bits of the id.
+        ``partitions`` name the output's
+        folders: each gets few files. Rows are counted here, and read once more where they are
+            shuffled.
         """
         position = [name for name in POSITION if name in rows.columns]
         if not hasattr(rows.sparkSession, "sparkContext"):

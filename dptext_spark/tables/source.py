@@ -26,7 +26,8 @@ _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     NANOS_AS_LONG: "true",
-    # Spark 4 knows seven encodings without the first, and fails where it decodes without the second.
+    # Spark 4 knows seven encodings without the first, and fails where it decodes without the
+    # second.
     "spark.sql.legacy.javaCharsets": "true",
     "spark.sql.legacy.codingErrorAction": "true",
     # Files that are damaged or gone are an error, whatever the cluster's settings are.
@@ -40,7 +41,8 @@ _SETTINGS: Final = {
     "spark.sql.runSQLOnFiles": "false",
     # Numbers that become texts keep their digits, as in Spark 4 by default.
     "spark.sql.json.enableExactStringParsing": "true",
-    # A sum or a cast that overflows is an error; else it is null, and a budget would take that for nothing.
+    # A sum or a cast that overflows is an error; else it is null, and a budget would take that for
+    # nothing.
     "spark.sql.ansi.enabled": "true",
 }
 
@@ -87,14 +89,17 @@ class Source:
         place: Its path or name.
         read: All its rows, as they are read.
         prepare: Makes of what is read what it means; lazily.
-        partitions: Columns that name its folders ``COLUMN=VALUE``, the outermost first; of a path they are
-            strings, so that ``007`` stays ``007``.
-        root: Regular expression of what stands before a file's path below the input; None where rows are
-            not to be named by file and position: a pattern is no folder that files lie below.
+        partitions: Columns that name its folders ``COLUMN=VALUE``, the outermost first; of a path
+            they are strings, so that ``007`` stays ``007``.
+        root: Regular expression of what stands before a file's path below the input; None where
+            rows are not to be named by file and position: a pattern is no folder that files lie
+            below.
         load: Reads its files, by a reader or a reader of streams; None where files cannot be added.
         list_files: Gives each file's path, modification time and length; no row is read.
-        refused: Columns that files have and the table has not, and what to say where a run asks for one.
-        in_both: Columns that the files have and the names of their folders too, with the files' types.
+        refused: Columns that files have and the table has not, and what to say where a run asks for
+            one.
+        in_both: Columns that the files have and the names of their folders too, with the files'
+            types.
         recheck: Checks files that came after the table was opened.
     """
 
@@ -146,8 +151,8 @@ class Source:
 def where(df: DataFrame, sql: str) -> DataFrame:
     """Filter a table by an SQL condition, which Spark pushes down to its files and partitions.
 
-    A value that a cast cannot read is null, as in SQL without ANSI mode, whose error would quote it.
-    Messages do not quote the condition either.
+    A value that a cast cannot read is null, as in SQL without ANSI mode, whose error would quote
+    it. Messages do not quote the condition either.
     """
     try:
         with setting(df.sparkSession, "spark.sql.ansi.enabled", "false"):

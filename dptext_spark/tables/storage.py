@@ -107,7 +107,8 @@ def is_plain() -> bool:
     names = "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
     configured = any(name in os.environ for name in names.split())
     configured |= Path(pyspark.__file__).with_name("conf").exists()
-    # These may say where paths lead and how names are read; others, such as the driver's memory, do not.
+    # These may say where paths lead and how names are read; others, such as the driver's memory, do
+    # not.
     configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get())
     return not configured and not java.is_running()
 
@@ -461,7 +462,8 @@ class Storage(LocalFiles):
     def put(self, source: Path, path: str, *, private: bool = False) -> None:
         """Copy a file or a folder from this machine to a place where nothing is.
 
-        What is ``private`` is for a folder that is its owner's alone, so that nobody reads it meanwhile.
+        What is ``private`` is for a folder that is its owner's alone, so that nobody reads it
+        meanwhile.
         """
         system, place = self._at(path)
         system.copyFromLocalFile(False, False, self._path(str(source)), place)
@@ -479,7 +481,8 @@ class Storage(LocalFiles):
         if uri.getScheme() != "file":
             yield
             return
-        # Of the JVM and not of Python: its threads may outlive a killed Python process for a moment.
+        # Of the JVM and not of Python: its threads may outlive a killed Python process for a
+        # moment.
         channel = self._jvm.java.io.RandomAccessFile(uri.getPath(), "rw").getChannel()
         try:
             if channel.tryLock() is None:

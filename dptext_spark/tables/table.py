@@ -39,8 +39,8 @@ from dptext_spark.tables.storage import (
 )
 
 Entered: TypeAlias = Callable[[DataFrame], AbstractContextManager[object]]
-"""Called with rows, as :meth:`TableColumns.select` gives them; what it gives is entered while they are
-sanitized and written."""
+"""Called with rows, as :meth:`TableColumns.select` gives them; what it gives is entered while they
+are sanitized and written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,8 @@ class Table:
             read, written = chosen_formats(options, grows=cls.grows)
             if is_connect(spark):
                 _check_connect(options, read, written)
-            # On Spark Connect only reports are files, of this machine or of a volume that it mounts.
+            # On Spark Connect only reports are files, of this machine or of a volume that it
+            # mounts.
             storage = LocalFiles() if is_connect(spark) else Storage(spark)
             with plain_errors("The paths of input, output or report could not be looked up"):
                 places = _places(options, read, written)
@@ -229,8 +230,8 @@ class Table:
     def write_reports(self, facts: Facts, found: Facts) -> Report:
         """Write the report that may be shared, and the one that may not, next to the output that is there.
 
-        Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in any case;
-        of those ``found`` some may be missing.
+        Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in
+        any case; of those ``found`` some may be missing.
         """
         others = {name: value for name, value in found.items() if value not in (None, {}, [])}
         whole = {**facts, **others, "rows": found.get("rows"), "columns": found.get("columns", {})}

@@ -28,8 +28,9 @@ def _names(value: Any) -> list[str]:
 class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], DefaultParamsWritable):
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
-    A saved stage has neither the key nor its place: after loading give ``key_file`` again, or each call of
-    ``transform`` makes a fresh key. Raises ConfigError where a parameter is wrong or missing.
+    A saved stage has neither the key nor its place: after loading give ``key_file`` again, or each
+    call of ``transform`` makes a fresh key. Raises ConfigError where a parameter is wrong or
+    missing.
     """
 
     embedding = _param("embedding", lambda value: str(getattr(value, "path", value)))

@@ -1,15 +1,17 @@
 """A DAG to copy: each day's partition of a table is sanitized when the day is over.
 
-    locate_calibration -> bundle_changed -> [calibrate] -> check_protection -> privatize -> check_report
+    locate_calibration -> bundle_changed -> [calibrate] -> check_protection -> privatize ->
+    check_report
 
-Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABLE``. It needs Airflow 3, the
-provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH and the connection
-``spark_default``. The package itself need not be in Airflow's environment.
+Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABLE``. It needs
+Airflow 3, the provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH
+and the connection ``spark_default``. The package itself need not be in Airflow's environment.
 
-Every task may be run again. The same logical date reads the same partition under the same key and label, so
-it gives the same bytes and costs nothing in the ledger, as long as the partition is the same to the byte; it
-replaces that partition and no other. Rows that changed meanwhile get fresh noise and cost ε once more for all
-of their words, until the budget refuses them, and whoever saw both outputs sees which ones they are.
+Every task may be run again. The same logical date reads the same partition under the same key and
+label, so it gives the same bytes and costs nothing in the ledger, as long as the partition is the
+same to the byte; it replaces that partition and no other. Rows that changed meanwhile get fresh
+noise and cost ε once more for all of their words, until the budget refuses them, and whoever saw
+both outputs sees which ones they are.
 """
 
 from __future__ import annotations

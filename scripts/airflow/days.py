@@ -2,8 +2,9 @@
 
     scripts/test-airflow
 
-Every run is `airflow dags test` with a database, a home and data of its own in a temporary folder; Spark is
-this project's, in local mode. Bytes are compared under names without the random part that Spark gives files.
+Every run is `airflow dags test` with a database, a home and data of its own in a temporary folder;
+Spark is this project's, in local mode. Bytes are compared under names without the random part that
+Spark gives files.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Airflow:
     ) -> Run:
         """Run the DAG for a day, after putting its partition; no other day's partition may change.
 
-        ``meanwhile`` is called with the process's id while it runs; ``params`` are more of the DAG's.
+        ``meanwhile`` is called with the process's id while it runs; ``params`` are more of the
+        DAG's.
         """
         if queries is not None:
             file = self.folder / "messages" / f"dt={day}" / "part.parquet"

@@ -1,11 +1,12 @@
 """Runs all benchmarks on one machine and writes what was measured as JSON.
 
-    python -m scripts.benchmarks --data DATA --output docs/benchmarks/results.json [--only NAME ...] [--small]
+    python -m scripts.benchmarks --data DATA --output docs/benchmarks/results.json [--only NAME ...]
+    [--small]
 
 A section is a module of this folder that runs in a process of its own, as ``python -m
-scripts.benchmarks.NAME --data DATA --bundles FOLDER [--small]``, and prints one JSON object: ``title``,
-``rows`` (one object for each line of a table) and ``notes`` (how it was measured). One that fails ends the
-run; ``--only`` measures it and the others again.
+scripts.benchmarks.NAME --data DATA --bundles FOLDER [--small]``, and prints one JSON object:
+``title``, ``rows`` (one object for each line of a table) and ``notes`` (how it was measured). One
+that fails ends the run; ``--only`` measures it and the others again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Whole jobs against their kernels: ``privatize`` against its search, ``calibrate`` against plain runs.
 
 ``privatize`` sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions.
-``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are sums over
-one single-threaded process per core, as Spark runs them. Kernels, sgemm and a bare Spark session are
-measured before and after each job. Report the ratios: the seconds belong to the machine.
+``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are
+sums over one single-threaded process per core, as Spark runs them. Kernels, sgemm and a bare Spark
+session are measured before and after each job. Report the ratios: the seconds belong to the
+machine.
 """
 
 from __future__ import annotations

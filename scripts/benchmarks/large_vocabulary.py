@@ -1,8 +1,8 @@
 """What a large vocabulary takes: to build, to open, and to search.
 
-The words are made: each is one of those of GloVe 840B, moved by half the distance to its nearest word, so
-that near words come in clusters. At 3,000,000 x 300 the source and the bundle need 3.6 GB each, and the
-index as much.
+The words are made: each is one of those of GloVe 840B, moved by half the distance to its nearest
+word, so that near words come in clusters. At 3,000,000 x 300 the source and the bundle need 3.6 GB
+each, and the index as much.
 """
 
 from __future__ import annotations

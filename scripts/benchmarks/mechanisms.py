@@ -1,10 +1,10 @@
 """Words a second of every mechanism, as a multiple of ``laplace`` in the same run.
 
-One process and one thread sanitize token lists whose words follow Zipf's law, without Spark; time is the
-processor's. Each turn lies between two turns of ``laplace``, for machines are never quite idle. The Poincaré
-bundle is the same matrix shrunk into the ball: it shows speed, and has no meaning. ``exponential`` makes a
-list of near words for each distinct word once: counted are all lists that so many tokens need, then a batch
-whose lists are there.
+One process and one thread sanitize token lists whose words follow Zipf's law, without Spark; time
+is the processor's. Each turn lies between two turns of ``laplace``, for machines are never quite
+idle. The Poincaré bundle is the same matrix shrunk into the ball: it shows speed, and has no
+meaning. ``exponential`` makes a list of near words for each distinct word once: counted are all
+lists that so many tokens need, then a batch whose lists are there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What executors need of a host's memory while they sanitize a table.
 
-A standalone cluster of one host runs two executors of one core, each with one Python worker. Embedding and
-table are random, since only their sizes matter here.
+A standalone cluster of one host runs two executors of one core, each with one Python worker.
+Embedding and table are random, since only their sizes matter here.
 """
 
 from __future__ import annotations

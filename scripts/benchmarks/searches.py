@@ -1,8 +1,8 @@
 """Searches for the nearest word of noisy points: ours, exact and in lists, and those of faiss.
 
 Every search takes turns with the exact one, in one thread, on the same noisy points; time is the
-processor's. Recall is the share of points for which the exact nearest word is found. The last rows compare
-whole kernels, noise included.
+processor's. Recall is the share of points for which the exact nearest word is found. The last rows
+compare whole kernels, noise included.
 """
 
 from __future__ import annotations

@@ -115,8 +115,9 @@ def shape(embedding: Embedding) -> str:
 class Use:
     """What a job took: its seconds, those of processors, and peaks of memory in MB.
 
-    Peaks are of an ``executor`` (its JVM), a ``worker``, or else a ``driver``, and of each ``without mapped
-    files``; of a ``worker, private`` without the matrix; and of the ``matrix``, in all processes together.
+    Peaks are of an ``executor`` (its JVM), a ``worker``, or else a ``driver``, and of each
+    ``without mapped files``; of a ``worker, private`` without the matrix; and of the ``matrix``, in
+    all processes together.
     """
 
     seconds: float
@@ -129,8 +130,8 @@ class Use:
 def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
     """Wait for a job that was just started, and look at what it, or all below ``root``, uses meanwhile.
 
-    Where a job has all cores to itself, watching takes from it what it is measured by. To have the kernel
-    count the pages of a process takes a tenth of a second, so that is done rarely.
+    Where a job has all cores to itself, watching takes from it what it is measured by. To have the
+    kernel count the pages of a process takes a tenth of a second, so that is done rarely.
     """
     start, use = time.perf_counter(), Use(0.0, {}, defaultdict(float))
     due = start + 1.0

@@ -2,12 +2,13 @@
 
     scripts/test-cluster
 
-Master and two workers run on loopback. The driver has the package as a zip, its libraries as a packed
-environment and an empty working folder; the workers get both through Spark. All see the folders of input and
-output; for the workers the driver's folder (bundle, key, package), the checkout's and each other's are empty.
+Master and two workers run on loopback. The driver has the package as a zip, its libraries as a
+packed environment and an empty working folder; the workers get both through Spark. All see the
+folders of input and output; for the workers the driver's folder (bundle, key, package), the
+checkout's and each other's are empty.
 
-Every command runs twice with the same words, as ``dptext JOB ...`` and as ``spark-submit jobs/JOB.py ...``:
-reports name their paths, and must be equal to the byte as well.
+Every command runs twice with the same words, as ``dptext JOB ...`` and as ``spark-submit
+jobs/JOB.py ...``: reports name their paths, and must be equal to the byte as well.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     scripts/chaos
 
-The outcome of each fault must be the complete output, byte for byte that of a run without it, or none and an
-error in one line. A fault counts only if it is shown to have happened: in Spark's own event log, or in the
-processes. After each one all files but the table's are searched for a word that is in every text of it.
+The outcome of each fault must be the complete output, byte for byte that of a run without it, or
+none and an error in one line. A fault counts only if it is shown to have happened: in Spark's own
+event log, or in the processes. After each one all files but the table's are searched for a word
+that is in every text of it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     scripts/leaks
 
-Jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well for each
-format of the output, one that fails over a private word, and one that leaks in each place by options and
-settings not meant for it.
+Jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well for
+each format of the output, one that fails over a private word, and one that leaks in each place by
+options and settings not meant for it.
 """
 
 from __future__ import annotations

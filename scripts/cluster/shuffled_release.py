@@ -1,8 +1,8 @@
 """spark-submit shuffled_release.py TABLE BUNDLE OUTPUT: what scripts/chaos submits to lose a shuffle of it.
 
-A table is released under a fresh key, put below itself and shuffled; each part of the shuffle is then
-released once more, which takes a while. If noise were drawn anew when Spark computes a row again, its two
-copies would differ.
+A table is released under a fresh key, put below itself and shuffled; each part of the shuffle is
+then released once more, which takes a while. If noise were drawn anew when Spark computes a row
+again, its two copies would differ.
 """
 
 import sys

@@ -1,11 +1,11 @@
 """Hyperbolic noise after Feyisetan et al. 2019: how often words stay, and what is kept.
 
-Every comparison is over the words that the ball and the Euclidean embedding have in common. ``table4`` gives
-Laplace noise the epsilon at which its largest N_w of any word is that of an epsilon in the ball, and compares
-averages. ``clipped`` does the same with the paper's own construction: noise of density ((1 - |z|) / (1 +
-|z|))^epsilon (equation 7) is *added* to the word's coordinates, and what leaves the ball is scaled back to
-its edge (section V-D). ``tasks`` perturbs words in slots of SentEval's texts (Table VI), ``slots`` those of
-voice queries (section II-A).
+Every comparison is over the words that the ball and the Euclidean embedding have in common.
+``table4`` gives Laplace noise the epsilon at which its largest N_w of any word is that of an
+epsilon in the ball, and compares averages. ``clipped`` does the same with the paper's own
+construction: noise of density ((1 - |z|) / (1 + |z|))^epsilon (equation 7) is *added* to the word's
+coordinates, and what leaves the ball is scaled back to its edge (section V-D). ``tasks`` perturbs
+words in slots of SentEval's texts (Table VI), ``slots`` those of voice queries (section II-A).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows, Words
 
 RUNS: Final = 1000
 IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
-# Of 1,000 runs: epsilon, worst-case N_w, and the average N_w of the ball and of GloVe in 100 dimensions.
+# Of 1,000 runs: epsilon, worst-case N_w, and the average N_w of the ball and of GloVe in 100
+# dimensions.
 PAPER: Final = (
     (0.125, 134, 1.25, 38.54),
     (0.5, 148, 1.62, 42.48),
@@ -319,7 +320,8 @@ def tried(
 ) -> str:
     """Try each setting on the same samples: share of words in slots that stay, and percent correct by task.
 
-    The learner is a model of scikit-learn and what makes features of texts. Differences are to the originals.
+    The learner is a model of scikit-learn and what makes features of texts. Differences are to the
+    originals.
     """
     model, features = learner
 

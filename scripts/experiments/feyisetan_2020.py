@@ -1,8 +1,8 @@
 """How often words stay under Laplace noise, and what tasks and an auditor keep, after Feyisetan et al. 2020.
 
-The data are ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``. The audit
-asks whether an author's mails were among those that a language model was trained on (after Song and Shmatikov
-2019): here a model of word pairs, and likelihood ratios.
+The data are ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``.
+The audit asks whether an author's mails were among those that a language model was trained on
+(after Song and Shmatikov 2019): here a model of word pairs, and likelihood ratios.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ def measured(
 def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float:
     """Give the area under the ROC curve of an auditor who looks for authors of the training data.
 
-    Half of the authors, at random, train the model. The auditor has each author's texts as written, and
-    divides what the model gives them by what a model of other authors' original texts gives them.
+    Half of the authors, at random, train the model. The auditor has each author's texts as written,
+    and divides what the model gives them by what a model of other authors' original texts gives
+    them.
     """
     members = np.random.default_rng(seed).permutation(trained_on.count) < trained_on.count // 2
     texts, target = corpus.parts["audit"], trained_on.take(np.flatnonzero(members))
@@ -173,8 +174,8 @@ def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float
 def pair_logs(trained_on: WordRows, texts: WordRows, size: int) -> Floats:
     """Mean log probability of each text's words, given those before them: float64 (texts,).
 
-    The language model counts pairs of ``size`` words, the unknown one included, and smooths them by the
-    frequencies of words.
+    The language model counts pairs of ``size`` words, the unknown one included, and smooths them by
+    the frequencies of words.
     """
 
     def pairs(rows: WordRows) -> tuple[Words, Words, Words]:

@@ -113,8 +113,9 @@ class Setup:
 def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
     """Give by how much the projection stretches the difference of two texts that follow it.
 
-    Each text averages ``words`` different words: those that lie furthest along the direction that Phi
-    stretches most, either way, where directions in which the vocabulary spreads much count less.
+    Each text averages ``words`` different words: those that lie furthest along the direction that
+    Phi stretches most, either way, where directions in which the vocabulary spreads much count
+    less.
     """
     direction = np.linalg.svd(law.matrix, full_matrices=False)[2][0]
     vectors = embedding.vectors.astype(np.float64)
@@ -218,7 +219,8 @@ def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) 
         if epsilon < math.inf:
             noise = noise_of(task.texts, law, reading, rng, setup.embedding)
             features += noise * (law.constant / epsilon)
-        # By squared errors of rows left out: its "accuracy" is 1 for any two classes (scikit-learn 1.9).
+        # By squared errors of rows left out: its "accuracy" is 1 for any two classes (scikit-learn
+        # 1.9).
         model = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(1.0, 5.0, 9)))
         tested = folds[seed % FOLDS] if task.tested is None else task.tested
         found.append(shared.scored(model, features.astype(np.float32), task.labels, tested))

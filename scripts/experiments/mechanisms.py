@@ -1,8 +1,9 @@
 """Mechanisms at equal success of the attack.
 
-For each mechanism the epsilon is searched at which the strongest attacker recovers a given share of the
-words of some rows of a table; attackers learn from all other rows of it. With ``--ball``, embeddings are
-restricted to the words in common, and similarity is measured by the Euclidean vectors.
+For each mechanism the epsilon is searched at which the strongest attacker recovers a given share of
+the words of some rows of a table; attackers learn from all other rows of it. With ``--ball``,
+embeddings are restricted to the words in common, and similarity is measured by the Euclidean
+vectors.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def matched(
 ) -> tuple[float, float]:
     """Search the epsilon of a success, by log-odds that are linear in its logarithm between two ends.
 
-    Of ``hyperbolic`` it is searched above the least, n - 1. Gives the share without any output, too.
+    Of ``hyperbolic`` it is searched above the least, n - 1. Gives the share without any output,
+    too.
     """
     least = world.embedding.dimension - 1.0 if spec == "hyperbolic" else 0.0
     known: dict[float, float] = {}

@@ -1,8 +1,8 @@
 """Poincaré embeddings of the same pairs in several dimensions and radii: their quality, and room for noise.
 
-``--proven`` adds N_w at the same *proven* epsilon: ``hyperbolic-icdm``, which proves epsilon + n, runs at n
-less. ``--gensim`` (``pip install gensim``) adds gensim's embeddings of the same pairs and epochs, with 10
-negatives for every pair.
+``--proven`` adds N_w at the same *proven* epsilon: ``hyperbolic-icdm``, which proves epsilon + n,
+runs at n less. ``--gensim`` (``pip install gensim``) adds gensim's embeddings of the same pairs and
+epochs, with 10 negatives for every pair.
 """
 
 from __future__ import annotations

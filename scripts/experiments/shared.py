@@ -120,8 +120,8 @@ def staying(
 ) -> dict[str, Floats]:
     """Measure ``n_w``, as a share, and ``s_w`` by mechanisms that differ in epsilon alone.
 
-    The words (k,) are dealt out to so many blocks in turn; those of one block share noise. Each result is
-    float64 (epsilons, k), in the order of the words.
+    The words (k,) are dealt out to so many blocks in turn; those of one block share noise. Each
+    result is float64 (epsilons, k), in the order of the words.
     """
     search = ExactSearch.over(embedding)
     draw = estimator(mechanisms, embedding, search=search, runs=runs, seed=seed)
@@ -190,7 +190,8 @@ def releases(
 ) -> list[list[WordRows]]:
     """Perturb texts by each mechanism, in each repetition; unknown words stay -1.
 
-    Mechanisms differ in epsilon alone and share noise, so that differences between them come out sharper.
+    Mechanisms differ in epsilon alone and share noise, so that differences between them come out
+    sharper.
     """
     words, search = np.tile(texts.words, repetitions), ExactSearch.over(embedding, release_words)
     known, found = np.flatnonzero(words >= 0), []

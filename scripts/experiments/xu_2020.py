@@ -1,13 +1,15 @@
 """Mahalanobis noise against Laplace noise, after Xu et al. 2020.
 
-``statistics`` prints N_w and S_w of Tables 1 to 4. Words of a block share their noise, at all epsilons; two
-blocks, or two lambdas, share none. Each ordering that the paper calls significant is tested: the words'
-differences between lambda and 0 are averaged over each block, and the averages enter a one-sided Student
-test. All claims together have a false-alarm rate of at most LEVEL (Bonferroni).
+``statistics`` prints N_w and S_w of Tables 1 to 4. Words of a block share their noise, at all
+epsilons; two blocks, or two lambdas, share none. Each ordering that the paper calls significant is
+tested: the words' differences between lambda and 0 are averaged over each block, and the averages
+enter a one-sided Student test. All claims together have a false-alarm rate of at most LEVEL
+(Bonferroni).
 
-``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition has noise
-and a split of its own, which serves every epsilon and lambda. The data are ``sms_spam/sms_spam.parquet``
-(``label`` is ham or spam, ``text``) and ``disaster_tweets/train.parquet`` (``target`` is 0 or 1, ``text``).
+``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition
+has noise and a split of its own, which serves every epsilon and lambda. The data are
+``sms_spam/sms_spam.parquet`` (``label`` is ham or spam, ``text``) and
+``disaster_tweets/train.parquet`` (``target`` is 0 or 1, ``text``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Formats of tables: how each is opened and written.
 
 A format is a subclass of :class:`~dptext_spark.tables.formats.format.Format` with a ``name``, which
-``--format`` and ``--output-format`` take. One whose files Spark lists, reads and writes is a few lines.
+``--format`` and ``--output-format`` take. One whose files Spark lists, reads and writes is a few
+lines.
 """
 
 from importlib import import_module

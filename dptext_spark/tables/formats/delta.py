@@ -1,7 +1,7 @@
 """Delta tables by the library ``deltalake``.
 
-Its account of a table, the log, lists the files that count: what was deleted or replaced lies in the folder
-still, and a reader of plain Parquet would release it.
+Its account of a table, the log, lists the files that count: what was deleted or replaced lies in
+the folder still, and a reader of plain Parquet would release it.
 """
 
 from __future__ import annotations

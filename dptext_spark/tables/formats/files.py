@@ -47,10 +47,12 @@ _READ: Final = """
 """
 # Those that decide which files are read.
 _CHOOSING: Final = ("modifiedafter", "modifiedbefore", "pathglobfilter")
-# What a whole table has in its folder: Spark's own sign, or ours where Spark was told to leave none.
+# What a whole table has in its folder: Spark's own sign, or ours where Spark was told to leave
+# none.
 _SUCCESS: Final = "_SUCCESS"
 _WHOLE: Final = "_dptext_spark"
-# Spark would take the columns of one file, and read others' values as that file's types without a word.
+# Spark would take the columns of one file, and read others' values as that file's types without a
+# word.
 MERGED: Final = {"mergeSchema": "true"}
 
 
@@ -58,9 +60,9 @@ class FileFormat(Format):
     """Files in a folder, which Spark lists, reads and writes.
 
     Attributes:
-        title: The name as people write it.
-        known, read_alone: Names of Spark's options for this format, to read or to write; to read alone.
-        read_defaults, write_defaults: Options of Spark's reader and writer, unless others are given.
+        title: The name as people write it. known, read_alone: Names of Spark's options for this
+        format, to read or to write; to read alone. read_defaults, write_defaults: Options of
+        Spark's reader and writer, unless others are given.
         read_always: Options of its reader, whatever is given.
         finds_by_name: Whether Spark finds columns in a file by their names, and not by their order.
     """
@@ -266,7 +268,8 @@ class FileFormat(Format):
         """Write a table to a folder, and at last a sign that it is whole."""
         self._writer(result).save(folder)
         storage = Storage(result.sparkSession)
-        # Some committers leave no sign, as with mapreduce.fileoutputcommitter.marksuccessfuljobs=false.
+        # Some committers leave no sign, as with
+        # mapreduce.fileoutputcommitter.marksuccessfuljobs=false.
         if not storage.exists(f"{folder}/{_SUCCESS}"):
             storage.write(f"{folder}/{_WHOLE}", "")
 

@@ -26,8 +26,8 @@ class Format(ABC):
     """A table, which is read or written, of a format; ``name`` is what the options call it.
 
     A run asks in this order, so that what is wrong is said early: :meth:`check_input` and
-    :meth:`check_output` before Spark starts, :meth:`check_place`, :meth:`open` and :meth:`check_schema`
-    before the first task, :meth:`write` once.
+    :meth:`check_output` before Spark starts, :meth:`check_place`, :meth:`open` and
+    :meth:`check_schema` before the first task, :meth:`write` once.
 
     Attributes:
         place: As ``--input`` or ``--output`` says it.
@@ -35,12 +35,17 @@ class Format(ABC):
         mode: What becomes of an output that exists: ``error``, ``overwrite`` or ``append``.
         partitions: Columns that name the output's folders, the outermost first.
         has_path: Whether a table lies at a path, and not under a name that a catalog knows.
-        has_positions: Whether Spark numbers the rows of its files, which can then be named without ``--id``.
-        can_append: Whether rows can be added to a table in one step, which readers see whole or not at all.
-        can_grow: Whether new files can be recognised, for ``--incremental``, and added batch by batch.
+        has_positions: Whether Spark numbers the rows of its files, which can then be named without
+            ``--id``.
+        can_append: Whether rows can be added to a table in one step, which readers see whole or not
+            at all.
+        can_grow: Whether new files can be recognised, for ``--incremental``, and added batch by
+            batch.
         cannot_hold: Types, as Spark begins their names, that nothing in a file of it can have.
-        codecs: What ``--write-option compression`` may be, the default first; empty where Spark checks it.
-        names_remedy: What to do about wrong names of columns, where names may be a row and are not quoted.
+        codecs: What ``--write-option compression`` may be, the default first; empty where Spark
+            checks it.
+        names_remedy: What to do about wrong names of columns, where names may be a row and are not
+            quoted.
     """
 
     place: str

@@ -1,7 +1,8 @@
 """Iceberg tables by the library ``pyiceberg``, which finds them by its own catalogs.
 
-The snapshot of a table lists the files that count. Iceberg knows columns by numbers, Spark's Parquet reader
-by names: a table whose schema changed is read once all its files have the columns of today.
+The snapshot of a table lists the files that count. Iceberg knows columns by numbers, Spark's
+Parquet reader by names: a table whose schema changed is read once all its files have the columns of
+today.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class Iceberg(LakehouseFormat):
                 transaction.add_files(paths, snapshot_properties=about)
                 transaction.commit_transaction()
 
-        # A folder for each part, not the columns themselves: Iceberg's files hold them, and Spark leaves out
-        # what it names folders by; and it puts the empty text into the folder of nulls.
+        # A folder for each part, not the columns themselves: Iceberg's files hold them, and Spark
+        # leaves out what it names folders by; and it puts the empty text into the folder of nulls.
         facts = [fact for column in map(quoted, partitions) for fact in (column.isNull(), column)]
         folder = hadoop_url(location)
         return folder, f"{folder}/data", {_PART: F.xxhash64(*facts)} if facts else {}, commit

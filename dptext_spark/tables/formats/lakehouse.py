@@ -1,7 +1,8 @@
 """Tables that keep an account of their files: what Delta and Iceberg have in common.
 
-Their own Python libraries read and write the account, so Spark needs no package for them: it reads the live
-files as Parquet, and writes Parquet files under a hidden name, which become part of the table in one commit.
+Their own Python libraries read and write the account, so Spark needs no package for them: it reads
+the live files as Parquet, and writes Parquet files under a hidden name, which become part of the
+table in one commit.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _HOMES: Final = ("_internal", "deltalake", "pyiceberg", "sqlalchemy")
 _HARMLESS: Final = ("CommitFailedError", "CommitFailedException")
 
 WrittenFile: TypeAlias = tuple[str, int, int, int, dict[str, str | None]]
-"""A Parquet file that Spark wrote: its path in the folder, size in bytes, modification time in milliseconds,
-number of rows, and values of the partition columns as folders name them."""
+"""A Parquet file that Spark wrote: its path in the folder, size in bytes, modification time in
+milliseconds, number of rows, and values of the partition columns as folders name them."""
 
 
 Addition: TypeAlias = tuple[str, str, dict[str, Column], Callable[[str, list[WrittenFile]], None]]
@@ -49,8 +50,8 @@ class LakehouseFormat(Format):
         library: The library's name, which is that of its module too.
         spark_package: What serves the format inside Spark.
         oldest_arrow: The pyarrow that the library needs, as its metadata say.
-        chooser: The reader's option that chooses an older state of a table; all others but ``compression``
-            are the library's.
+        chooser: The reader's option that chooses an older state of a table; all others but
+            ``compression`` are the library's.
     """
 
     can_append = True
@@ -114,8 +115,8 @@ class LakehouseFormat(Format):
         """Get ready to add files of this schema to the table, or to make it of them.
 
         Returns:
-            The table's own folder; the one for its files; what names folders of files; and what makes the
-            files in the latter's folder RUN part of the table, in a step of this name.
+            The table's own folder; the one for its files; what names folders of files; and what
+            makes the files in the latter's folder RUN part of the table, in a step of this name.
 
         Raises:
             ConfigError: The columns do not fit the table, or the format has no such types.
@@ -195,7 +196,8 @@ def _written(
 def plain(what: str, raised: type[DptextError]) -> Iterator[None]:
     """Turn errors of the libraries, and of the databases below them, into this package's.
 
-    A JobError comes from looking at files with rows: it quotes only errors that have no values of them.
+    A JobError comes from looking at files with rows: it quotes only errors that have no values of
+    them.
     """
     try:
         yield

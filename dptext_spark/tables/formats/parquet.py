@@ -1,8 +1,9 @@
 """Parquet files, also those with types that Spark has not, or with several types of one column.
 
-Spark merges the schemas of all files. Where it cannot, the files' footers say why: timestamps in nanoseconds
-are read as integers and become microseconds, a column without values in some file is null there, the wider of
-two numbers holds both. Any other such column is left out, and refused by name where a run asks for it.
+Spark merges the schemas of all files. Where it cannot, the files' footers say why: timestamps in
+nanoseconds are read as integers and become microseconds, a column without values in some file is
+null there, the wider of two numbers holds both. Any other such column is left out, and refused by
+name where a run asks for it.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Parquet(FileFormat):
         try:
             with setting(spark, NANOS_AS_LONG, "false"):
                 source = super().source(spark)
-            # The first file may have a column without values and type, which Spark takes for integers.
+            # The first file may have a column without values and type, which Spark takes for
+            # integers.
             if {"int", _NO_VALUES}.isdisjoint(dict(source.read.dtypes).values()):
                 return source
             first = _types(storage, _SIGNED, min(source.read.inputFiles()))

@@ -1,10 +1,10 @@
 """CSV lines, and what quotes make of them: where a quoted value is open, and where it ends wrongly.
 
-Spark's parser takes any text for a value. It reads on behind a quote that nobody closed, until the file
-ends or another quote comes, and what it reads are the rows below. It also drops NUL inside quotes, and
-writes line ends inside quotes anew. So lines are looked at before it reads them, by the grammar that its
-options name. A file's lines may be cut into splits, so each split is read as if it began outside of quotes
-and as if it began inside; :func:`first_fault` joins a file's splits.
+Spark's parser takes any text for a value. It reads on behind a quote that nobody closed, until the
+file ends or another quote comes, and what it reads are the rows below. It also drops NUL inside
+quotes, and writes line ends inside quotes anew. So lines are looked at before it reads them, by the
+grammar that its options name. A file's lines may be cut into splits, so each split is read as if it
+began outside of quotes and as if it began inside; :func:`first_fault` joins a file's splits.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Grammar:
         """Read lines of files; runs in Python workers.
 
         Args:
-            batches: Lines, with the columns :data:`LINE`; the text is null where it has neither quote nor
-                NUL, and no CR but at its end.
+            batches: Lines, with the columns :data:`LINE`; the text is null where it has neither
+                quote nor NUL, and no CR but at its end.
         """
         columns = (batch.select([*LINE]).to_pydict().values() for batch in batches)
         lines = (line for values in columns for line in zip(*values, strict=True))

@@ -45,7 +45,8 @@ _CHOOSING: Final = (
 )
 _MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 _MALFORMED: Final = "__dptext_malformed"
-# What Spark writes by default has milliseconds, and no seconds of an offset, as times before 1900 have them.
+# What Spark writes by default has milliseconds, and no seconds of an offset, as times before 1900
+# have them.
 _ALL_DIGITS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXXXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
@@ -64,7 +65,8 @@ _OF_JAVA: Final = {"utf-8": "UTF-8", "utf-8-sig": "UTF-8", "cp932": "windows-31j
 class RecordFormat(FileFormat):
     """Files of text, whose records may be malformed: one such record fails the run, and is not quoted.
 
-    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log; a ``mode`` that is given is used.
+    Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log; a ``mode`` that is given is
+    used.
     """
 
     codecs = ("none", "gzip")
@@ -293,7 +295,8 @@ def _without(source: Source, refused: Mapping[Path, InputError]) -> Source:
 class Csv(RecordFormat):
     """CSV as RFC 4180 and pandas have it: names in the first line, quotes doubled, lines inside quotes.
 
-    Values are strings, unless ``inferSchema`` says otherwise. A value without quotes and letters is null.
+    Values are strings, unless ``inferSchema`` says otherwise. A value without quotes and letters is
+    null.
     """
 
     name = "csv"
@@ -515,8 +518,9 @@ class Csv(RecordFormat):
 def _check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool:
     """Refuse files that do not begin with a table's header, or have it among their rows again.
 
-    ``records`` are all of the files, headers too, as strings, with a column more than there are ``names``:
-    those that Spark gave, which numbers what has no name, or one of several. Says whether it did.
+    ``records`` are all of the files, headers too, as strings, with a column more than there are
+    ``names``: those that Spark gave, which numbers what has no name, or one of several. Says
+    whether it did.
     """
     stems, same = (
         [name.removesuffix(str(i)) for i, name in enumerate(names)],

@@ -141,9 +141,8 @@ def simulate(
     """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third.
 
     ``alike`` says how many rows of each third have each number of words. With it rows are linked to
-    their
-    originals: then the words of rows of one length are shuffled to one task, which Spark must
-        encrypt.
+    their originals: the words of rows of one length are then shuffled to one task, which Spark must
+    encrypt.
     """
     simulating = partial(
         _simulate, mechanism=mechanism, known=known, versions=versions, alike=alike

@@ -188,7 +188,7 @@ class Adaptive(Attacker):
     """
 
     name = "adaptive"
-    knows = "that, topics of rows, and how well guesses do on releases that it makes itself"
+    knows = "words, which follows which two, topics of rows, and releases that it makes itself"
 
     weights: Mapping[int, Floats]  # (5,), by the number of versions of each row
 

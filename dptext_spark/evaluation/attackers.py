@@ -16,8 +16,7 @@ from functools import cached_property
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import logsumexp
+import scipy
 
 from dptext_spark.channel.channel import Channel
 from dptext_spark.errors import ConfigError, DptextError
@@ -246,7 +245,7 @@ def _weights(evidence: Evidence) -> Floats:
     def loss(trial: Floats) -> tuple[float, Floats]:
         """The mean of -ln P[word], with a small penalty, and its gradient."""
         scores = np.where(is_missing, -np.inf, features @ trial)
-        total = logsumexp(scores, axis=1)
+        total = scipy.special.logsumexp(scores, axis=1)
         probability = np.exp(scores - total[:, None])
         expected = np.einsum("tk,tkf->tf", probability, features)
         penalty = trial - weights
@@ -254,7 +253,7 @@ def _weights(evidence: Evidence) -> Floats:
         gradient = (expected - features[is_right]).mean(axis=0) + 2.0 * _PENALTY * penalty
         return value, gradient
 
-    return np.asarray(minimize(loss, weights, jac=True, method="L-BFGS-B").x)
+    return np.asarray(scipy.optimize.minimize(loss, weights, jac=True, method="L-BFGS-B").x)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words

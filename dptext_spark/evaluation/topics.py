@@ -7,7 +7,6 @@ from typing import Final, Self
 
 import numpy as np
 import scipy
-from scipy.special import logsumexp
 
 from dptext_spark.geometry import Floats, Ints
 
@@ -61,7 +60,7 @@ class Topics:
             shares = belonging.mean(axis=0) + _LEAST_SHARE
             shares /= shares.sum()
             scores = _WEIGHT * np.asarray(table @ np.log(ratios).T) + np.log(shares)
-            belonging = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
+            belonging = np.exp(scores - scipy.special.logsumexp(scores, axis=1, keepdims=True))
         return cls(shares=shares, ratios=ratios)
 
     def evidence(self, words: Ints, probability: Floats, offsets: Ints) -> Floats:
@@ -79,7 +78,7 @@ class Topics:
         of_row = np.zeros((len(offsets) - 1, len(self.shares)))
         np.add.at(of_row, rows, own.T)
         others = of_row[rows].T - own + np.log(self.shares)[:, None]
-        others -= logsumexp(others, axis=0, keepdims=True)
+        others -= scipy.special.logsumexp(others, axis=0, keepdims=True)
         evidence = np.log(np.einsum("kt,ktj->tj", np.exp(others), ratios))
         return np.asarray(np.where(known, evidence, 0.0))
 

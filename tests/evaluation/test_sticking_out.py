@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from dptext_spark.lookup import FEW
 
 from dptext_spark.evaluation.measures import MEASURES, SingledOut
 from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.target import Target
 from dptext_spark.evaluation.text import said, sticking_out
-from dptext_spark.lookup import FEW
 from dptext_spark.report.text import rendered
 from tests.helpers.evaluations import facts, thirds
 
@@ -24,7 +24,10 @@ def test_settings_have_the_numbers_of_both_thirds(found):
     whole = found["first"] + found["second"]
     for number, row in enumerate(data["settings"]):
         sums = whole.outcomes[number].sums
-        for key, measure in {"linked": MEASURES["linked"], "singled_out_2": SingledOut(few=2)}.items():
+        for key, measure in {
+            "linked": MEASURES["linked"],
+            "singled_out_2": SingledOut(few=2),
+        }.items():
             value, low, high = measure.value(sums, 0.95)
             assert (row[key], row[f"{key}_low"], row[f"{key}_high"]) == (value, low, high)
             assert row[f"{key}_floor"] == measure.own(whole.floor).ratio[0]
@@ -32,9 +35,17 @@ def test_settings_have_the_numbers_of_both_thirds(found):
     assert noisy["linked_floor"] < noisy["linked"] < bare["linked"] == 1.0
     for few in FEW:  # without noise all rare words stay
         name = f"singled_out_{few}"
-        assert 0.0 < noisy[name] < bare[name] == bare[f"{name}_original"] == noisy[f"{name}_original"]
+        assert (
+            0.0 < noisy[name] < bare[name] == bare[f"{name}_original"] == noisy[f"{name}_original"]
+        )
     assert data["linkage"]["among"] == data["linkage"]["alike"] > 1.0
-    assert {row["rows_with_word"] for row in data["rarity"]} <= {"1", "2-5", "6-20", "21-100", "101-"}
+    assert {row["rows_with_word"] for row in data["rarity"]} <= {
+        "1",
+        "2-5",
+        "6-20",
+        "21-100",
+        "101-",
+    }
     words = [row["words"] for row in data["rarity"] if row["epsilon"] == 5.0]
     assert sum(words) == whole.outcomes[0].sums["kept"].size[0]
     assert [row["fewer_than"] for row in data["sightings"]] == [2, 6, 2, 6]
@@ -63,7 +74,9 @@ def test_the_table_fits_a_terminal_and_says_what_it_counts(found):
     block = table.partition("\n\n")[0].splitlines()
     assert block[0].split() == ["k=2", "k=6", "linked", "floor"]
     assert len(block) == 3 and max(map(len, block)) <= 80
-    assert "fewer than k of the 180 evaluated rows have. In the whole table more rows may have" in text
+    assert (
+        "fewer than k of the 180 evaluated rows have. In the whole table more rows may have" in text
+    )
     whole = data | {"sample": data["sample"] | {"of": 180}}
     assert "In the whole table" not in rendered(said(whole))
     assert "of equal length on average" in text and "fewer rows are linked" not in text
@@ -76,7 +89,9 @@ def test_what_was_not_linked_is_said_to_be_so(found):
     without = {
         name: replace(
             third,
-            outcomes=tuple(replace(outcome, sums=without_links(outcome.sums)) for outcome in third.outcomes),
+            outcomes=tuple(
+                replace(outcome, sums=without_links(outcome.sums)) for outcome in third.outcomes
+            ),
             floor=without_links(third.floor),
         )
         for name, third in found.items()

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from dptext_spark.lookup import FEW
 
 from dptext_spark.evaluation.measures import MEASURES, SingledOut
 from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.target import Target
 from dptext_spark.evaluation.text import said, sticking_out
 from dptext_spark.report.text import rendered
+from dptext_spark.word_reader import FEW
 from tests.helpers.evaluations import facts, thirds
 
 

@@ -256,9 +256,10 @@ class Tokens:
             offsets = list_offsets(values)
             marked = _marked_elements(offsets, spans)
         encoded = elements.cast(pa.string()).dictionary_encode()
+        codes = encoded.indices.cast(pa.int64()).fill_null(-1)
         return cls(
             distinct=encoded.dictionary,
-            codes=encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
+            codes=codes.to_numpy(zero_copy_only=False),
             offsets=offsets,
             null_rows=values.is_null().to_numpy(zero_copy_only=False),
             data_type=values.type,

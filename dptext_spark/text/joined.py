@@ -149,7 +149,7 @@ class JoinedWords:
         return starts
 
     def _word(self, text: str, start: int, end: int, *, is_token: bool) -> str | None:
-        """Return the joined word at a place of a text, with the full stop after it if it has one."""
+        """Return the joined word at a place of a text, with a full stop after it if it has one."""
         if _STOP.match(text, end):
             word = text[start : end + 1]
             if not self.words.isdisjoint(vocabulary_forms(word)):

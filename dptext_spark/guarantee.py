@@ -57,9 +57,10 @@ class Claim:
     """The part of a guarantee that each mechanism has its own proof of.
 
     Attributes:
-        delta_num: The computed law of an output is this near to the proven one, in total variation; a
-            probability of at most e^t p is then at most e^t p + (1 + e^t) delta_num. None where no such
-            bound is proven.
+        delta_num: The computed law of an output is this near to the proven one, in total variation;
+        a
+            probability of at most e^t p is then at most e^t p + (1 + e^t) delta_num. None where no
+            such bound is proven.
     """
 
     epsilon: float  # proven nats per unit of the mechanism's distance
@@ -177,19 +178,21 @@ class Guarantee(Claim):
         lines += filter(None, [self._weakness(losses)])
         if far is not None:
             lines.append(
-                "Each word gets its own noise. If an observer knows the row's other words, or they are "
-                "unrelated to this one, the whole output reveals no more than this. Words in a text are "
-                "correlated: for everyone else neighbouring outputs also leak information, and the bounds of "
-                "all words that may differ add up."
+                "Each word gets its own noise. If an observer knows the row's other words, or they "
+                "are unrelated to this one, the whole output reveals no more than this. Words in a "
+                "text are correlated: for everyone else neighbouring outputs also leak "
+                "information, and the bounds of all words that may differ add up."
             )
         lines.append(
-            f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
+            f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the "
+            f"probabilities of "
             "outputs differ; for this search it is not bounded by how much."
             if self.delta_num is None
             else f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num "
-            f"= {rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
-            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
-            "that of exact arithmetic."
+            f"= {rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A "
+            f"factor f except "
+            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst "
+            "case is that of exact arithmetic."
         )
         if self.euclidean_epsilon not in (None, self.epsilon):
             proven = rounded_up(self.euclidean_epsilon, 6)

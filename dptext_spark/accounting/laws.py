@@ -254,7 +254,8 @@ def loss_beyond(
 ) -> float:
     """Compute the loss t in nats of words that are each moved by a distance, up to delta.
 
-    They are (t, delta)-indistinguishable. The loss is never above what is proven without a delta; ``coarse`` bounds it less closely, far faster.
+    They are (t, delta)-indistinguishable. The loss is never above what is proven without a delta.
+    ``coarse`` bounds it less closely, but far faster.
     """
     return joint_loss_beyond({law: words}, distance, delta=delta, coarse=coarse)
 

@@ -1,15 +1,17 @@
 """What was released before, and what it adds up to.
 
-A release leaves events in a ledger, which never change. It is *reserved* before anything of it is perturbed,
-*assessed* when it is known which of its rows were released before, and *ended*: committed when its output has
-its name, or withdrawn when there is none. What has no end was killed, or is at work: it counts.
+A release leaves events in a ledger, which never change. It is *reserved* before anything of it is
+perturbed, *assessed* when it is known which of its rows were released before, and *ended*:
+committed when its output has its name, or withdrawn when there is none. What has no end was killed,
+or is at work: it counts.
 
-Row and column together name a place whose words are released. Its total is the sum of epsilon over the
-distinct noise contexts that it was released under: a context that comes again gives the same noise,
-which reveals nothing new. Columns that may hold one text under two names count as one: :class:`Texts`.
-With words w and w' there, all its outputs lose its total times d(w, w') at most (basic composition of
-metric privacy). The places of other rows and columns are other words: the distance of two tables is the
-sum over words that differ, so that the largest total bounds the loss of all.
+Row and column together name a place whose words are released. Its total is the sum of epsilon over
+the distinct noise contexts that it was released under: a context that comes again gives the same
+noise, which reveals nothing new. Columns that may hold one text under two names count as one:
+:class:`Texts`. With words w and w' there, all its outputs lose its total times d(w, w') at most
+(basic composition of metric privacy). The places of other rows and columns are other words: the
+distance of two tables is the sum over words that differ, so that the largest total bounds the loss
+of all.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ _EXACT: Final = Context(prec=400)
 
 RowCounts: TypeAlias = dict[str, int]
 """How many rows of a release are ``new`` (under an id, or with a column, that was not released before),
-``equal`` (all columns as they were in some earlier release) and ``changed``; and how many are ``free``, under
+``equal`` (all columns as they were in some earlier release) and ``changed``; and how many are
+``free``, under
 no new noise."""
 
 NEIGHBOURS: Final = {
@@ -163,8 +166,8 @@ class Entry(_Record):
     )  # one more than the ledger's largest: it orders releases, whatever clocks say
     time: str
     terms: Terms
-    # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``, XOR over
-    # hashes of them; None under a key that no other run has.
+    # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``,
+    # XOR over hashes of them; None under a key that no other run has.
     fingerprints: dict[str, int] | None
     rows: RowCounts | None = (
         None  # None before it is assessed, and where its rows cannot be compared
@@ -203,8 +206,8 @@ def read_event(name: str, content: str) -> dict[str, Any]:
             "The ledger has an event of another version",
             allowed=f"format_version {FORMAT_VERSION}",
             got=f"{version!r} in {name}",
-            do="Use the version of dptext_spark that wrote it; or begin another ledger, and count what this "
-            "one had as spent",
+            do="Use the version of dptext_spark that wrote it; or begin another ledger, and count "
+            "what this one had as spent",
         )
     kind = event.pop("event", None)
     if name != f"{event.get('release')}.{kind}.json" or event.keys() - {"release"} != _EVENTS.get(
@@ -219,8 +222,8 @@ def damaged(name: str, how: str = "it cannot say what was released") -> ConfigEr
     return ConfigError(
         f"The ledger is damaged: {how}",
         got=name,
-        do="Bring the file back from a copy; without one begin another ledger, and count what this one had "
-        "as spent",
+        do="Bring the file back from a copy; without one begin another ledger, and count what this "
+        "one had as spent",
     )
 
 
@@ -228,8 +231,9 @@ def damaged(name: str, how: str = "it cannot say what was released") -> ConfigEr
 class Texts:
     """Which columns of several releases may hold one text, by their names.
 
-    Columns that come for the first time in one release are different texts. So is a column that some
-    release names as new. Any other one that comes later may be an earlier one under another name.
+    Columns that come for the first time in one release are different texts. So is a column that
+    some release names as new. Any other one that comes later may be an earlier one under another
+    name.
     """
 
     first: Mapping[str, int]  # of each column, the place of its first release
@@ -311,8 +315,8 @@ class Ledger:
                 f"The ledger {place} counts in another unit, and distances differ",
                 allowed=own,
                 got="; ".join(others),
-                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
-                "distance, or begin another --ledger: nothing of this one is added there",
+                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the "
+                "same distance, or begin another --ledger: nothing of this one is added there",
             )
 
     def family(self, terms: Terms) -> list[Entry]:
@@ -323,7 +327,8 @@ class Ledger:
     def family_totals(self) -> dict[Family, Decimal]:
         """The largest total of a row, for each family.
 
-        What was cut off before it was assessed adds to each row, except to those whose total has it already.
+        What was cut off before it was assessed adds to each row, except to those whose total has it
+        already.
         """
         cut_off = [entry for entry in self.counted if entry.total is None]
         largest: dict[Family, Decimal] = {}
@@ -430,15 +435,16 @@ def cost_of(
 ) -> dict[str, Any]:
     """Give what a release adds to a ledger; a row with more than the ``budget`` is refused.
 
-    ``costliest`` is the largest earlier total, within the family, of the rows that get new noise, None where
-    none does: then nothing is ever refused.
+    ``costliest`` is the largest earlier total, within the family, of the rows that get new noise,
+    None where none does: then nothing is ever refused.
     """
     unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
     spent = exact_sum([ledger.total(without=terms.family), costliest or 0])
     total = exact_sum([spent, requested])
     renamed = _renamed(ledger, terms)
     said = [
-        "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; {free:,} of "
+        "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; "
+        "{free:,} of "
         "them cost nothing.".format(**rows)
         if rows
         else "The rows cannot be compared with earlier ones, for no other run has this key: each counts.",
@@ -458,12 +464,12 @@ def cost_of(
         if left < 0:
             raise ConfigError(
                 f"The release is over the budget of the ledger {place}",
-                allowed=f"--budget {plainly(budget)} for each word of a row, of which the costliest row that "
-                f"would get new noise has spent {plainly(spent)} and has "
+                allowed=f"--budget {plainly(budget)} for each word of a row, of which the "
+                f"costliest row that would get new noise has spent {plainly(spent)} and has "
                 f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
                 got=f"{plainly(requested)} requested",
-                do="Release what was released before under the same key, name and options, which costs "
-                "nothing, leave out the rows that have spent the most, or lower --epsilon"
+                do="Release what was released before under the same key, name and options, which "
+                "costs nothing, leave out the rows that have spent the most, or lower --epsilon"
                 + (f". {renamed}" if renamed else ""),
             )
         said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")

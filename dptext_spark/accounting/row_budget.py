@@ -1,6 +1,7 @@
 """What each row may lose at most, and the epsilon that follows from its number of words.
 
-Each epsilon rests on the law of words as far apart as the budget says: nothing in it looks at a table.
+Each epsilon rests on the law of words as far apart as the budget says: nothing in it looks at a
+table.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ LEAST_ROW_DELTA: Final = 1e-10
 # Of losses and distances that losses can be computed for; all that people mean lies far inside.
 _SMALLEST: Final = 1e-12
 _LARGEST: Final = 1e18
-# Rows of so many words have an epsilon of their own; of longer ones so many lengths per doubling do.
+# Rows of so many words have an epsilon of their own; of longer ones so many lengths per doubling
+# do.
 _EACH: Final = 16
 _PER_DOUBLING: Final = 4
-# Up to here losses are composed; longer rows, up to the longest that an array can hold, have the pure bound.
+# Up to here losses are composed; longer rows, up to the longest that an array can hold, have the
+# pure bound.
 _COMPOSED: Final = 1 << 14
 # An epsilon is good enough if it uses so much of the budget, and is looked for in so many steps.
 _ENOUGH: Final = 0.98
@@ -40,8 +43,8 @@ _STEPS: Final = 12
 class RowBudget:
     """What a row may lose when each of its words moves by so much.
 
-    Two rows of equally many words, of which each is at most ``within`` from the other's in its place, are
-    (loss, delta)-indistinguishable: all columns that are sanitized together.
+    Two rows of equally many words, of which each is at most ``within`` from the other's in its
+    place, are (loss, delta)-indistinguishable: all columns that are sanitized together.
     """
 
     loss: float  # nats, above 0
@@ -93,7 +96,8 @@ class RowEpsilons:
         if not epsilon >= LEAST_EPSILON:
             raise ConfigError(
                 "The row budget is too small for noise that can be computed",
-                allowed=f"a budget that leaves rows of {short[-1]:,} words an epsilon of {LEAST_EPSILON:g}",
+                allowed=f"a budget that leaves rows of {short[-1]:,} words an epsilon of "
+                f"{LEAST_EPSILON:g}",
                 got=f"epsilon {epsilon:.3g} for such rows",
                 do="Raise the budget, or lower within=",
             )
@@ -143,7 +147,8 @@ def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> lis
     slope = two - one
     if one - slope > 1e-9 * slope:
         raise ConfigError(
-            "The mechanism cannot keep to a row budget: at any epsilon a word loses more than nothing",
+            "The mechanism cannot keep to a row budget: at any epsilon a word loses more than "
+            "nothing",
             got=f"{one - slope:.3g} nats a word at epsilon 0",
             do="Take exponential, which serves every geometry",
         )

@@ -70,10 +70,9 @@ class Raw:
         """Compare with what another release lets out of the same row: does this have all of it?"""
         if self == WHOLE:
             return "yes"
-        for attribute in ("what", "option", "decided_by"):
-            if getattr(self, attribute) != getattr(other, attribute):
-                return "no"
-        if not self.hidden <= other.hidden:
+        identity = (self.what, self.option, self.decided_by)
+        other_identity = (other.what, other.option, other.decided_by)
+        if identity != other_identity or not self.hidden <= other.hidden:
             return "no"
         if other.spans == "slots" and self.spans != "slots":  # they decide where words are cut
             return "no"
@@ -84,9 +83,7 @@ class Raw:
         is_mark_moved = bool(self.hidden) and self.hidden != other.hidden
         is_mark_cut = other.spans == "masked" and bool(other.hidden)
         is_word_cut = self.spans == "slots"
-        if is_mark_moved or is_mark_cut or is_word_cut:
-            return "likely"
-        return "yes"
+        return "likely" if is_mark_moved or is_mark_cut or is_word_cut else "yes"
 
     def of_column(self, column: str) -> str:
         """Return its name in words, for a column."""

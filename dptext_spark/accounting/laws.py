@@ -329,6 +329,7 @@ def on_grid(atoms: Atoms, interval: float) -> tuple[int, Floats]:
     first = int(below.min())
     index = (below - first).astype(np.int64)
     size = int(index.max()) + 2
-    grid_masses = np.bincount(index, weights=masses - upper_masses, minlength=size)
+    grid_masses = np.zeros(size)
+    grid_masses += np.bincount(index, weights=masses - upper_masses, minlength=size)
     grid_masses += np.bincount(index + 1, weights=upper_masses, minlength=size)
     return first, grid_masses

@@ -22,9 +22,8 @@ from dptext_spark.text.tokens import Tokenizer, lookup_forms
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """Return int64 (tokens,): each token's word id, as written or in lower case; -1 for none."""
-    forms_of: Callable[[str], tuple[str, ...]] = lookup_forms
-    if tokens.kind == "text":
-        forms_of = vocabulary_forms
+    is_text = tokens.kind == "text"
+    forms_of: Callable[[str], tuple[str, ...]] = vocabulary_forms if is_text else lookup_forms
     token_forms = [forms_of(token) for token in tokens.distinct.to_pylist()]
     # A token has 2 forms or 4: as many for all, so that they make a matrix.
     most = max(map(len, token_forms), default=1)
@@ -109,6 +108,7 @@ class WordReader:
             types = [-1 if kind is None else MARKS.index(kind) for kind in kinds]
             marks = np.array([*types, -1])[tokens.codes]  # code -1, a null, picks the last
             blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
+            protected = self.policy.protect.protected(tokens)
             yield TokenLookup(
                 rows=rows,
                 tokens=tokens,
@@ -116,7 +116,7 @@ class WordReader:
                 marks=marks,
                 word_ids=np.where(marks < 0, look_up(tokens, embedding), -1),
                 blank=blank,
-                protected=~blank & (marks < 0) & self.policy.protect.protected(tokens),
+                protected=protected & ~blank & (marks < 0),
             )
 
     def visible_words(

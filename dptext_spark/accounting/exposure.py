@@ -103,15 +103,17 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
     """Return all of a text policy that decides which tokens go out raw, for the ledger."""
     identifiers = policy.identifiers
     tokenizer = policy.tokenizer
+    marks = [name for name in MARKS if name in policy.types]
+    label = identifiers.label if isinstance(identifiers, Surrogates) else ""
     return {
         "oov": _identity(policy.oov, str(policy.oov)),
         "protect": _identity(policy.protect, policy.protect.identity),
         "layout": _identity(policy.layout, policy.layout.identity),
         "tokenizer": _identity(tokenizer, tokenizer.identity or str(tokenizer)),
         "identifiers": _identity(identifiers, str(identifiers)),
-        "label": identifiers.label if isinstance(identifiers, Surrogates) else "",
+        "label": label,
         "numbers": policy.numbers,
-        "marks": ",".join(name for name in MARKS if name in policy.types),
+        "marks": ",".join(marks),
         "patterns": VERSION,
         "slots": policy.protect.slots_column or "",
         "mask-spans": policy.mask_spans,
@@ -145,7 +147,7 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         spans = "slots"
     elif policy["mask-spans"]:
         spans = "masked"
-    marks = [name for name in policy["marks"].split(",") if name]
+    marks = [*filter(None, policy["marks"].split(","))]
     hidden = {f"{name} of patterns {policy['patterns']}" for name in marks}
     marking = _name(policy["identifiers"])
     if marking not in _MARKING:  # nobody knows what it hides
@@ -169,12 +171,15 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         name = _name(policy[option])
         if name in safe or (option == "layout" and in_elements):
             continue
-        also_hidden = {_DROPPED} if option == "layout" and policy["oov"] == "drop" else set()
+        option_hidden = set(hidden)
+        if option == "layout" and policy["oov"] == "drop":
+            option_hidden.add(_DROPPED)
+        # It matters where the slots are, and not which column has them.
+        identity = name if name == "slots" else policy[option]
         yield Raw(
             what=f"{_RAW.get(name, 'what passes')} of",
-            # Which column has the slots does not matter, but where they are.
             option=option,
-            decided_by=(name if name == "slots" else policy[option], unit),
-            hidden=frozenset(hidden | also_hidden),
+            decided_by=(identity, unit),
+            hidden=frozenset(option_hidden),
             spans=spans,
         )

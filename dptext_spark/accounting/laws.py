@@ -121,9 +121,9 @@ class SphericalLaplace(RadialLaw):
         g = radii[:-1, None]
         s = self.epsilon * distance
         c = cosines[None]
-        other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
+        other_g = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
         # The difference of the lengths, without cancellation.
-        return np.asarray(s * (s - 2.0 * g * c) / (other + g))
+        return np.asarray(s * (s - 2.0 * g * c) / (other_g + g))
 
 
 @dataclass(frozen=True, kw_only=True)

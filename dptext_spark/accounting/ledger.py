@@ -20,7 +20,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -64,7 +64,10 @@ Family: TypeAlias = tuple[str, str]
 
 def exact_sum(numbers: Iterable[Decimal | float]) -> Decimal:
     """Return the sum without rounding; a float counts as the decimal that it is written as."""
-    return reduce(_EXACT.add, (Decimal(str(number)) for number in numbers), Decimal(0))
+    total = Decimal(0)
+    for number in numbers:
+        total = _EXACT.add(total, Decimal(str(number)))
+    return total
 
 
 def plainly(total: Decimal | float) -> str:
@@ -252,10 +255,10 @@ class Texts:
         if column not in self.first:
             return frozenset()
         columns = set()
-        for other, place in self.first.items():
-            later = other if place > self.first[column] else column
-            if place != self.first[column] and self.is_renamed(later):
-                columns.add(other)
+        for name, place in self.first.items():
+            later_name = name if place > self.first[column] else column
+            if place != self.first[column] and self.is_renamed(later_name):
+                columns.add(name)
         return frozenset(columns)
 
     def renamed(self, columns: Iterable[str]) -> list[str]:
@@ -268,9 +271,9 @@ class Texts:
     def groups(self, column: str) -> list[list[str]]:
         """Return the other columns that may hold the same text, in groups of different texts."""
         groups: dict[int, list[str]] = {}
-        for other in sorted(self.others(column)):
-            place = self.first[other] if self.is_renamed(other) else 0
-            groups.setdefault(place, []).append(other)
+        for name in sorted(self.others(column)):
+            place = self.first[name] if self.is_renamed(name) else 0
+            groups.setdefault(place, []).append(name)
         return [*groups.values()]
 
 
@@ -341,9 +344,9 @@ class Ledger:
         for entry in self.counted:
             family = entry.terms.family
             other_epsilons = [
-                other.terms.epsilon
-                for other in cut_off
-                if other.terms.family == family and other.release not in entry.counts
+                unassessed.terms.epsilon
+                for unassessed in cut_off
+                if unassessed.terms.family == family and unassessed.release not in entry.counts
             ]
             total = exact_sum([entry.total or Decimal(0), *other_epsilons])
             largest[family] = max(largest.get(family, total), total)
@@ -354,7 +357,10 @@ class Ledger:
 
         Rows of different families cannot be compared: a row may be the costliest of each.
         """
-        return exact_sum(total for family, total in self.family_totals.items() if family != without)
+        totals = dict(self.family_totals)
+        if without is not None:
+            totals.pop(without, None)
+        return exact_sum(totals.values())
 
     def texts(self, terms: Terms) -> Texts:
         """Return which columns of all releases, of which this is the last, may hold one text."""
@@ -397,7 +403,7 @@ class Ledger:
         for entry in self.counted:
             raw_before = entry.terms.raw(column, terms)
             if raw_before is not None:
-                cover = widest(earlier.covers(raw) for earlier in raw_before)
+                cover = _cover(raw_before, raw)
             elif raw == WHOLE:
                 cover = "no"
             else:
@@ -405,7 +411,7 @@ class Ledger:
                 for name in entry.terms.columns:
                     if terms.name(name) in other_names:
                         raw_before = entry.terms.raw(name, terms) or []
-                        column_covers.append(widest(earlier.covers(raw) for earlier in raw_before))
+                        column_covers.append(_cover(raw_before, raw))
                 if not column_covers:
                     continue
                 cover = min(column_covers, key=COVERS.index)
@@ -414,6 +420,11 @@ class Ledger:
                 cover = "yes" if entry.terms.spans_column == terms.spans_column else "no"
             covers[entry.release] = cover
         return covers
+
+
+def _cover(raw_before: Iterable[Raw], raw: Raw) -> Cover:
+    """Return whether one of the things that an earlier release let out has all of this one."""
+    return widest(earlier.covers(raw) for earlier in raw_before)
 
 
 def _renamed(ledger: Ledger, terms: Terms) -> str:

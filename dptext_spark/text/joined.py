@@ -37,7 +37,7 @@ _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 
 # Runes, and the syllables of Canada: of scripts with spaces, without capitals, and never a part of
 # a letter.
-_RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
+_RARE_LETTERS: Final = [*map(chr, (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D)))]
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:

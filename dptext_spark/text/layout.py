@@ -52,9 +52,7 @@ _SPACE: Final = re.compile("[\t \xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 @cache
 def passing_signs() -> Callable[[str], str]:
     """Return a function that keeps a text's listed signs, emoji, spaces and line feeds alone."""
-    content = b""
-    if SIGNS.is_file():
-        content = SIGNS.read_bytes()
+    content = SIGNS.read_bytes() if SIGNS.is_file() else b""
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What a configured mechanism promises: a value that is printed, stored and tested."""
+"""The promise of a configured mechanism: a value that is printed, stored and tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dptext_spark.geometry.metric import Metric
 from dptext_spark.noise import UNIFORM_BITS
 
 WEAK_LOSS: Final = math.log(1e6)
-"""A likelihood ratio of a million: beyond it a bound says nothing that a person could rely on."""
+"""A likelihood ratio of a million: nobody can rely on a bound beyond it."""
 
 DELTAS: Final = (1e-6, 1e-9)
 """Additional probabilities for which losses are stated."""
@@ -42,13 +42,17 @@ class TypicalDistances:
     @classmethod
     def measure(cls, metric: Metric) -> TypicalDistances:
         """Measure the distances between an embedding's words, 2 or more."""
-        sample, last = metric.sample(), metric.words - 1
-        _, distances, farthest = metric.nearest(sample, [min(rank, last) for rank in (1, 10, 100)])
-        # Through any word there is a way between any two.
-        largest = min(metric.largest(), 2.0 * float(farthest.min()))
-        nearest, tenth, hundredth = (float(d) for d in np.median(distances, axis=0))
+        sample = metric.sample()
+        ranks = [min(rank, metric.words - 1) for rank in (1, 10, 100)]
+        _, distances, farthest = metric.nearest(sample, ranks)
+        medians = np.median(distances, axis=0).tolist()
         return cls(
-            nearest=nearest, tenth=tenth, hundredth=hundredth, largest=largest, sample=len(sample)
+            nearest=medians[0],
+            tenth=medians[1],
+            hundredth=medians[2],
+            # Through any word there is a way between any two.
+            largest=min(metric.largest(), 2.0 * float(farthest.min())),
+            sample=len(sample),
         )
 
 
@@ -57,17 +61,16 @@ class Claim:
     """The part of a guarantee that each mechanism has its own proof of.
 
     Attributes:
-        delta_num: The computed law of an output is this near to the proven one, in total variation; a
-            probability of at most e^t p is then at most e^t p + (1 + e^t) delta_num. None where no such
-            bound is proven.
+        delta_num: Bounds the total variation between the computed law of an output and the proven
+            one. A probability of at most e^t p is then at most e^t p + (1 + e^t) delta_num. None
+            where no such bound is proven.
     """
 
     epsilon: float  # proven nats per unit of the mechanism's distance
     truncation: float | None = None  # distances count up to here; None counts them whole
-    euclidean_epsilon: float | None = (
-        None  # holds in the embedding's Euclidean distance, where it is proven
-    )
-    law: LossLaw = field(repr=False)  # of the loss, by which nearly all outputs lose far less
+    # Holds in the embedding's Euclidean distance, where it is proven.
+    euclidean_epsilon: float | None = None
+    law: LossLaw = field(repr=False)  # of the loss: nearly all outputs cost far less
     delta_num: float | None
     noise_bits: int  # that roundings leave to the noise in any direction, at least
     source: str  # where the proof stands (author, year, theorem)
@@ -86,39 +89,48 @@ class Guarantee(Claim):
     assumptions: tuple[str, ...] = ()
 
     def loss(self, distance: float) -> float:
-        """Bound the log-likelihood ratio, in nats, of two words at ``distance``."""
+        """Return a bound of the log-likelihood ratio, in nats, of two words at ``distance``."""
         return self.law.bound(distance)
 
     def loss_beyond(self, delta: float, distance: float, words: int = 1) -> float:
-        """Bound the loss, except with a probability, of several words that are so far apart each."""
+        """Compute a bound, except with probability ``delta``, of words that each move so far."""
         return loss_beyond(self.law, distance, words=words, delta=delta)
 
     def losses(self) -> list[dict[str, Any]]:
-        """Give privacy losses in nats: the worst case, and with each failure probability of ``DELTAS``."""
-        compared = [("another", 1.0, 1)]
-        if (far := self.distances) is not None:
-            compared = [
-                ("its nearest word", far.nearest, 1),
-                ("its 10th nearest word", far.tenth, 1),
-                ("its 100th nearest word", far.hundredth, 1),
-                (FARTHEST, far.largest, 1),
-                *((f"{words} words, each with its nearest", far.nearest, words) for words in ROWS),
-            ]
-        return [
-            {
+        """Return privacy losses in nats: the worst case, and for each probability of ``DELTAS``."""
+        losses = []
+        for name, distance, words in self._neighbours():
+            loss = {
                 "from": name,
                 "distance": distance,
                 "words": words,
                 "pure": words * self.loss(distance),
-                **{f"{delta:g}": self.loss_beyond(delta, distance, words) for delta in DELTAS},
             }
-            for name, distance, words in compared
+            for delta in DELTAS:
+                loss[f"{delta:g}"] = self.loss_beyond(delta, distance, words)
+            losses.append(loss)
+        return losses
+
+    def _neighbours(self) -> list[tuple[str, float, int]]:
+        """Return what a word, or a row, is compared with: its name, distance and words."""
+        distances = self.distances
+        if distances is None:
+            return [("another", 1.0, 1)]
+        nearest = distances.nearest
+        return [
+            ("its nearest word", nearest, 1),
+            ("its 10th nearest word", distances.tenth, 1),
+            ("its 100th nearest word", distances.hundredth, 1),
+            (FARTHEST, distances.largest, 1),
+            *((f"{words} words, each with its nearest", nearest, words) for words in ROWS),
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the guarantee as JSON-ready values."""
+        """Return the guarantee as JSON-ready values."""
+        fields = asdict(self)
+        del fields["law"]
         return {
-            **{name: value for name, value in asdict(self).items() if name != "law"},
+            **fields,
             "assumptions": list(self.assumptions),
             "remarks": list(self.remarks),
             "losses": self.losses(),
@@ -138,59 +150,57 @@ class Guarantee(Claim):
         return f"{self.mechanism}, epsilon {self.configured_epsilon:g}: {shifts} by at most {bound}"
 
     def summary(self) -> str:
-        """Say in three lines what is protected, the bound for nearly all outputs, and the worst case."""
-        losses, delta = self.losses(), f"{DELTAS[0]:g}"
-        two = (
-            "two inputs at distance 1"
-            if self.distances is None
-            else "a word and its nearest neighbour"
-        )
+        """Return three lines: the protection, the bound for nearly all outputs, the worst case."""
+        losses = self.losses()
+        delta = f"{DELTAS[0]:g}"
+        inputs = "two inputs at distance 1"
+        if self.distances is not None:
+            inputs = "a word and its nearest neighbour"
         return (
             f"{self._headline}.\n"
-            f"Nearly all outputs: odds between {two} shift by at most {factor(losses[0][delta])} "
-            f"(except with probability {delta}).\n"
+            f"Nearly all outputs: odds between {inputs} shift by at most "
+            f"{factor(losses[0][delta])} (except with probability {delta}).\n"
             f"Worst case: {factor(losses[0]['pure'])}. {self._weakness(losses)}".rstrip()
         )
 
     def describe(self) -> str:
-        """Say the guarantee in plain words."""
-        losses, far = self.losses(), self.distances
-        capped = (
-            "" if self.truncation is None else f", counted up to {rounded_up(self.truncation, 6)}"
-        )
-        named = " or ".join(f"{delta:g}" for delta in DELTAS)
-        one = f"a typical word (medians over {far.sample})" if far else "an input"
+        """Return the guarantee in plain words."""
+        losses = self.losses()
+        truncation = ""
+        if self.truncation is not None:
+            truncation = f", counted up to {rounded_up(self.truncation, 6)}"
+        deltas = " or ".join(f"{delta:g}" for delta in DELTAS)
+        one_input = "an input"
+        if self.distances is not None:
+            one_input = f"a typical word (medians over {self.distances.sample})"
         lines = [
-            f"{self._headline}, where the distance is the {self.metric}{capped}.",
+            f"{self._headline}, where the distance is the {self.metric}{truncation}.",
             *self.remarks,
-            f"Except with probability {named} the factor is smaller. Between {one} and",
+            f"Except with probability {deltas} the factor is smaller. Between {one_input} and",
+            *map(_loss_line, losses),
         ]
-        for loss in losses:
-            beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
-            away = (
-                rounded_up(loss["distance"])
-                if loss["from"] == FARTHEST
-                else f"{loss['distance']:.3g}"
-            )
-            name = loss["from"] if loss["words"] > 1 else f"{loss['from']}, {away} away"
-            lines.append(f"  {name}: {beyond}; worst case {factor(loss['pure'])}")
-        lines += filter(None, [self._weakness(losses)])
-        if far is not None:
+        weakness = self._weakness(losses)
+        if weakness:
+            lines.append(weakness)
+        if self.distances is not None:
             lines.append(
-                "Each word gets its own noise. If an observer knows the row's other words, or they are "
-                "unrelated to this one, the whole output reveals no more than this. Words in a text are "
-                "correlated: for everyone else neighbouring outputs also leak information, and the bounds of "
-                "all words that may differ add up."
+                "Each word gets its own noise. If an observer knows the row's other words, or they "
+                "are unrelated to this one, the whole output reveals no more than this. Words in a "
+                "text are correlated: for everyone else neighbouring outputs also leak "
+                "information, and the bounds of all words that may differ add up."
             )
-        lines.append(
-            f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the probabilities of "
-            "outputs differ; for this search it is not bounded by how much."
-            if self.delta_num is None
-            else f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within delta_num "
-            f"= {rounded_up(self.delta_num)} of the proven ones (k outputs: k times that). A factor f except "
-            "with probability p becomes f except with probability p + (1 + f) delta_num. The worst case is "
-            "that of exact arithmetic."
-        )
+        if self.delta_num is None:
+            lines.append(
+                f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the "
+                "probabilities of outputs differ; for this search it is not bounded by how much."
+            )
+        else:
+            lines.append(
+                f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within "
+                f"delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k times "
+                "that). A factor f except with probability p becomes f except with probability "
+                "p + (1 + f) delta_num. The worst case is that of exact arithmetic."
+            )
         if self.euclidean_epsilon not in (None, self.epsilon):
             proven = rounded_up(self.euclidean_epsilon, 6)
             lines.append(f"In the embedding's Euclidean distance the proven epsilon is {proven}.")
@@ -198,30 +208,52 @@ class Guarantee(Claim):
         return "\n".join(lines)
 
     def _weakness(self, losses: Sequence[Mapping[str, Any]]) -> str:
-        """Say where a bound protects too little by itself; nothing where it does not."""
-        weaknesses = {
-            0: "This bound alone is too weak",
-            2: "By itself it protects among nearest words at best",
-        }
-        for place, said in weaknesses.items() if self.distances is not None else ():
-            if losses[place][f"{DELTAS[0]:g}"] > WEAK_LOSS:
-                return f"{said}: measure how often words are replaced."
+        """Return a sentence where the bound protects too little by itself, or else nothing."""
+        if self.distances is None:
+            return ""
+        delta = f"{DELTAS[0]:g}"
+        nearest, _, hundredth, *_ = losses
+        if nearest[delta] > WEAK_LOSS:
+            return "This bound alone is too weak: measure how often words are replaced."
+        if hundredth[delta] > WEAK_LOSS:
+            return (
+                "By itself it protects among nearest words at best: measure how often words are "
+                "replaced."
+            )
         return ""
 
 
+def _loss_line(loss: Mapping[str, Any]) -> str:
+    """Return a line of the guarantee: what a word is compared with, and by which factors."""
+    name = loss["from"]
+    if name == FARTHEST:
+        name = f"{name}, {rounded_up(loss['distance'])} away"
+    elif loss["words"] == 1:
+        name = f"{name}, {loss['distance']:.3g} away"
+    factors = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS)
+    return f"  {name}: {factors}; worst case {factor(loss['pure'])}"
+
+
 def rounded_up(value: float, digits: int = 3) -> str:
-    """Write a bound, 0 or more and finite, with that many significant digits, never below itself."""
-    exact = Decimal(repr(value))  # the name of the float, by which people mean it: 0.1 is 0.1
+    """Return a bound, 0 or more and finite, in so many significant digits, never below itself."""
+    exact = Decimal(repr(value))  # as people write the float: 0.1 is 0.1
     if not exact:
         return "0"
     unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    shown = exact.quantize(unit, ROUND_CEILING)
-    return f"{shown.normalize():f}" if -5 <= exact.adjusted() < 6 else f"{shown.normalize():e}"
+    rounded = exact.quantize(unit, ROUND_CEILING)
+    notation = "f" if -5 <= exact.adjusted() < 6 else "e"
+    return format(rounded.normalize(), notation)
 
 
 def factor(loss: float) -> str:
-    """Write exp(loss), a bound, so that a person can feel it, without overflow and never below itself."""
-    small = loss < WEAK_LOSS
-    number = rounded_up(1.0 + math.expm1(loss) * _SLACK, 4) if small else rounded_up(loss)
-    grouped = number if "e" in number else f"{Decimal(number):,f}"
-    return grouped if small else f"e^{grouped}"
+    """Return exp(loss), a bound, as people can read it, without overflow and never below itself."""
+    if loss < WEAK_LOSS:
+        return _grouped(rounded_up(1.0 + math.expm1(loss) * _SLACK, 4))
+    return f"e^{_grouped(rounded_up(loss))}"
+
+
+def _grouped(number: str) -> str:
+    """Return a number with commas between its thousands."""
+    if "e" in number:
+        return number
+    return f"{Decimal(number):,f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
@@ -24,19 +24,24 @@ FEW: Final = (2, 6)
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
-    """int64 (tokens,): each token's word id, as it stands or else in lower case; -1 for none."""
-    all_forms = vocabulary_forms if tokens.kind == "text" else lookup_forms
-    forms: list[tuple[str, ...]] = [all_forms(token) for token in tokens.distinct.to_pylist()]
-    most = max(map(len, forms), default=1)
-    variants = [form for each in forms for form in each * (most // len(each))]
+    """Return int64 (tokens,): each token's word id, as written or in lower case; -1 for none."""
+    is_text = tokens.kind == "text"
+    forms_of: Callable[[str], tuple[str, ...]] = vocabulary_forms if is_text else lookup_forms
+    token_forms = [forms_of(token) for token in tokens.distinct.to_pylist()]
+    # A token has 2 forms or 4: as many for all, so that they make a matrix.
+    most = max(map(len, token_forms), default=1)
+    variants: list[str] = []
+    for forms in token_forms:
+        variants += forms * (most // len(forms))
     encoded = pa.array(variants, pa.string()).dictionary_encode()
-    # Arrow hashes what is looked in anew each time: that are the few forms, not the whole vocabulary.
+    # Arrow hashes the set that it looks in each time: the few forms, not the whole vocabulary.
     places = pc.index_in(embedding.forms, value_set=encoded.dictionary)
     rows = np.full(len(encoded.dictionary), -1, dtype=np.int64)
     rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
-    found = rows[encoded.indices].reshape(len(forms), most)
+    variant_ids = rows[encoded.indices].reshape(len(token_forms), most)
     # The first form that the vocabulary has, or else the first one.
-    word_ids = np.take_along_axis(found, (found >= 0).argmax(axis=1)[:, None], axis=1)[:, 0]
+    first = (variant_ids >= 0).argmax(axis=1)
+    word_ids = np.take_along_axis(variant_ids, first[:, None], axis=1)[:, 0]
     return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
 
 
@@ -56,7 +61,7 @@ def rows_with_words(
 
 @lru_cache(maxsize=2)  # columns share one; a reused worker must not keep those of all its bundles
 def joining(embedding: Embedding, tokenizer: Tokenizer) -> Tokenizer:
-    """Make a tokenizer join what is one word of the vocabulary; see :class:`JoinedWords`."""
+    """Return a tokenizer with the vocabulary's joined words; see :class:`JoinedWords`."""
     return JoinedWords.of(embedding.forms.drop_null(), tokenizer)
 
 
@@ -64,18 +69,16 @@ class Bundle(Hashable, Protocol):
     """An embedding, or where a worker finds it."""
 
     def shared(self) -> Embedding:
-        """Give the embedding, opened once in a process."""
+        """Return the embedding, opened once in a process."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TokenLookup:
-    """The tokens of a run of rows of a column, looked up in the vocabulary; arrays are (tokens,)."""
+    """The tokens of some rows of a column, looked up in the vocabulary; arrays are (tokens,)."""
 
     rows: slice
     tokens: Tokens
-    kinds: list[
-        str | None
-    ]  # of each distinct token: its type where it becomes a mark, None for a word
+    kinds: list[str | None]  # the type of each distinct token that becomes a mark, None for a word
     marks: NDArray[np.int64]  # the place in ``MARKS`` of each token's type, -1 for a word
     word_ids: NDArray[np.int64]  # -1 for a mark, and for a token that the vocabulary lacks
     blank: NDArray[np.bool_]  # null or empty elements of a token list
@@ -115,14 +118,14 @@ class WordReader:
         letter = unused_letter(tokenizer) if self.policy.mask_spans else ""
         marker = Marker(tokenizer, self.policy.types, letter)
         for rows in slices(values):
-            texts, spans = self.policy.read(
-                values[rows], None if slots is None else slots[rows], letter
-            )
+            run_slots = None if slots is None else slots[rows]
+            texts, spans = self.policy.read(values[rows], run_slots, letter)
             tokens = Tokens.of(texts, marker, spans)
             kinds = [marker.kind(token) for token in tokens.distinct.to_pylist()]
             types = [-1 if kind is None else MARKS.index(kind) for kind in kinds]
             marks = np.array([*types, -1])[tokens.codes]  # code -1, a null, picks the last
             blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
+            protected = self.policy.protect.protected(tokens)
             yield TokenLookup(
                 rows=rows,
                 tokens=tokens,
@@ -130,17 +133,20 @@ class WordReader:
                 marks=marks,
                 word_ids=np.where(marks < 0, look_up(tokens, embedding), -1),
                 blank=blank,
-                protected=~blank & (marks < 0) & self.policy.protect.protected(tokens),
+                protected=protected & ~blank & (marks < 0),
             )
 
     def visible_words(
         self, values: pa.Array, slots: pa.Array | None = None, *, column: str = "to be sanitized"
     ) -> NDArray[np.int64]:
-        """int64 (rows,): count the words that each row's output shows: all that the policy does not drop."""
-        counted = [np.empty(0, dtype=np.int64)]
+        """Return int64 (rows,): how many words each row's output shows.
+
+        These are all that the policy does not drop.
+        """
+        counts = [np.empty(0, dtype=np.int64)]
         for run in self.runs(values, slots, column=column):
             words = np.diff(run.tokens.offsets)
             if self.policy.oov.stand_in == DROP:
                 words -= run.tokens.count(run.unknown)
-            counted.append(words)
-        return np.concatenate(counted)
+            counts.append(words)
+        return np.concatenate(counts)

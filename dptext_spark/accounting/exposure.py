@@ -1,9 +1,10 @@
 """What of a column goes out raw under a text policy, and whether another policy lets the same out.
 
-Marks and masked spans never go out raw. Of the other tokens those go out that ``--protect`` leaves out,
-and those that the vocabulary lacks and ``--oov`` keeps. The layout lets signs and capitals pass. So each
-:class:`Raw` is named by the policy that lets it out, and less goes out the more becomes a mark. A policy
-lets words out unless it stands in ``_NOTHING_RAW``; a class from elsewhere always does.
+Marks and masked spans never go out raw. Other tokens go out raw where ``--protect`` leaves them
+out, or where the vocabulary lacks them and ``--oov`` keeps them. The layout lets signs and capitals
+pass. So each :class:`Raw` is named by the policy that lets it out, and more marks mean that less
+goes out. A policy lets words out unless it is in ``_NOTHING_RAW``; a class from elsewhere always
+does.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from dptext_spark.text.policies import TextPolicy
 Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]
 """Whether all that one release lets out of a row was let out by another one.
 
-``same spans``: only where both have the same slots or masked spans. ``likely``: except in odd texts, where
-marks of one policy cross those of the other, or spans.
+``same spans``: only where both have the same slots or masked spans. ``likely``: except in odd
+texts, where marks of one policy cross those of the other, or spans.
 """
 
 COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "likely", "yes")
@@ -69,12 +70,9 @@ class Raw:
         """Compare with what another release lets out of the same row: does this have all of it?"""
         if self == WHOLE:
             return "yes"
-        is_same = (self.what, self.option, self.decided_by) == (
-            other.what,
-            other.option,
-            other.decided_by,
-        )
-        if not is_same or not self.hidden <= other.hidden:
+        identity = (self.what, self.option, self.decided_by)
+        other_identity = (other.what, other.option, other.decided_by)
+        if identity != other_identity or not self.hidden <= other.hidden:
             return "no"
         if other.spans == "slots" and self.spans != "slots":  # they decide where words are cut
             return "no"
@@ -88,7 +86,7 @@ class Raw:
         return "likely" if is_mark_moved or is_mark_cut or is_word_cut else "yes"
 
     def of_column(self, column: str) -> str:
-        """Name it."""
+        """Return its name in words, for a column."""
         return f"{self.what} column {column}".strip()
 
 
@@ -102,19 +100,20 @@ def widest(covers: Iterable[Cover]) -> Cover:
 
 
 def recorded_policy(policy: TextPolicy) -> dict[str, str]:
-    """Write down all of a text policy that decides which tokens go out raw."""
+    """Return all of a text policy that decides which tokens go out raw, for the ledger."""
     identifiers = policy.identifiers
+    tokenizer = policy.tokenizer
+    marks = [name for name in MARKS if name in policy.types]
+    label = identifiers.label if isinstance(identifiers, Surrogates) else ""
     return {
         "oov": _identity(policy.oov, str(policy.oov)),
         "protect": _identity(policy.protect, policy.protect.identity),
         "layout": _identity(policy.layout, policy.layout.identity),
-        "tokenizer": _identity(
-            policy.tokenizer, policy.tokenizer.identity or str(policy.tokenizer)
-        ),
+        "tokenizer": _identity(tokenizer, tokenizer.identity or str(tokenizer)),
         "identifiers": _identity(identifiers, str(identifiers)),
-        "label": identifiers.label if isinstance(identifiers, Surrogates) else "",
+        "label": label,
         "numbers": policy.numbers,
-        "marks": ",".join(name for name in MARKS if name in policy.types),
+        "marks": ",".join(marks),
         "patterns": VERSION,
         "slots": policy.protect.slots_column or "",
         "mask-spans": policy.mask_spans,
@@ -122,7 +121,7 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
 
 
 def is_known(policy: Mapping[str, str]) -> bool:
-    """Whether all recorded policies are of this package, whose raw tokens are known."""
+    """Return whether all recorded policies are of this package, whose raw tokens are known."""
     return not any(identity.startswith(_FOREIGN) for identity in policy.values())
 
 
@@ -148,7 +147,7 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         spans = "slots"
     elif policy["mask-spans"]:
         spans = "masked"
-    marks = [name for name in policy["marks"].split(",") if name]
+    marks = [*filter(None, policy["marks"].split(","))]
     hidden = {f"{name} of patterns {policy['patterns']}" for name in marks}
     marking = _name(policy["identifiers"])
     if marking not in _MARKING:  # nobody knows what it hides
@@ -172,12 +171,15 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         name = _name(policy[option])
         if name in safe or (option == "layout" and in_elements):
             continue
-        also_hidden = {_DROPPED} if option == "layout" and policy["oov"] == "drop" else set()
+        option_hidden = set(hidden)
+        if option == "layout" and policy["oov"] == "drop":
+            option_hidden.add(_DROPPED)
+        # It matters where the slots are, and not which column has them.
+        identity = name if name == "slots" else policy[option]
         yield Raw(
             what=f"{_RAW.get(name, 'what passes')} of",
-            # Which column has the slots does not matter, but where they are.
             option=option,
-            decided_by=(name if name == "slots" else policy[option], unit),
-            hidden=frozenset(hidden | also_hidden),
+            decided_by=(identity, unit),
+            hidden=frozenset(option_hidden),
             spans=spans,
         )

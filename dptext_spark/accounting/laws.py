@@ -1,8 +1,9 @@
-"""Privacy loss of words: the law of ln P[q | w] / P[q | w'] when w was perturbed, and what losses add up to.
+"""Privacy loss of words: the law of ln P[q | w] / P[q | w'] for a perturbed word w, and its sums.
 
-A law is given by atoms, losses with their probabilities, that bound the true one from above: the mass of a
-small cell of noise lies at the largest loss in it. So whatever is computed from them bounds delta(t) =
-E[(1 - exp(t - loss))+] from above, except for roundings. The library dp-accounting composes them.
+A law is given by atoms, losses with their probabilities, that bound the true one from above: the
+mass of a small cell of noise lies at the largest loss in it. So whatever is computed from them
+bounds delta(t) = E[(1 - exp(t - loss))+] from above, except for roundings. The library
+dp-accounting composes them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dptext_spark.geometry.sphere import gamma_quantile
 Atoms = tuple[Floats, Floats]
 """Losses and their probabilities, float64 (a,) each."""
 
-# Cells of the noise's length, fine or coarse, and of its cosine with the difference of the words, which tells
-# far more.
+# Cells of the noise's length, fine or coarse, and of its cosine with the difference of the words,
+# which matters far more.
 _LENGTHS: Final = {False: 600, True: 120}
 _COSINES: Final = 2400
 # Of the losses of a bounded range.
@@ -36,10 +37,10 @@ _FAR: Final = 300.0
 
 
 class LossLaw(ABC):
-    """The privacy loss of a word, as a function of how far away the word is that it is told apart from.
+    """The privacy loss of a word, by its distance to the word that it is compared with.
 
-    Sources: the loss of spherical noise as in Joseph, Kulesza and Yu 2025 (arXiv 2502.15929); atoms at the
-    end of their cells as in Koskela et al. 2020 and Doroshenko et al. 2022.
+    Sources: the loss of spherical noise as in Joseph, Kulesza and Yu 2025 (arXiv 2502.15929); atoms
+    at the end of their cells as in Koskela et al. 2020 and Doroshenko et al. 2022.
     """
 
     @abstractmethod
@@ -48,15 +49,15 @@ class LossLaw(ABC):
 
     @abstractmethod
     def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
-        """Give the law for words at a distance above 0; it bounds that of words less far apart as well.
+        """Return the law for words at a distance above 0; it also bounds that of nearer words.
 
-        ``coarse`` are fewer atoms, which bound it as well, if not as closely.
+        With ``coarse`` there are fewer atoms, which bound the law less closely.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class RadialLaw(LossLaw):
-    """Noise of a random length in a direction of the sphere in n dimensions, independent of each other."""
+    """Noise with a random length and, independently, a random direction in n dimensions."""
 
     dimension: int
     epsilon: float
@@ -66,14 +67,14 @@ class RadialLaw(LossLaw):
 
     @abstractmethod
     def radii(self, uniforms: Floats) -> Floats:
-        """Quantile of the noise's length: uniforms (k,) in (0, 1) to lengths (k,)."""
+        """Return quantiles of the noise's length: uniforms (k,) in (0, 1) to lengths (k,)."""
 
     @abstractmethod
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
-        """Bound the loss of words at a distance in cells of noise from above, float64 (r, c).
+        """Compute upper bounds of the loss at a distance in cells of noise, float64 (r, c).
 
-        ``radii`` (r + 1,) are ascending edges of lengths, the last one infinite, ``cosines`` (c,) the least
-        of a cell.
+        ``radii`` (r + 1,) are ascending edges of lengths, the last one infinite. ``cosines`` (c,)
+        are the least of each cell.
         """
 
     def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
@@ -85,7 +86,7 @@ class RadialLaw(LossLaw):
 
 
 def _shares(cells: int) -> Floats:
-    """float64 (cells + 1,): edges of cells as shares of their law, finer and finer towards both ends."""
+    """Return float64 (cells + 1,): edges of cells as shares of a law, finer towards both ends."""
     from scipy import special  # slow to load, and the command line needs no losses
 
     inner = special.ndtr(np.linspace(-_OUTERMOST, _OUTERMOST, cells - 1))
@@ -94,13 +95,15 @@ def _shares(cells: int) -> Floats:
 
 @lru_cache(maxsize=8)
 def _cosines(dimension: int) -> tuple[Floats, Floats]:
-    """Give the least cosine of a direction in each cell, and its probability, (c,) each."""
+    """Return the least cosine of a direction in each cell, and its probability, (c,) each."""
     from scipy import special  # slow to load, as above
 
     if dimension == 1:
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
-    half, shares = (dimension - 1) / 2.0, _shares(_COSINES)
-    return np.asarray(2.0 * special.betaincinv(half, half, shares) - 1.0)[:-1], np.diff(shares)
+    half = (dimension - 1) / 2.0
+    shares = _shares(_COSINES)
+    edges = np.asarray(2.0 * special.betaincinv(half, half, shares) - 1.0)
+    return edges[:-1], np.diff(shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,18 +119,19 @@ class SphericalLaplace(RadialLaw):
 
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         g = radii[:-1, None]
-        s, c = self.epsilon * distance, cosines[None]
-        other = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
+        s = self.epsilon * distance
+        c = cosines[None]
+        other_g = np.sqrt(np.square(g - s) + 2.0 * g * s * (1.0 - c))
         # The difference of the lengths, without cancellation.
-        return np.asarray(s * (s - 2.0 * g * c) / (other + g))
+        return np.asarray(s * (s - 2.0 * g * c) / (other_g + g))
 
 
 @dataclass(frozen=True, kw_only=True)
 class BallLaw(RadialLaw):
-    """Noise in the Poincaré ball, its density by volume proportional to exp(-epsilon r) sech(r / 2)^(2 k).
+    """Noise in the Poincaré ball: density by volume ~ exp(-epsilon r) sech(r / 2)^(2 k).
 
-    Its log-density falls by epsilon + k tanh(r / 2) per unit, so that the loss grows where the other word is
-    farther away than this one, by k (tanh(other / 2) - tanh(r / 2)) at most.
+    Its log-density falls by epsilon + k tanh(r / 2) per unit. So the loss grows where the other
+    word is farther away than this one, by k (tanh(other / 2) - tanh(r / 2)) at most.
     """
 
     @property
@@ -139,23 +143,25 @@ class BallLaw(RadialLaw):
         return (self.epsilon + self.power) * distance
 
     def fall(self, radii: Floats) -> Floats:
-        """By how much the log-density is less at these hyperbolic distances than at 0."""
+        """Return how far the log-density at these hyperbolic distances is below that at 0."""
         log_cosh = radii / 2.0 + np.log1p(np.exp(-radii)) - math.log(2.0)
         return np.asarray(self.epsilon * radii + 2.0 * self.power * log_cosh)
 
     def losses(self, distance: float, radii: Floats, cosines: Floats) -> Floats:
         bounded = np.minimum(radii, _FAR)[:, None]
-        start, stop = bounded[:-1], bounded[1:]
-        first, last = (_third_side(side, distance, cosines) for side in (start, stop))
+        start = bounded[:-1]
+        stop = bounded[1:]
+        first = _third_side(start, distance, cosines)
+        last = _third_side(stop, distance, cosines)
         # A distance is convex on a geodesic, so that the farthest point of a cell is an end.
         farther = np.tanh(np.maximum(first, last) / 2.0) - np.tanh(start / 2.0)
         excess = (stop - start) * self.power * np.maximum(farther, 0.0)
-        found = self.fall(first) - self.fall(start) + excess
-        return np.asarray(np.clip(found, -self.bound(distance), self.bound(distance)))
+        losses = self.fall(first) - self.fall(start) + excess
+        return np.asarray(np.clip(losses, -self.bound(distance), self.bound(distance)))
 
 
 def _third_side(side: Floats, distance: float, cosines: Floats) -> Floats:
-    """The side opposite to an angle between two sides of a hyperbolic triangle."""
+    """Return the side opposite to an angle between two sides of a hyperbolic triangle."""
     square = np.square(np.sinh((side - distance) / 2.0))
     square = square + np.sinh(side) * math.sinh(distance) * (1.0 - cosines[None]) / 2.0
     return 2.0 * np.arcsinh(np.sqrt(square))
@@ -185,11 +191,11 @@ class LebesgueLaw(BallLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedRange(LossLaw):
-    """All losses lie in some interval that is epsilon * distance long, as for exponential mechanisms.
+    """All losses are in an interval of length epsilon * distance, as for exponential mechanisms.
 
-    Of all such pairs of laws, those with two outputs lose the most; the largest delta(t) among them, with
-    R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R, which is itself the
-    delta of a pair of laws.
+    Of all such pairs of laws, those with two outputs lose the most; the largest delta(t) among
+    them, with R = epsilon * distance, is (exp(R/2) - exp(t/2))² / (exp(R) - 1) for -R <= t <= R,
+    which is itself the delta of a pair of laws.
 
     Source: Dong, Durfee and Rogers 2020 for bounded range; the largest delta by differentiation.
     """
@@ -198,16 +204,18 @@ class BoundedRange(LossLaw):
     truncation: float | None = None  # distances count up to here; None counts them whole
 
     def bound(self, distance: float) -> float:
-        return self.epsilon * (
-            distance if self.truncation is None else min(distance, self.truncation)
-        )
+        if self.truncation is not None:
+            distance = min(distance, self.truncation)
+        return self.epsilon * distance
 
     def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
         most = self.bound(distance)
         edges = np.linspace(-most, most, _EDGES + 1)
         deltas = np.square(-np.expm1((edges - most) / 2.0)) / -math.expm1(-most)
-        # Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al. 2022).
-        steps, falls = np.diff(edges), -np.diff(deltas)
+        # Atoms at the edges whose delta(t) is given there and nowhere smaller (Doroshenko et al.
+        # 2022).
+        steps = np.diff(edges)
+        falls = -np.diff(deltas)
         below = np.concatenate([[1.0 - deltas[0]], falls / -np.expm1(-steps)])
         with np.errstate(over="ignore"):  # of a step of thousands of nats nothing is left
             above = np.append(falls / np.expm1(steps), 0.0)
@@ -223,16 +231,17 @@ LAWS: Final[dict[str, type[LossLaw]]] = {
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-# Steps of the grid of losses from 0 to the largest one, and of a coarse one, fewer for many words: what a
-# step adds to the variance of a word's loss is a share of that variance, however many words there are.
+# Steps of the grid of losses from 0 to the largest one, and of a coarse one, fewer for many words:
+# what a step adds to the variance of a word's loss is a share of that variance, however many words
+# there are.
 _STEPS: Final = 4000
 _COARSE_STEPS: Final = (100, 800)
 # Words, beyond which the fine grid's transforms would be too long.
 _MANY: Final = 1 << 14
 # Part of delta that composition may cut off; it is added again.
 _TRUNCATED: Final = 1e-3
-# More than what Fourier transforms in double precision err by, for each word: at most 1.6 * 2^-52 were
-# measured against transforms in extended precision, for 10 to 16,384 words.
+# More than what Fourier transforms in double precision err by, for each word: at most 1.6 * 2^-52
+# were measured against transforms in extended precision, for 10 to 16,384 words.
 FOURIER: Final = 2.0**-49
 # Of the pure loss, to which t is searched for, and where a coarse answer will do.
 _PRECISION: Final = 1e-8
@@ -243,9 +252,10 @@ _COARSELY: Final = 1e-5
 def loss_beyond(
     law: LossLaw, distance: float, *, words: int = 1, delta: float, coarse: bool = False
 ) -> float:
-    """Find t such that words, each moved by a distance at most, are (t, delta)-indistinguishable, in nats.
+    """Compute the loss t in nats of words that are each moved by a distance, up to delta.
 
-    It is never above what is proven without a delta; ``coarse`` bounds it less closely, far faster.
+    They are (t, delta)-indistinguishable. The loss is never above what is proven without a delta.
+    ``coarse`` bounds it less closely, but far faster.
     """
     return joint_loss_beyond({law: words}, distance, delta=delta, coarse=coarse)
 
@@ -253,28 +263,33 @@ def loss_beyond(
 def joint_loss_beyond(
     laws: Mapping[LossLaw, int], distance: float, *, delta: float, coarse: bool = False
 ) -> float:
-    """Find t, as above, for words or releases of one word: so many with noise of each law."""
-    pure, words = (
-        sum(times * law.bound(distance) for law, times in laws.items()),
-        sum(laws.values()),
-    )
+    """Compute t, as above, for words or releases of one word: so many with noise of each law."""
+    pure = sum(times * law.bound(distance) for law, times in laws.items())
+    words = sum(laws.values())
     if pure == 0.0:
         return 0.0
-    steps, precision = _STEPS, _COARSELY if coarse else _PRECISION
-    if coarse := coarse or words > _MANY:
+    precision = _COARSELY if coarse else _PRECISION
+    steps = _STEPS
+    if coarse or words > _MANY:
+        coarse = True
         steps = max(_COARSE_STEPS[0], min(_COARSE_STEPS[1], int(6400 / words**0.5)))
     # One grid for all: that of the largest loss.
     interval = max(law.bound(distance) for law in laws) / steps
     # Each composition may cut off a part of its own.
     cut_off = _TRUNCATED * delta / (2 * len(laws) - 1)
-    parts = []
+    distributions = []
     for law, times in laws.items():
-        one = _words(law, distance, interval, coarse)
-        parts.append(one if times == 1 else one.self_compose(times, tail_mass_truncation=cut_off))
-    composed = reduce(lambda one, other: one.compose(other, tail_mass_truncation=cut_off), parts)
+        distribution = _words(law, distance, interval, coarse)
+        if times != 1:
+            distribution = distribution.self_compose(times, tail_mass_truncation=cut_off)
+        distributions.append(distribution)
+    composed = reduce(
+        lambda one, other: one.compose(other, tail_mass_truncation=cut_off), distributions
+    )
     if words > 1:
         delta -= FOURIER * words
-    low, high = 0.0, pure
+    low = 0.0
+    high = pure
     if composed.get_delta_for_epsilon(low) <= delta:
         return low
     while high - low > precision * pure:
@@ -288,7 +303,7 @@ def joint_loss_beyond(
 
 @lru_cache(maxsize=64)
 def _words(law: LossLaw, distance: float, interval: float, coarse: bool) -> PrivacyLossDistribution:
-    # A large package, and all that a release of words without an account does without.
+    # A large package, which a release of words without an account does not need.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     first, masses = on_grid(law.atoms(distance, coarse=coarse), interval)
@@ -301,20 +316,20 @@ def _words(law: LossLaw, distance: float, interval: float, coarse: bool) -> Priv
 
 
 def on_grid(atoms: Atoms, interval: float) -> tuple[int, Floats]:
-    """Move atoms to multiples of an interval, the first and the masses from there on; no delta(t) falls.
+    """Return atoms moved to multiples of an interval: the first multiple, and masses from there on.
 
-    Equal mass and equal mean of exp(-loss): "connect the dots", Doroshenko et al. 2022.
+    No delta(t) falls. Mass and mean of exp(-loss) stay equal: "connect the dots", Doroshenko et al.
+    2022.
     """
     losses, masses = atoms
     below = np.floor(losses / interval)
-    upper = np.expm1(below * interval - losses) / np.expm1(
-        -interval
-    )  # 0 on the grid point, 1 on the next
-    upper = np.clip(upper, 0.0, 1.0) * masses
+    # 0 on the grid point, 1 on the next.
+    shares = np.expm1(below * interval - losses) / np.expm1(-interval)
+    upper_masses = np.clip(shares, 0.0, 1.0) * masses
     first = int(below.min())
     index = (below - first).astype(np.int64)
     size = int(index.max()) + 2
-    on = np.zeros(size)
-    on += np.bincount(index, weights=masses - upper, minlength=size)
-    on += np.bincount(index + 1, weights=upper, minlength=size)
-    return first, on
+    grid_masses = np.zeros(size)
+    grid_masses += np.bincount(index, weights=masses - upper_masses, minlength=size)
+    grid_masses += np.bincount(index + 1, weights=upper_masses, minlength=size)
+    return first, grid_masses

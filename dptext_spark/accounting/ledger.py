@@ -1,25 +1,26 @@
 """What was released before, and what it adds up to.
 
-A release leaves events in a ledger, which never change. It is *reserved* before anything of it is perturbed,
-*assessed* when it is known which of its rows were released before, and *ended*: committed when its output has
-its name, or withdrawn when there is none. What has no end was killed, or is at work: it counts.
+A release leaves events in a ledger, which never change. It is *reserved* before anything of it is
+perturbed, *assessed* when it is known which of its rows were released before, and *ended*:
+committed when its output has its name, or withdrawn when there is none. What has no end was killed,
+or is at work: it counts.
 
-Row and column together name a place whose words are released. Its total is the sum of epsilon over the
-distinct noise contexts that it was released under: a context that comes again gives the same noise,
-which reveals nothing new. Columns that may hold one text under two names count as one: :class:`Texts`.
-With words w and w' there, all its outputs lose its total times d(w, w') at most (basic composition of
-metric privacy). The places of other rows and columns are other words: the distance of two tables is the
-sum over words that differ, so that the largest total bounds the loss of all.
+Row and column together name a place whose words are released. Its total is the sum of epsilon over
+the distinct noise contexts that it was released under: a context that comes again gives the same
+noise, which reveals nothing new. Columns that may hold one text under two names count as one:
+:class:`Texts`. With words w and w' there, all its outputs lose its total times d(w, w') at most
+(basic composition of metric privacy). The places of other rows and columns are other words: the
+distance of two tables is the sum over words that differ, so that the largest total bounds the loss
+of all.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,30 +36,38 @@ LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""
 
 Naming: TypeAlias = Literal["id", "position", "file"]
-"""What names rows. Under an ``id`` a row comes again wherever it lies. A ``position`` in a file may hold
-another row next time, which then may be any. A ``file`` of a growing table comes once: its rows are new."""
+"""What names rows.
+
+Under an ``id`` a row comes again wherever it lies. A ``position`` in a file may hold another row
+next time, which then may be any. A ``file`` of a growing table comes once: its rows are new.
+"""
 
 # More digits than the sum of all epsilons of a ledger can have: nothing is rounded.
 _EXACT: Final = Context(prec=400)
 
 RowCounts: TypeAlias = dict[str, int]
-"""How many rows of a release are ``new`` (under an id, or with a column, that was not released before),
-``equal`` (all columns as they were in some earlier release) and ``changed``; and how many are ``free``, under
-no new noise."""
+"""How many rows of a release are ``new``, ``equal``, ``changed`` and ``free``.
+
+New rows have an id, or a column, that was not released before. All columns of equal rows are as
+they were in some earlier release. Free rows are under no new noise.
+"""
 
 NEIGHBOURS: Final = {
     "nearest": "its nearest word",
     "tenth": "its 10th nearest word",
     "hundredth": "its 100th nearest word",
 }
-"""What a ledger knows of how far words lie apart, medians over words; see ``guarantee.TypicalDistances``."""
+"""What a ledger has of distances between words, medians; see ``guarantee.TypicalDistances``."""
 
 Family: TypeAlias = tuple[str, str]
 
 
 def exact_sum(numbers: Iterable[Decimal | float]) -> Decimal:
-    """Add up; a float counts as the decimal that it is written as."""
-    return reduce(_EXACT.add, (Decimal(str(number)) for number in numbers), Decimal(0))
+    """Return the sum without rounding; a float counts as the decimal that it is written as."""
+    total = Decimal(0)
+    for number in numbers:
+        total = _EXACT.add(total, Decimal(str(number)))
+    return total
 
 
 def plainly(total: Decimal | float) -> str:
@@ -116,67 +125,68 @@ class Terms(_Record):
 
     def name(self, column: str) -> str:
         """Return the name under which a column is compared, as Spark compares names."""
-        return column if self.exact_names else column.lower()
+        if self.exact_names:
+            return column
+        return column.lower()
 
     def raw(self, column: str, like: Terms | None = None) -> list[Raw] | None:
-        """List what of a column goes out raw; None where the release leaves the column out.
+        """Return what of a column goes out raw; None where the release leaves the column out.
 
         Names are compared as in the release ``like``, by default this one.
         """
         name_of = (like or self).name
         name = name_of(column)
-        for kept in map(name_of, self.kept):
-            if name == kept or name.startswith((f"{kept}.", f"{kept}[")):
+        for raw_name in map(name_of, self.kept):
+            if name == raw_name or name.startswith((f"{raw_name}.", f"{raw_name}[")):
                 return [WHOLE]
         if name not in map(name_of, self.columns):
             return None
         in_elements = name in map(name_of, self.tokens)
-        return list(raw_of(self.policy, key=self.key, in_elements=in_elements))
+        return [*raw_of(self.policy, key=self.key, in_elements=in_elements)]
 
 
 def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
-    """Write down a law of losses; what a law from elsewhere has besides plain values is left out."""
-    plain = {
+    """Return a law of losses for the ledger; a law from elsewhere may lose some of its values."""
+    parameters = {
         name: value
         for name, value in vars(law).items()
         if isinstance(value, str | int | float | None)
     }
-    return {"law": type(law).__name__, **plain}
+    return {"law": type(law).__name__, **parameters}
 
 
 def law_of(terms: Terms) -> LossLaw | None:
-    """Give the law of a word's loss again, where this version has it."""
+    """Return the recorded law of a word's loss; None where this version does not have it."""
     parameters: dict[str, Any] = dict(terms.loss)
     kind = LAWS.get(parameters.pop("law", ""))
-    with suppress(TypeError):  # of another version, with other parameters
-        if kind is not None and recorded(law := kind(**parameters)) == terms.loss:
-            return law
-    return None
+    if kind is None:
+        return None
+    try:
+        law = kind(**parameters)
+    except TypeError:  # of another version, with other parameters
+        return None
+    return law if recorded(law) == terms.loss else None
 
 
 class Entry(_Record):
     """A release, and what became of it."""
 
     release: str = Field(pattern="^[0-9a-f]{32}$")
-    number: int = Field(
-        ge=1
-    )  # one more than the ledger's largest: it orders releases, whatever clocks say
+    # One more than the ledger's largest: it orders releases, whatever clocks say.
+    number: int = Field(ge=1)
     time: str
     terms: Terms
-    # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``, XOR over
-    # hashes of them; None under a key that no other run has.
+    # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``,
+    # XOR over hashes of them; None under a key that no other run has.
     fingerprints: dict[str, int] | None
-    rows: RowCounts | None = (
-        None  # None before it is assessed, and where its rows cannot be compared
-    )
+    # None before it is assessed, and where its rows cannot be compared.
+    rows: RowCounts | None = None
     # The largest total of its rows with it, within its family and unit; None before it is assessed.
     total: Decimal | None = Field(default=None, ge=0)
-    counts: tuple[
-        str, ...
-    ] = ()  # releases in this total that were not assessed either at that time
-    state: Literal["unfinished", "committed", "withdrawn"] = (
-        "unfinished"  # so where killed, or at work
-    )
+    # Releases in this total that were not assessed either at that time.
+    counts: tuple[str, ...] = ()
+    # Unfinished where it was killed, or is at work.
+    state: Literal["unfinished", "committed", "withdrawn"] = "unfinished"
 
 
 _EVENTS: Final[Mapping[object, set[str]]] = {
@@ -184,13 +194,13 @@ _EVENTS: Final[Mapping[object, set[str]]] = {
     "assessed": {"rows", "total", "counts"},
     "ended": {"state"},
 }
-"""What each event says of its release."""
+"""What each event has of its release."""
 
 
 def write_event(release: str, event: str, facts: Mapping[str, Any]) -> tuple[str, str]:
-    """Give the name and the content of an event's file: JSON with a hash over its entries."""
-    whole = {"format_version": FORMAT_VERSION, "release": release, "event": event, **facts}
-    return f"{release}.{event}.json", sealed(whole).decode("ascii")
+    """Return the name and the content of an event's file: JSON with a hash over its entries."""
+    content = {"format_version": FORMAT_VERSION, "release": release, "event": event, **facts}
+    return f"{release}.{event}.json", sealed(content).decode("ascii")
 
 
 def read_event(name: str, content: str) -> dict[str, Any]:
@@ -198,29 +208,29 @@ def read_event(name: str, content: str) -> dict[str, Any]:
     event = unsealed(content.encode())
     if event is None:
         raise damaged(name)
-    if (version := event.pop("format_version", None)) != FORMAT_VERSION:
+    version = event.pop("format_version", None)
+    if version != FORMAT_VERSION:
         raise ConfigError(
             "The ledger has an event of another version",
             allowed=f"format_version {FORMAT_VERSION}",
             got=f"{version!r} in {name}",
-            do="Use the version of dptext_spark that wrote it; or begin another ledger, and count what this "
-            "one had as spent",
+            do="Use the version of dptext_spark that wrote it; or begin another ledger, and count "
+            "what this one had as spent",
         )
     kind = event.pop("event", None)
-    if name != f"{event.get('release')}.{kind}.json" or event.keys() - {"release"} != _EVENTS.get(
-        kind
-    ):
+    is_named = name == f"{event.get('release')}.{kind}.json"
+    if not is_named or event.keys() - {"release"} != _EVENTS.get(kind):
         raise damaged(name)
     return event
 
 
 def damaged(name: str, how: str = "it cannot say what was released") -> ConfigError:
-    """Make the error of a ledger whose files are not what was written."""
+    """Return the error for a ledger whose files are not what was written."""
     return ConfigError(
         f"The ledger is damaged: {how}",
         got=name,
-        do="Bring the file back from a copy; without one begin another ledger, and count what this one had "
-        "as spent",
+        do="Bring the file back from a copy; without one begin another ledger, and count what this "
+        "one had as spent",
     )
 
 
@@ -228,40 +238,43 @@ def damaged(name: str, how: str = "it cannot say what was released") -> ConfigEr
 class Texts:
     """Which columns of several releases may hold one text, by their names.
 
-    Columns that come for the first time in one release are different texts. So is a column that some
-    release names as new. Any other one that comes later may be an earlier one under another name.
+    Columns that come for the first time in one release are different texts. So is a column that
+    some release names as new. Any other one that comes later may be an earlier one under another
+    name.
     """
 
     first: Mapping[str, int]  # of each column, the place of its first release
     new: frozenset[str]
 
     def is_renamed(self, column: str) -> bool:
-        """Whether a column may be an earlier one under another name."""
+        """Return whether a column may be an earlier one under another name."""
         return column not in self.new and self.first.get(column, 0) > 0
 
     def others(self, column: str) -> frozenset[str]:
         """Return the columns that may hold the same text as this one."""
         if column not in self.first:
             return frozenset()
-        same = set()
-        for other, place in self.first.items():
-            later = other if place > self.first[column] else column
-            if place != self.first[column] and self.is_renamed(later):
-                same.add(other)
-        return frozenset(same)
+        columns = set()
+        for name, place in self.first.items():
+            later_name = name if place > self.first[column] else column
+            if place != self.first[column] and self.is_renamed(later_name):
+                columns.add(name)
+        return frozenset(columns)
 
     def renamed(self, columns: Iterable[str]) -> list[str]:
-        """List the columns that these count for, or as, under another name."""
-        names = {name for column in columns for name in (column, *self.others(column))}
+        """Return the columns that these count for, or as, under another name."""
+        names: set[str] = set()
+        for column in columns:
+            names |= {column, *self.others(column)}
         return sorted(filter(self.is_renamed, names))
 
     def groups(self, column: str) -> list[list[str]]:
-        """Sort the other columns that may hold the same text into groups of different texts."""
+        """Return the other columns that may hold the same text, in groups of different texts."""
         groups: dict[int, list[str]] = {}
-        for other in sorted(self.others(column)):
-            place = self.first[other] if self.is_renamed(other) else 0
-            groups.setdefault(place, []).append(other)
-        return list(groups.values())
+        for name in sorted(self.others(column)):
+            place = self.first[name] if self.is_renamed(name) else 0
+            groups.setdefault(place, []).append(name)
+        return [*groups.values()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +286,7 @@ class Exposure:
     covers: Mapping[str, Cover]  # by release
 
     def protected_in(self, number: int) -> str:
-        """Name it, and a release that protected it."""
+        """Return its name in words, and a release that protected it."""
         return f"{self.raw.of_column(self.column)} (protected in release {number})"
 
 
@@ -285,12 +298,12 @@ class Ledger:
 
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Self:
-        """Put together what :func:`read_event` gave, in whatever order."""
-        whole: dict[str, dict[str, Any]] = {}
+        """Build the ledger from what :func:`read_event` returned, in any order."""
+        facts_of: dict[str, dict[str, Any]] = {}
         for event in events:
-            whole.setdefault(event["release"], {}).update(event)
+            facts_of.setdefault(event["release"], {}).update(event)
         entries = []
-        for release, facts in whole.items():
+        for release, facts in facts_of.items():
             try:
                 entries.append(Entry.model_validate_json(json.dumps(facts)))
             except ValidationError:
@@ -302,48 +315,52 @@ class Ledger:
         """Releases that anybody may have seen: all but those that were withdrawn."""
         return tuple(entry for entry in self.entries if entry.state != "withdrawn")
 
-    def check_unit(self, place: str, *mine: Unit) -> None:
-        """Refuse to add up what counts in different units."""
-        units = dict.fromkeys([*(entry.terms.unit for entry in self.counted), *mine])
+    def check_unit(self, place: str, *new_units: Unit) -> None:
+        """Check that all epsilons count in one unit, with those of new releases."""
+        units = dict.fromkeys([*(entry.terms.unit for entry in self.counted), *new_units])
         if len(units) > 1:
-            own, *others = map(str, units)
+            first_unit, *other_units = map(str, units)
             raise ConfigError(
                 f"The ledger {place} counts in another unit, and distances differ",
-                allowed=own,
-                got="; ".join(others),
-                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the same "
-                "distance, or begin another --ledger: nothing of this one is added there",
+                allowed=first_unit,
+                got="; ".join(other_units),
+                do="Take the bundle of the earlier releases and a mechanism with an epsilon in the "
+                "same distance, or begin another --ledger: nothing of this one is added there",
             )
 
     def family(self, terms: Terms) -> list[Entry]:
-        """Give the releases whose rows can be compared with a release's."""
+        """Return the releases whose rows can be compared with a release's."""
         return [entry for entry in self.counted if entry.terms.family == terms.family]
 
     @cached_property
     def family_totals(self) -> dict[Family, Decimal]:
         """The largest total of a row, for each family.
 
-        What was cut off before it was assessed adds to each row, except to those whose total has it already.
+        What was cut off before it was assessed adds to each row, except to those whose total has it
+        already.
         """
         cut_off = [entry for entry in self.counted if entry.total is None]
         largest: dict[Family, Decimal] = {}
         for entry in self.counted:
             family = entry.terms.family
-            others = (
-                e for e in cut_off if e.terms.family == family and e.release not in entry.counts
-            )
-            total = exact_sum(
-                [entry.total or Decimal(0), *(other.terms.epsilon for other in others)]
-            )
+            other_epsilons = [
+                unassessed.terms.epsilon
+                for unassessed in cut_off
+                if unassessed.terms.family == family and unassessed.release not in entry.counts
+            ]
+            total = exact_sum([entry.total or Decimal(0), *other_epsilons])
             largest[family] = max(largest.get(family, total), total)
         return largest
 
     def total(self, *, without: Family | None = None) -> Decimal:
-        """Give the largest total of a row, without a family if one is named.
+        """Return the largest total of a row, without a family if one is named.
 
         Rows of different families cannot be compared: a row may be the costliest of each.
         """
-        return exact_sum(total for family, total in self.family_totals.items() if family != without)
+        totals = dict(self.family_totals)
+        if without is not None:
+            totals.pop(without, None)
+        return exact_sum(totals.values())
 
     def texts(self, terms: Terms) -> Texts:
         """Return which columns of all releases, of which this is the last, may hold one text."""
@@ -356,7 +373,7 @@ class Ledger:
         return Texts(first=first, new=frozenset(new))
 
     def exposures(self, terms: Terms) -> list[Exposure]:
-        """List what a release lets out raw and some earlier one may have protected."""
+        """Return what a release lets out raw and some earlier one may have protected."""
         exposures = []
         texts = self.texts(terms)
         for column in dict.fromkeys((*terms.kept, *terms.columns)):
@@ -367,38 +384,37 @@ class Ledger:
         return exposures
 
     def exposed(self, terms: Terms) -> list[str]:
-        """Name what goes out raw of rows that cannot be compared, and was protected earlier."""
+        """Return names of what goes out raw of rows that cannot be compared, protected earlier."""
         names = []
         for exposure in self.exposures(terms):
-            protecting = [
-                entry.number
-                for entry in self.counted
-                if exposure.covers.get(entry.release) in ("no", "same spans")
-            ]
-            if protecting:
-                names.append(exposure.protected_in(max(protecting)))
-        return list(dict.fromkeys(names))
+            last_number = 0
+            for entry in self.counted:
+                if exposure.covers.get(entry.release) in ("no", "same spans"):
+                    last_number = max(last_number, entry.number)
+            if last_number:
+                names.append(exposure.protected_in(last_number))
+        return [*dict.fromkeys(names)]
 
     def _covers(
         self, terms: Terms, column: str, raw: Raw, other_names: Collection[str]
     ) -> dict[str, Cover]:
-        """Compare by release: of those that had the column, maybe under another name."""
+        """Return whether earlier releases let the same out: those with the column, by any name."""
         covers: dict[str, Cover] = {}
         for entry in self.counted:
-            earlier = entry.terms.raw(column, terms)
-            if earlier is not None:
-                cover = widest(out.covers(raw) for out in earlier)
+            raw_before = entry.terms.raw(column, terms)
+            if raw_before is not None:
+                cover = _cover(raw_before, raw)
             elif raw == WHOLE:
                 cover = "no"
             else:
-                names = [name for name in entry.terms.columns if terms.name(name) in other_names]
-                if not names:
+                column_covers: list[Cover] = []
+                for name in entry.terms.columns:
+                    if terms.name(name) in other_names:
+                        raw_before = entry.terms.raw(name, terms) or []
+                        column_covers.append(_cover(raw_before, raw))
+                if not column_covers:
                     continue
-                of_columns = [
-                    widest(out.covers(raw) for out in entry.terms.raw(name, terms) or ())
-                    for name in names
-                ]
-                cover = min(of_columns, key=COVERS.index)
+                cover = min(column_covers, key=COVERS.index)
             if cover == "same spans" and entry.terms.family != terms.family:
                 # Rows of two families cannot be compared.
                 cover = "yes" if entry.terms.spans_column == terms.spans_column else "no"
@@ -406,8 +422,13 @@ class Ledger:
         return covers
 
 
+def _cover(raw_before: Iterable[Raw], raw: Raw) -> Cover:
+    """Return whether one of the things that an earlier release let out has all of this one."""
+    return widest(earlier.covers(raw) for earlier in raw_before)
+
+
 def _renamed(ledger: Ledger, terms: Terms) -> str:
-    """Name the columns that count as earlier ones, and the remedy; empty where there are none."""
+    """Return a sentence on the columns that count as earlier ones; empty where there are none."""
     spellings = {terms.name(column): column for column in terms.columns}
     names = [spellings.get(name, name) for name in ledger.texts(terms).renamed(spellings)]
     if not names:
@@ -428,45 +449,56 @@ def cost_of(
     budget: float | None,
     exposed: list[str],
 ) -> dict[str, Any]:
-    """Give what a release adds to a ledger; a row with more than the ``budget`` is refused.
+    """Return what a release adds to a ledger, and check that no row has more than the ``budget``.
 
-    ``costliest`` is the largest earlier total, within the family, of the rows that get new noise, None where
-    none does: then nothing is ever refused.
+    ``costliest`` is the largest earlier total, within the family, of the rows that get new noise,
+    None where none does: then nothing is ever refused.
     """
-    unit, requested = terms.unit, Decimal(0) if costliest is None else Decimal(str(terms.epsilon))
+    unit = terms.unit
+    requested = Decimal(0)
+    if costliest is not None:
+        requested = Decimal(str(terms.epsilon))
     spent = exact_sum([ledger.total(without=terms.family), costliest or 0])
     total = exact_sum([spent, requested])
     renamed = _renamed(ledger, terms)
-    said = [
-        "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} changed; {free:,} of "
-        "them cost nothing.".format(**rows)
-        if rows
-        else "The rows cannot be compared with earlier ones, for no other run has this key: each counts.",
-        *(f"Revealed from now on, without any bound: {what}." for what in exposed),
+    sentences = [
+        "The rows cannot be compared with earlier ones, for no other run has this key: each counts."
     ]
+    if rows:
+        sentences = [
+            "Rows compared with earlier releases: {new:,} new, {equal:,} equal, {changed:,} "
+            "changed; {free:,} of them cost nothing.".format(**rows)
+        ]
+    sentences += [f"Revealed from now on, without any bound: {name}." for name in exposed]
     if renamed:
-        said.append(f"{renamed}.")
-    if not requested:
-        said.append(f"No row gets new noise: {'no epsilon' if exposed else 'nothing'} is spent.")
-    else:
-        said.append(
+        sentences.append(f"{renamed}.")
+    if requested:
+        sentences.append(
             f"The costliest row that gets new noise had spent {plainly(spent)}, and has spent "
             f"{plainly(total)} with this release, in {unit}."
         )
+    else:
+        nothing = "no epsilon" if exposed else "nothing"
+        sentences.append(f"No row gets new noise: {nothing} is spent.")
     if requested and budget is not None:
-        left = exact_sum([budget, total.copy_negate()])
-        if left < 0:
+        remaining = exact_sum([budget, total.copy_negate()])
+        if remaining < 0:
+            before = max(exact_sum([budget, spent.copy_negate()]), Decimal(0))
+            remedies = [
+                "Release what was released before under the same key, name and options, which "
+                "costs nothing, leave out the rows that have spent the most, or lower --epsilon"
+            ]
+            if renamed:
+                remedies.append(renamed)
             raise ConfigError(
                 f"The release is over the budget of the ledger {place}",
-                allowed=f"--budget {plainly(budget)} for each word of a row, of which the costliest row that "
-                f"would get new noise has spent {plainly(spent)} and has "
-                f"{plainly(max(exact_sum([left, requested]), Decimal(0)))} left, in {unit}",
+                allowed=f"--budget {plainly(budget)} for each word of a row, of which the "
+                f"costliest row that would get new noise has spent {plainly(spent)} and has "
+                f"{plainly(before)} left, in {unit}",
                 got=f"{plainly(requested)} requested",
-                do="Release what was released before under the same key, name and options, which costs "
-                "nothing, leave out the rows that have spent the most, or lower --epsilon"
-                + (f". {renamed}" if renamed else ""),
+                do=". ".join(remedies),
             )
-        said.append(f"Budget: {plainly(budget)}, {plainly(left)} remain.")
+        sentences.append(f"Budget: {plainly(budget)}, {plainly(remaining)} remain.")
     return {
         "unit": unit.model_dump(),
         "rows": rows,
@@ -475,5 +507,5 @@ def cost_of(
         "total": float(total),
         "budget": budget,
         "exposed": exposed,
-        "said": "\n".join(said),
+        "said": "\n".join(sentences),
     }

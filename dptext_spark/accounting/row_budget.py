@@ -1,6 +1,7 @@
 """What each row may lose at most, and the epsilon that follows from its number of words.
 
-Each epsilon rests on the law of words as far apart as the budget says: nothing in it looks at a table.
+Each epsilon rests on the law of words as far apart as the budget says: nothing in it looks at a
+table.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,12 +27,13 @@ LEAST_ROW_DELTA: Final = 1e-10
 # Of losses and distances that losses can be computed for; all that people mean lies far inside.
 _SMALLEST: Final = 1e-12
 _LARGEST: Final = 1e18
-# Rows of so many words have an epsilon of their own; of longer ones so many lengths per doubling do.
+# Up to so many words each length has an epsilon of its own; then so many lengths per doubling.
 _EACH: Final = 16
 _PER_DOUBLING: Final = 4
-# Up to here losses are composed; longer rows, up to the longest that an array can hold, have the pure bound.
+# Up to here losses are composed. Longer rows, up to the longest that an array holds, have the pure
+# bound.
 _COMPOSED: Final = 1 << 14
-# An epsilon is good enough if it uses so much of the budget, and is looked for in so many steps.
+# An epsilon is good enough if it uses this share of the budget; the search has so many steps.
 _ENOUGH: Final = 0.98
 _STEPS: Final = 12
 
@@ -40,8 +42,8 @@ _STEPS: Final = 12
 class RowBudget:
     """What a row may lose when each of its words moves by so much.
 
-    Two rows of equally many words, of which each is at most ``within`` from the other's in its place, are
-    (loss, delta)-indistinguishable: all columns that are sanitized together.
+    Two rows of equally many words, of which each is at most ``within`` from the other's in its
+    place, are (loss, delta)-indistinguishable: all columns that are sanitized together.
     """
 
     loss: float  # nats, above 0
@@ -49,16 +51,19 @@ class RowBudget:
     delta: float = 0.0  # additional probability; 0 is a pure budget
 
     def __post_init__(self) -> None:
-        positive, delta = f"{_SMALLEST:g} to {_LARGEST:g}", f"0, or {LEAST_ROW_DELTA:g} to below 1"
-        for name, value, right, allowed in (
-            ("loss", self.loss, _SMALLEST <= self.loss <= _LARGEST, positive),
-            ("within", self.within, _SMALLEST <= self.within <= _LARGEST, positive),
-            ("delta", self.delta, self.delta == 0.0 or LEAST_ROW_DELTA <= self.delta < 1.0, delta),
-        ):
-            if not right:
+        for name, value in (("loss", self.loss), ("within", self.within)):
+            if not _SMALLEST <= value <= _LARGEST:
                 raise ConfigError(
-                    f"The {name} of a row budget is wrong", allowed=allowed, got=repr(value)
+                    f"The {name} of a row budget is wrong",
+                    allowed=f"{_SMALLEST:g} to {_LARGEST:g}",
+                    got=repr(value),
                 )
+        if self.delta != 0.0 and not LEAST_ROW_DELTA <= self.delta < 1.0:
+            raise ConfigError(
+                "The delta of a row budget is wrong",
+                allowed=f"0, or {LEAST_ROW_DELTA:g} to below 1",
+                got=repr(self.delta),
+            )
 
 
 LawAt: TypeAlias = Callable[[float], LossLaw]
@@ -70,43 +75,42 @@ class RowEpsilons:
     """The epsilon of each row, by its number of words."""
 
     budget: RowBudget
-    lengths: tuple[
-        int, ...
-    ]  # ascending; a row has the epsilon of the first that is no less than its own
+    # Ascending; a row has the epsilon of the first that is not below its own.
+    lengths: tuple[int, ...]
     epsilons: tuple[float, ...]  # of the lengths, descending
 
     @classmethod
     def of(cls, budget: RowBudget, law: LawAt, largest: float) -> RowEpsilons:
         """Compute, in seconds, the epsilons of a mechanism whose rows get ``largest`` at most."""
-        rungs = (
-            math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING)) for k in range(1, _PER_DOUBLING * 64)
-        )
-        short = [*range(1, _EACH + 1), *takewhile(lambda words: words <= _COMPOSED, rungs)]
-        lengths = [*short, *(1 << k for k in range(_COMPOSED.bit_length(), 32))]
+        composed_lengths = _composed_lengths()
+        longer = [1 << k for k in range(_COMPOSED.bit_length(), 32)]
+        lengths = [*composed_lengths, *longer]
         epsilons = _pure_epsilons(budget, law, lengths)
         if budget.delta > 0.0:
-            epsilons[: len(short)] = _composed_epsilons(budget, law, short, epsilons)
-        least = np.minimum.accumulate([min(epsilon, largest) for epsilon in epsilons]).tolist()
-        law(least[-1])  # a mechanism may not have what the longest rows need
-        row_epsilons = cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(least))
-        epsilon = row_epsilons.epsilons[len(short) - 1]
+            epsilons[: len(composed_lengths)] = _composed_epsilons(
+                budget, law, composed_lengths, epsilons
+            )
+        falling = np.minimum.accumulate(np.minimum(epsilons, largest)).tolist()
+        law(falling[-1])  # a mechanism may not have what the longest rows need
+        epsilon = falling[len(composed_lengths) - 1]
         if not epsilon >= LEAST_EPSILON:
             raise ConfigError(
                 "The row budget is too small for noise that can be computed",
-                allowed=f"a budget that leaves rows of {short[-1]:,} words an epsilon of {LEAST_EPSILON:g}",
+                allowed=f"a budget that leaves rows of {composed_lengths[-1]:,} words an epsilon "
+                f"of {LEAST_EPSILON:g}",
                 got=f"epsilon {epsilon:.3g} for such rows",
                 do="Raise the budget, or lower within=",
             )
-        return row_epsilons
+        return cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(falling))
 
     @property
     def longest(self) -> int:
-        """How many words a row may have: longer ones need a smaller epsilon than there is noise for."""
+        """How many words a row may have: longer ones need an epsilon too small for noise."""
         lengths = zip(self.lengths, self.epsilons, strict=True)
         return max((words for words, epsilon in lengths if epsilon >= LEAST_EPSILON), default=0)
 
     def of_rows(self, words: Ints) -> Floats:
-        """float64 (rows,): the epsilons of rows of so many words (rows,)."""
+        """Return float64 (rows,): the epsilons of rows of so many words (rows,)."""
         if words.max(initial=0) > self.longest:
             raise ConfigError(
                 "A row has more words than a row budget allows",
@@ -117,33 +121,44 @@ class RowEpsilons:
         return epsilons
 
     def epsilon(self, words: int) -> float:
-        """Give the epsilon of a row of so many words."""
+        """Return the epsilon of a row of so many words."""
         return float(self.of_rows(np.array([words]))[0])
 
     @property
     def identity(self) -> str:
-        """All of it, for the noise's context: no two budgets share noise at two epsilons."""
-        pairs = (
-            f"{words}:{epsilon!r}"
-            for words, epsilon in zip(self.lengths, self.epsilons, strict=True)
-        )
-        return " ".join(
-            [repr(self.budget.loss), repr(self.budget.within), repr(self.budget.delta), *pairs]
-        )
+        """All of it, for the noise's context: two budgets never share noise at two epsilons."""
+        budget = self.budget
+        parts = [repr(budget.loss), repr(budget.within), repr(budget.delta)]
+        for words, epsilon in zip(self.lengths, self.epsilons, strict=True):
+            parts.append(f"{words}:{epsilon!r}")
+        return " ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Give budget and epsilons as JSON-ready values."""
+        """Return budget and epsilons as JSON-ready values."""
         pairs = zip(self.lengths, self.epsilons, strict=True)
         return {**vars(self.budget), "epsilons": [{"words": n, "epsilon": e} for n, e in pairs]}
 
 
+def _composed_lengths() -> list[int]:
+    """Return the numbers of words for which losses are composed."""
+    lengths = [*range(1, _EACH + 1)]
+    for k in count(1):
+        words = math.floor(_EACH * 2.0 ** (k / _PER_DOUBLING))
+        if words > _COMPOSED:
+            break
+        lengths.append(words)
+    return lengths
+
+
 def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> list[float]:
-    """Give the epsilons of a pure budget: the bound is a straight line in epsilon."""
-    one, two = (law(epsilon).bound(budget.within) for epsilon in (1.0, 2.0))
+    """Compute the epsilons of a pure budget: the bound is a straight line in epsilon."""
+    one = law(1.0).bound(budget.within)
+    two = law(2.0).bound(budget.within)
     slope = two - one
     if one - slope > 1e-9 * slope:
         raise ConfigError(
-            "The mechanism cannot keep to a row budget: at any epsilon a word loses more than nothing",
+            "The mechanism cannot keep to a row budget: at any epsilon a word loses more than "
+            "nothing",
             got=f"{one - slope:.3g} nats a word at epsilon 0",
             do="Take exponential, which serves every geometry",
         )
@@ -159,12 +174,18 @@ def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> lis
 def _composed_epsilons(
     budget: RowBudget, law: LawAt, lengths: Iterable[int], pure: Iterable[float]
 ) -> Iterator[float]:
-    """Give the epsilons of ascending lengths by the composed loss; each is proven before it is given."""
-    before, found = 0, 0.0
-    power, growth = -0.7, 1.3  # of epsilon in the number of words, and of the loss in epsilon
+    """Compute the epsilons of ascending lengths by the composed loss; each one is proven."""
+    aim = (1.0 + _ENOUGH) / 2.0 * budget.loss
+    power = -0.7  # of epsilon in the number of words
+    growth = 1.3  # power of the loss in epsilon
+    shorter = 0
+    shorter_epsilon = 0.0
     for words, proven in zip(lengths, pure, strict=False):
-        epsilon = max(proven, found * (words / before) ** power) if before else proven
-        tried, lost = 0.0, 0.0
+        epsilon = proven
+        if shorter:
+            epsilon = max(proven, shorter_epsilon * (words / shorter) ** power)
+        last_epsilon = 0.0
+        last_loss = 0.0
         for _ in range(_STEPS):
             loss = loss_beyond(
                 law(epsilon), budget.within, words=words, delta=budget.delta, coarse=True
@@ -173,13 +194,18 @@ def _composed_epsilons(
                 proven = max(proven, epsilon)
                 if loss >= _ENOUGH * budget.loss:
                     break
-            if loss > 0.0 < lost and tried != epsilon:
-                growth = min(max(math.log(loss / lost) / math.log(epsilon / tried), 0.5), 3.0)
-            tried, lost = epsilon, loss
-            aim = (1.0 + _ENOUGH) / 2.0 * budget.loss
-            step = (aim / loss) ** (1.0 / growth) if loss > 0.0 else 4.0
+            if loss > 0.0 and last_loss > 0.0 and last_epsilon != epsilon:
+                slope = math.log(loss / last_loss) / math.log(epsilon / last_epsilon)
+                growth = min(max(slope, 0.5), 3.0)
+            last_epsilon = epsilon
+            last_loss = loss
+            step = 4.0
+            if loss > 0.0:
+                step = (aim / loss) ** (1.0 / growth)
             epsilon *= min(max(step, 0.25), 4.0)
-        if before:
-            power = min(max(math.log(proven / found) / math.log(words / before), -1.0), -0.4)
-        before, found = words, proven
+        if shorter:
+            slope = math.log(proven / shorter_epsilon) / math.log(words / shorter)
+            power = min(max(slope, -1.0), -0.4)
+        shorter = words
+        shorter_epsilon = proven
         yield proven

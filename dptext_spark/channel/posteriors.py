@@ -34,7 +34,7 @@ JUDGED_BLOCKS: Final = 4
 
 # The first round has this many points for each output, up to a number; each further round has as
 # many as all before, and no round goes beyond another number.
-_POINTS_OF_OUTPUT: Final = 2
+_POINTS_OF_OUTPUT: Final = 8
 _FIRST_BLOCKS: Final = 32
 _MOST_BLOCKS: Final = 2048
 

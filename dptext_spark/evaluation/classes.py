@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtri
+import scipy
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.intervals import ClusterSums, Interval
@@ -130,7 +129,7 @@ class ClassCounts:
         if 0.0 < area < 1.0:
             alike = area * (1.0 - area) * _spread(area, *rows)
             raised = max(1.0, _variance(others, of_class) / alike)
-        factor = float(ndtri(0.5 + confidence / 2.0)) ** 2 * raised
+        factor = float(scipy.special.ndtri(0.5 + confidence / 2.0)) ** 2 * raised
         low = _least_area(area, *rows, factor)
         return area, low, 1.0 - _least_area(1.0 - area, *rows, factor)
 
@@ -202,4 +201,4 @@ def _least_area(area: float, others: int, of_class: int, factor: float) -> float
             return (1.0 - trial) - spread
         return (area - trial) ** 2 - (1.0 - trial) * spread
 
-    return float(brentq(excess, 0.0, area))
+    return float(scipy.optimize.brentq(excess, 0.0, area))

@@ -125,9 +125,7 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
 def slices(values: pa.Array) -> Iterator[slice]:
     """Yield runs of rows with about ``SLICE_BYTES`` of text, one row at least."""
     is_text = column_kind(values.type, "") == "text"
-    strings = values
-    if not is_text:
-        strings = values.flatten()
+    strings = values if is_text else values.flatten()
     sizes = pc.fill_null(pc.binary_length(strings), 0).to_numpy(zero_copy_only=False)
     ends = np.concatenate([[0], np.cumsum(sizes.astype(np.int64) + 1)])
     if not is_text:
@@ -178,9 +176,7 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     ends = pc.struct_field(structs, "end").to_pylist()
     pairs = zip(starts, ends, strict=True)
     lengths = pc.fill_null(pc.list_value_length(slots), 0).to_pylist()
-    measure = pc.utf8_length
-    if _is_list(values.type):
-        measure = pc.list_value_length
+    measure = pc.list_value_length if _is_list(values.type) else pc.utf8_length
     sizes = pc.fill_null(measure(values), 0).to_pylist()
     spans: list[list[Span] | None] = []
     for is_null, length, size in zip(nulls, lengths, sizes, strict=True):
@@ -256,9 +252,10 @@ class Tokens:
             offsets = list_offsets(values)
             marked = _marked_elements(offsets, spans)
         encoded = elements.cast(pa.string()).dictionary_encode()
+        codes = encoded.indices.cast(pa.int64()).fill_null(-1)
         return cls(
             distinct=encoded.dictionary,
-            codes=encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
+            codes=codes.to_numpy(zero_copy_only=False),
             offsets=offsets,
             null_rows=values.is_null().to_numpy(zero_copy_only=False),
             data_type=values.type,

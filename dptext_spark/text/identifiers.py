@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -170,11 +170,15 @@ def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
             covered[start:end] = b"\1" * (end - start)
             spans.append((start, end, name))
     if not is_final or len(spans) < len(candidates):
-        places = sorted((start, end) for start, end, _ in spans)
-        for first, last in between(places, len(text)):
+        for first, last in between(_places(spans), len(text)):
             for start, end, name in find(text[first:last], types):
                 spans.append((first + start, first + end, name))
     return sorted(spans)
+
+
+def _places(spans: Iterable[tuple[int, int, str]]) -> list[tuple[int, int]]:
+    """Return where spans start and end, in order."""
+    return sorted((start, end) for start, end, _ in spans)
 
 
 def _candidates(
@@ -229,10 +233,10 @@ class Marker:
         return cut_visible(text, self._cut)
 
     def _cut(self, text: str) -> list[str]:
-        spans = [(start, end) for start, end, _ in find(text, self.types)]
+        spans = find(text, self.types)
         if not spans:
             return self.base(text)
-        tokens, _ = cut_marked(text, spans, self.base, whole=True)
+        tokens, _ = cut_marked(text, _places(spans), self.base, whole=True)
         return tokens
 
     def kind(self, token: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Words of a vocabulary that are several tokens (``u.s.``, ``new_york``), and texts cut at spans."""
+"""Vocabulary words of several tokens (``u.s.``, ``new_york``), and texts cut at spans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import Final
 
 import numpy as np
@@ -35,17 +35,18 @@ _GAP: Final = regex.compile(rf"\.?(?:[{regex.escape(JOINERS)}]|\s+)?")
 _STOP: Final = regex.compile(r"\.|(?<=\p{Hebrew})'")  # a geresh is part of its word
 _ODD: Final = "[^A-Za-z0-9]"  # of words that may be other than one token
 
-# Runes, and the syllables of Canada: of scripts with spaces, without capitals, and never a part of a letter.
-_RARE_LETTERS: Final = [chr(code) for code in (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D))]
+# Runes, and the syllables of Canada: of scripts with spaces, without capitals, and never a part of
+# a letter.
+_RARE_LETTERS: Final = [*map(chr, (*range(0x16A0, 0x16EB), *range(0x1401, 0x166D)))]
 
 
 def vocabulary_forms(token: str) -> tuple[str, ...]:
-    """Give the forms under which a text's token is looked up: with one space for whitespace, then ``_``."""
+    """Return the forms under which a text's token is looked up: gaps as a space, then as ``_``."""
     words = lookup_form(token).split()
-    return (
-        *lookup_forms(" ".join(words)),
-        *(lookup_forms("_".join(words)) if len(words) > 1 else ()),
-    )
+    forms = lookup_forms(" ".join(words))
+    if len(words) > 1:
+        return *forms, *lookup_forms("_".join(words))
+    return forms
 
 
 @lru_cache(maxsize=1 << 17)  # nearly all that occur, in some tens of MB at most
@@ -54,34 +55,40 @@ def _folded(token: str) -> str:
 
 
 def _fold(token: str) -> str:
-    """Fold what lower case makes of a token into one form; long ones would fill a worker's memory."""
-    return _folded(token) if len(token) <= 32 else _folded.__wrapped__(token)
+    """Return one form of a token for all its capitals."""
+    if len(token) <= 32:
+        return _folded(token)
+    return _folded.__wrapped__(token)  # in the cache long ones would fill a worker's memory
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedWords:
-    """A tokenizer that gives the joined words of a vocabulary as one token each.
+    """A tokenizer for which each joined word of a vocabulary is one token.
 
     Neighbouring tokens of ``base`` are joined where together they are a word of the vocabulary:
 
-    * Between two of them stands nothing, one of ``JOINERS``, or whitespace, and a full stop may stand before
+    * Between two of them stands nothing, one of ``JOINERS``, or whitespace, and a full stop may
+    stand before
       these: ``don't``, ``e-mail``, ``New York``, ``u.s.-led``, ``St. Louis``.
-    * They are looked up as they stand, whitespace as one space or else as ``_``, with a full stop that
-      follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written comes
-      first and lower case second.
+    * They are looked up as they stand, whitespace as one space or else as ``_``, with a full stop
+    that
+      follows and then without: ``U.S.``, ``new york``, ``New_York``. As with any token, as written
+      comes first and lower case second.
     * The longest word wins, counted in tokens; of several, the leftmost.
-    * A single token has its full stop (``kans.``), or a Hebrew one its geresh, only where the vocabulary
+    * A single token has its full stop (``kans.``), or a Hebrew one its geresh, only where the
+    vocabulary
       lacks it without, in any capitals.
     """
 
     base: Tokenizer
     words: frozenset[str]  # the joined words of the vocabulary
-    # By their first two tokens, folded, or the one that has a full stop, how many they have at most.
+    # By their first two tokens, folded, or the one that has a full stop, how many they have at
+    # most.
     longest: Mapping[tuple[str, ...], int]
 
     @classmethod
     def of(cls, words: pa.StringArray, base: Tokenizer = PLAIN) -> Tokenizer:
-        """Make the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
+        """Return the tokenizer for a vocabulary: ``base`` itself where that has no joined words."""
         joined: list[str] = []
         longest: dict[tuple[str, ...], int] = {}
         stopped: dict[str, str] = {}
@@ -95,60 +102,84 @@ class JoinedWords:
                 joined.append(word)
                 pair = (_fold(parts[0]), _fold(parts[1]))
                 longest[pair] = max(len(parts), longest.get(pair, 0))
-        if stopped:  # most full stops end a sentence
-            bare = pa.array([token.lower() for token in stopped.values()], pa.string())
-            known = pc.is_in(bare, value_set=pc.utf8_lower(words)).to_pylist()
-            stopped = {
-                word: token
-                for (word, token), k in zip(stopped.items(), known, strict=True)
-                if not k
-            }
-            longest |= {(_fold(token),): 1 for token in stopped.values()}
-        all_words = frozenset([*joined, *stopped])
-        return cls(base=base, words=all_words, longest=longest) if all_words else base
+        for word, token in _only_stopped(stopped, words).items():
+            joined.append(word)
+            longest[(_fold(token),)] = 1
+        if not joined:
+            return base
+        return cls(base=base, words=frozenset(joined), longest=longest)
 
     def __call__(self, text: str) -> list[str]:
-        return self._cut(text) if all_visible(text) else cut_visible(straight(text), self._cut)
+        if all_visible(text):
+            return self._cut(text)
+        return cut_visible(straight(text), self._cut)
 
     def _cut(self, text: str) -> list[str]:
-        tokens, longest = self.base(text), self.longest
-        # By the tokens where a word may start, how many tokens it has at most.
-        pairs = enumerate(pairwise([*map(_fold, tokens), ""]))
-        starts = {
-            i: most for i, pair in pairs if (most := longest.get(pair) or longest.get(pair[:1]))
-        }
+        tokens = self.base(text)
+        starts = self._starts(tokens)
         if not starts:
             return tokens
         text = straight(text)
-        spans = list(token_spans(text, tokens))
-        candidates = []
+        spans = [*token_spans(text, tokens)]
+        # What they are sorted by, the longest first and then the leftmost; and the word.
+        candidates: list[tuple[int, int, str]] = []
         for first, most in starts.items():
-            start = spans[first][0]
-            for last, (begin, end) in enumerate(spans[first : first + most], first):
-                if last > first and not _GAP.fullmatch(text, spans[last - 1][1], begin):
+            for last in range(first, min(first + most, len(tokens))):
+                if last > first and not _GAP.fullmatch(text, spans[last - 1][1], spans[last][0]):
                     break
-                stops = [end + 1] * bool(_STOP.match(text, end)) + [end] * (last > first)
-                words = (text[start:stop] for stop in stops)
-                known = (
-                    word for word in words if not self.words.isdisjoint(vocabulary_forms(word))
-                )
-                candidates += [(first - last, first, word) for word in islice(known, 1)]
+                word = self._word(text, spans[first][0], spans[last][1], is_token=first == last)
+                if word is not None:
+                    candidates.append((first - last, first, word))
         joined: list[str | None] = [*tokens]
-        free = [True] * len(tokens)
-        for shorter, first, word in sorted(candidates):
-            taken = slice(first, first - shorter + 1)
-            if all(free[taken]):
-                free[taken] = [False] * (1 - shorter)
-                joined[taken] = [word, *[None] * -shorter]
+        is_free = [True] * len(tokens)
+        for minus_others, first, word in sorted(candidates):
+            place = slice(first, first - minus_others + 1)
+            if all(is_free[place]):
+                is_free[place] = [False] * (1 - minus_others)
+                joined[place] = [word, *[None] * -minus_others]
         return [token for token in joined if token is not None]
+
+    def _starts(self, tokens: Sequence[str]) -> dict[int, int]:
+        """Return the tokens where a joined word may start, and how many tokens it has at most."""
+        starts = {}
+        for place, pair in enumerate(pairwise([*map(_fold, tokens), ""])):
+            most = self.longest.get(pair) or self.longest.get(pair[:1])
+            if most is not None:
+                starts[place] = most
+        return starts
+
+    def _word(self, text: str, start: int, end: int, *, is_token: bool) -> str | None:
+        """Return the joined word at a place of a text, with a full stop after it if it has one."""
+        if _STOP.match(text, end):
+            word = text[start : end + 1]
+            if not self.words.isdisjoint(vocabulary_forms(word)):
+                return word
+        if is_token:
+            return None
+        word = text[start:end]
+        return None if self.words.isdisjoint(vocabulary_forms(word)) else word
+
+
+def _only_stopped(stopped: Mapping[str, str], words: pa.StringArray) -> dict[str, str]:
+    """Return words with a full stop, and their tokens, that the vocabulary lacks without one.
+
+    Most full stops end a sentence.
+    """
+    if not stopped:
+        return {}
+    tokens = pa.array([token.lower() for token in stopped.values()], pa.string())
+    is_lacking = pc.invert(pc.is_in(tokens, value_set=pc.utf8_lower(words))).to_pylist()
+    return dict(compress(stopped.items(), is_lacking))
 
 
 @lru_cache(maxsize=4)
 def unused_letter(tokenizer: Tokenizer) -> str:
-    """Give a letter that no joined word of a tokenizer has, so that none is found where it stands."""
+    """Return a placeholder letter that occurs in no joined word."""
     words = getattr(tokenizer, "words", ())
-    if unused := [*filter(frozenset().union(*words).isdisjoint, _RARE_LETTERS)]:
-        return unused[0]
+    letters = frozenset().union(*words)
+    for letter in _RARE_LETTERS:
+        if letter not in letters:
+            return letter
     raise ConfigError(
         "Slots need a letter that no joined word of the vocabulary has", got="no such letter"
     )
@@ -157,11 +188,12 @@ def unused_letter(tokenizer: Tokenizer) -> str:
 def cut_marked(
     text: str, spans: Sequence[tuple[int, int]] | None, tokenizer: Tokenizer, *, whole: bool = False
 ) -> tuple[list[str], list[bool]]:
-    """Cut a text into tokens so that those outside of its spans do not depend on what the spans hold.
+    """Return a text's tokens, and which of them belong to its spans.
 
-    The text is cut with one letter in place of each span. A token without such a letter is outside, and
-    stands as it is. What a token with one covers in the text belongs to the spans, and is cut on its own, or
-    is one token where it stays ``whole``. Gives the tokens in their order, and which of them belong to spans.
+    Tokens outside of the spans do not depend on what the spans hold: the text is cut with one
+    letter in place of each span. A token without such a letter is outside, and is kept as it is.
+    What a token with one covers in the text belongs to the spans. It is cut on its own, or is one
+    token where it stays ``whole``.
     """
     if not spans:
         tokens = tokenizer(text)
@@ -169,51 +201,60 @@ def cut_marked(
     outside = [text[start:end] for start, end in between(spans, len(text))]
     covered = straight(unused_letter(tokenizer).join(outside))
     letters = [end + n for n, end in enumerate(accumulate(map(len, outside[:-1])))]
+    # How much longer the text is than the covered one, after so many spans.
     longer = [0, *accumulate(end - start - 1 for start, end in spans)]
-    tokens, marked = [], []
+    tokens = []
+    marked: list[bool] = []
     for start, end in token_spans(covered, tokenizer(covered)):
-        first, after = bisect_left(letters, start), bisect_left(letters, end)
-        inside = first < after
-        held = text[start + longer[first] : end + longer[after]] if inside else covered[start:end]
-        own = tokenizer(held) if inside and not whole else [held]
-        tokens += own
-        marked += [inside] * len(own)
+        first = bisect_left(letters, start)
+        after = bisect_left(letters, end)
+        if first == after:
+            tokens.append(covered[start:end])
+            marked.append(False)
+            continue
+        in_spans = text[start + longer[first] : end + longer[after]]
+        span_tokens = [in_spans] if whole else tokenizer(in_spans)
+        tokens += span_tokens
+        marked += [True] * len(span_tokens)
     return tokens, marked
 
 
 def unique_forms(words: Sequence[str]) -> pa.StringArray:
-    """Give the lookup forms of a vocabulary's words (V,): null where an earlier word has the same one."""
-    forms = [*map(lookup_form, words)]
-    first = dict(zip(reversed(forms), range(len(forms) - 1, -1, -1), strict=True))
-    return pa.array(
-        [form if first[form] == at else None for at, form in enumerate(forms)], pa.string()
-    )
+    """Return the lookup forms of words (V,): null where an earlier word has the same form."""
+    earlier_forms: set[str] = set()
+    unique: list[str | None] = []
+    for form in map(lookup_form, words):
+        unique.append(None if form in earlier_forms else form)
+        earlier_forms.add(form)
+    return pa.array(unique, pa.string())
 
 
 def matchable(forms: pa.StringArray) -> NDArray[np.bool_]:
-    """bool (V,): which forms of a vocabulary some text holds as one token; the others no text ever does."""
+    """Return bool (V,): which forms of a vocabulary a text can hold as one token."""
     tokenizer = JoinedWords.of(forms.drop_null())
-    odd = pc.fill_null(pc.match_substring_regex(forms, f"{_ODD}|^$"), True).to_numpy(
-        zero_copy_only=False
-    )
+    is_odd = pc.fill_null(pc.match_substring_regex(forms, f"{_ODD}|^$"), True)
+    odd_forms = forms.filter(is_odd).to_pylist()
     flags = np.ones(len(forms), dtype=np.bool_)
-    flags[odd] = [
-        bool(form)
-        and form == vocabulary_forms(form)[0]
-        and (tokenizer(form) == [form] or form in PLAIN(f"x{form}")[1:])  # 's after a word
-        for form in forms.filter(pa.array(odd)).to_pylist()
+    flags[is_odd.to_numpy(zero_copy_only=False)] = [
+        _is_matchable(form, tokenizer) for form in odd_forms
     ]
     return flags
 
 
+def _is_matchable(form: str | None, tokenizer: Tokenizer) -> bool:
+    if not form or form != vocabulary_forms(form)[0]:
+        return False
+    return tokenizer(form) == [form] or form in PLAIN(f"x{form}")[1:]  # 's after a word
+
+
 def _joins(word: str, parts: Sequence[str]) -> bool:
-    """Whether a text can hold a word of the vocabulary that has these tokens."""
+    """Return whether a text can hold a word of the vocabulary that has these tokens."""
     if word != vocabulary_forms(word)[0]:
         return False
-    spans = list(token_spans(word, parts))
-    gaps = (_GAP.fullmatch(word, end, start) for (_, end), (start, _) in pairwise(spans))
-    return (
-        spans[0][0] == 0
-        and (spans[-1][1] == len(word) or _STOP.fullmatch(word, spans[-1][1]) is not None)
-        and all(gaps)
-    )
+    spans = [*token_spans(word, parts)]
+    if spans[0][0] != 0:
+        return False
+    _, end = spans[-1]
+    if end < len(word) and not _STOP.fullmatch(word, end):
+        return False
+    return all(_GAP.fullmatch(word, end, start) for (_, end), (start, _) in pairwise(spans))

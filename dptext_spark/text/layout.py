@@ -1,6 +1,7 @@
-"""Sanitized columns out of released words: what stands between the words of a text, and their capitals.
+"""Sanitized columns from released words: what stands between words, and their capitals.
 
-All of it acts on what is released and on what the layout lets pass, never on the words of the input.
+All of it acts on what is released and on what the layout lets pass, never on the words of the
+input.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from dptext_spark.text.tokens import Tokenizer, between, straight, token_spans
 CLITICS: Final = ("n't", "'s", "'m", "'d", "'ll", "'re", "'ve")
 """The clitics of English, which the tokenizer splits from the word before them."""
 
-# Gaps that do not keep words apart: the tokenizer takes an apostrophe between letters for a part of the word.
+# Gaps that do not keep words apart: the tokenizer takes an apostrophe between letters for a part of
+# the word.
 _JOINING: Final = ("", "'", "\u2019", "\uff07", "\u05f3")
 
-# Patterns of capitals by number. Of the first are words of mixed capitals, and words without letters.
+# Patterns of capitals by number. The first is for words of mixed capitals, and without letters.
 _PATTERNS: Final = (lambda strings: strings, pc.utf8_lower, pc.utf8_capitalize, pc.utf8_upper)
 
-# The signs that may pass: a list of one Unicode version (scripts/make_signs.py). The Unicode tables of this
-# machine are not asked: versions differ.
+# The signs that may pass: a list of one Unicode version (scripts/make_signs.py). The Unicode tables
+# of this machine are not asked: versions differ.
 SIGNS: Final = files("dptext_spark.text").joinpath("signs.json")  # the package may be a zip
 SHA256: Final = "35c2eefc6306f2c15d2bc95c3c4219f48ec4156fec494a3bfaf947070d2c3b8e"
 UNICODE: Final = "17.0"
@@ -49,9 +51,10 @@ _SPACE: Final = re.compile("[\t \xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 @cache
 def passing_signs() -> Callable[[str], str]:
-    """Give the function that drops from a text all but listed signs and emoji, spaces and line feeds."""
+    """Return a function that keeps a text's listed signs, emoji, spaces and line feeds alone."""
     content = SIGNS.read_bytes() if SIGNS.is_file() else b""
-    if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != SHA256:
         raise ConfigError(
             "The list of signs that may stand between words (--layout keep) is damaged",
             allowed=f"SHA-256 {SHA256[:12]}",
@@ -60,15 +63,16 @@ def passing_signs() -> Callable[[str], str]:
         )
     entries = json.loads(content)
     signs = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in entries["signs"])
-    others = re.compile(f"[^ \n{signs}]+")
+    unlisted = re.compile(f"[^ \n{signs}]+")
     # Selectors and joiners pass inside of listed emoji alone, of which it finds the longest.
     emoji = regex.compile(r"(\L<emoji>)", emoji=entries["sequences"])
 
     def passing(text: str) -> str:
         text = _SPACE.sub(" ", _LINE_END.sub("\n", text))
-        # Every second part is an emoji.
-        parts = emoji.split(text) if "\ufe0f" in text or "\u200d" in text else [text]
-        parts[::2] = [others.sub("", part) for part in parts[::2]]
+        parts = [text]
+        if "\ufe0f" in text or "\u200d" in text:
+            parts = emoji.split(text)  # every second part is an emoji
+        parts[::2] = [unlisted.sub("", part) for part in parts[::2]]
         return "".join(parts)
 
     return passing
@@ -80,9 +84,7 @@ class Layout(NamedPolicy, ABC):
     kind = "layout"
     option = "--layout"
     policies: ClassVar[dict[str, type[Layout]]] = {}
-    capitals: ClassVar[
-        bool
-    ]  # whether each word takes the capitals of the token in whose place it stands
+    capitals: ClassVar[bool]  # whether each word takes the capitals of the token that it replaces
 
     @property
     def identity(self) -> str:
@@ -91,7 +93,7 @@ class Layout(NamedPolicy, ABC):
 
     @abstractmethod
     def gaps(self, text: str, tokens: Sequence[str]) -> list[str]:
-        """Give what passes before each token of a text, and after the last one."""
+        """Return what passes before each token of a text, and after the last one."""
 
 
 class SingleSpaces(Layout):
@@ -107,14 +109,14 @@ class SingleSpaces(Layout):
 
 @dataclass(frozen=True)
 class KeepLayout(Layout):
-    """The words where the tokens stood: listed signs around them stay, and the pattern of capitals."""
+    """The words in the tokens' places: listed signs around them and capitals are kept."""
 
     name = "keep"
     scope = (
-        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS BETWEEN WORDS ARE RELEASED AS THEY ARE, if they "
-        f"are on a list of signs ({_SIGNS_IDENTITY}), which has no letters, digits and invisible characters. "
-        "THE CHOICE AMONG THESE SIGNS CAN STILL CARRY A MESSAGE. Each word takes the capitals (lower, "
-        "Capitalized, UPPER) of the word that it replaces."
+        "PUNCTUATION, SYMBOLS, EMOJI, SPACES AND LINE BREAKS BETWEEN WORDS ARE RELEASED AS THEY "
+        f"ARE, if they are on a list of signs ({_SIGNS_IDENTITY}), which has no letters, digits "
+        "and invisible characters. THE CHOICE AMONG THESE SIGNS CAN STILL CARRY A MESSAGE. Each "
+        "word takes the capitals (lower, Capitalized, UPPER) of the word that it replaces."
     )
     capitals = True
 
@@ -139,55 +141,35 @@ def assemble(
 ) -> pa.Array:
     """Build a sanitized column, of the input's type.
 
-    In texts a space keeps words apart where nothing else does, except for clitics, which are joined to the
-    word before them. What is left out takes the gap before it along.
+    In texts a space keeps words apart where nothing else does, except for clitics, which are joined
+    to the word before them. Dropping a word also drops the gap before it.
 
     Args:
-        released: int64 (tokens,): in each token's place stands the id of one of ``words``, the vocabulary,
-            or ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
+        released: int64 (tokens,): for each token the id of one of ``words``, the vocabulary, or
+            ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
         marks: What stands for each distinct token where it is a mark.
     """
-    word, ways = released >= 0, len(_PATTERNS)
-    capitals = np.zeros(np.count_nonzero(word), dtype=np.int64)
-    if layout.capitals and tokens.kind == "text":
-        capitals = _capitals(tokens.distinct)[tokens.codes[word]]
-    # Each string is made once: of a long row's tokens old Arrow takes more than it holds, and says nothing.
-    forms = pa.array(released[word] * ways + capitals).dictionary_encode()
-    used = np.asarray(forms.dictionary)
-    chosen = words.take(pa.array(used // ways))
-    chosen = pc.choose(pa.array(used % ways), *(pattern(chosen) for pattern in _PATTERNS))
-    pool = [*chosen.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
-    first, blank = len(used) + 1, tokens.codes < 0
-    codes = np.select(
-        [released == MARK, (released == KEEP) & blank, released == KEEP],
-        [first + tokens.codes, -1, first + len(marks) + tokens.codes],
-        len(used),
-    )
-    codes[word] = forms.indices
-    outputs = [pool[code] for code in codes.tolist()]
-    kept = (released != DROP).tolist()
+    outputs = _outputs(tokens, released, words, layout, marks)
+    is_kept = (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))
     rows: list[str | list[str | None] | None] = []
     start = 0
-    for row, cut in enumerate(tokens.row_tokens()):
-        own_kept = kept[start : start + len(cut)]
-        own = [*compress(outputs[start : start + len(cut)], own_kept)]
-        start += len(cut)
+    for row, row_tokens in enumerate(tokens.row_tokens()):
+        place = slice(start, start + len(row_tokens))
+        start += len(row_tokens)
+        row_outputs = [*compress(outputs[place], is_kept[place])]
         if tokens.null_rows[row]:
             rows.append(None)
         elif tokens.kind == "tokens":
-            rows.append(own)
+            rows.append(row_outputs)
         else:
-            *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, cut)])
+            *before, after = layout.gaps(tokens.strings[row] or "", [*map(str, row_tokens)])
+            gaps = compress(before, is_kept[place])
             pieces: list[str] = []
-            for gap, output in zip(compress(before, own_kept), map(str, own), strict=True):
-                if (
-                    pieces
-                    and output in clitics
-                    and gap in ("", " ")
-                    and is_apart(pieces[-1], output)
-                ):
+            for gap, output in zip(gaps, map(str, row_outputs), strict=True):
+                is_joined = output in clitics and gap in ("", " ")
+                if pieces and is_joined and is_apart(pieces[-1], output):
                     gap = ""
                 elif pieces and gap in _JOINING:
                     gap += " "
@@ -196,16 +178,50 @@ def assemble(
     return pa.array(rows, tokens.data_type)
 
 
+def _outputs(
+    tokens: Tokens,
+    released: NDArray[np.int64],
+    words: pa.StringArray,
+    layout: Layout,
+    marks: Sequence[str | None],
+) -> list[str | None]:
+    """Return the string of each token; that of a token that is dropped means nothing."""
+    is_word = released >= 0
+    capitals = np.zeros(np.count_nonzero(is_word), dtype=np.int64)
+    if layout.capitals and tokens.kind == "text":
+        capitals = _capitals(tokens.distinct)[tokens.codes[is_word]]
+    # Each string is made once: old Arrow cannot hold the strings of all tokens of a long row, and
+    # does not say so.
+    encoded = pa.array(released[is_word] * len(_PATTERNS) + capitals).dictionary_encode()
+    word_ids, patterns = np.divmod(np.asarray(encoded.dictionary), len(_PATTERNS))
+    strings = words.take(pa.array(word_ids))
+    strings = pc.choose(pa.array(patterns), *(pattern(strings) for pattern in _PATTERNS))
+    pool = [*strings.to_pylist(), PLACEHOLDER, *marks, *tokens.distinct.to_pylist(), None]
+    first_mark = len(word_ids) + 1
+    first_token = first_mark + len(marks)
+    codes = np.full(len(tokens), len(word_ids), dtype=np.int64)  # of the placeholder
+    codes[is_word] = encoded.indices
+    is_mark = released == MARK
+    codes[is_mark] = first_mark + tokens.codes[is_mark]
+    is_token = released == KEEP
+    codes[is_token] = first_token + tokens.codes[is_token]
+    codes[is_token & (tokens.codes < 0)] = -1  # a null element
+    return [pool[code] for code in codes.tolist()]
+
+
 def _is_apart(tokenizer: Tokenizer, word: str, clitic: str) -> bool:
-    """Whether the tokenizer splits a clitic again from the word before it."""
-    # Of two clitics the first is taken for one that is joined itself: "I" + "'d" + "'ve".
-    text = straight(f"x{word}{clitic}" if straight(word.lower()) in CLITICS else f"{word}{clitic}")
-    spans, start = [*token_spans(text, tokenizer(text))], len(text) - len(clitic)
+    """Return whether the tokenizer splits a clitic again from the word before it."""
+    text = straight(f"{word}{clitic}")
+    if straight(word.lower()) in CLITICS:
+        # Of two clitics the first is taken for one that is joined itself: "I" + "'d" + "'ve".
+        text = f"x{text}"
+    spans = [*token_spans(text, tokenizer(text))]
+    start = len(text) - len(clitic)
     return (start, len(text)) in spans and start in {end for _, end in spans}
 
 
 def _capitals(strings: pa.StringArray) -> NDArray[np.int64]:
-    """int64 (s,): tell each string's pattern of capitals."""
+    """Return int64 (s,): the number of each string's pattern of capitals."""
     lower, capitalized, upper = (
         np.array(pc.equal(strings, pattern(strings)), dtype=np.bool_) for pattern in _PATTERNS[1:]
     )

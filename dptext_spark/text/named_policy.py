@@ -53,8 +53,9 @@ class NamedPolicy:
         most = len(cls._init_fields())
         least = len(cls._required())
         _, *arguments = value.split(":", max(most, 1))
-        is_fitting = least <= len(arguments) <= most and all(arguments)
-        return arguments if is_fitting else None
+        if not least <= len(arguments) <= most or not all(arguments):
+            return None
+        return arguments
 
     @classmethod
     def forms(cls) -> list[str]:

@@ -29,40 +29,40 @@ from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
 from dptext_spark.text.tokens import Segmentation, tokenize
 
-# Below n words there are ln n points in the mean: with 10^7 words more than these in 10^-18 of all cases.
+# For n words there are ln n points on average: with 10^7 words more than these in 10^-18 of cases.
 _POINTS: Final = 64
 
-# NLTK has these only as pieces of contractions that were cut at the apostrophe. As words of a text they are
-# initials, units and names: T. N., Don, New Haven.
+# NLTK has these only as pieces of contractions that were cut at the apostrophe. As words of a text
+# they are initials, units and names: T. N., Don, New Haven.
 _PIECES: Final = frozenset(
     tokenize(
-        "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s shan shouldn "
-        "t ve wasn weren won wouldn y"
+        "ain aren couldn d didn doesn don hadn hasn haven isn ll m ma mightn mustn needn o re s "
+        "shan shouldn t ve wasn weren won wouldn y"
     )
 )
 
 
 Uniforms: TypeAlias = Callable[[int], Iterator[NDArray[np.float64]]]
-"""Gives float64 (t, k) in (0, 1), for k uniforms per token, in chunks."""
+"""Yields float64 (t, k) in (0, 1), for k uniforms per token, in chunks."""
 
 
 class OovPolicy(NamedPolicy):
-    """A policy for tokens outside the vocabulary: one stand-in, unless :meth:`release` is overridden."""
+    """A policy for tokens outside the vocabulary: one stand-in, unless it overrides ``release``."""
 
     kind = "out-of-vocabulary policy"
     option = "--oov"
     policies: ClassVar[dict[str, type[OovPolicy]]] = {}
     stand_in: ClassVar[int] = MASK  # or KEEP or DROP
-    shape: ClassVar[
-        str
-    ] = (  # what a row still reveals without its words; ``words`` may be marks, too
-        "The number of {words} in each row and which rows are null or have none are released as they are."
+    # What a row still reveals without its words; ``words`` may be marks, too.
+    shape: ClassVar[str] = (
+        "The number of {words} in each row and which rows are null or have none are released as "
+        "they are."
     )
 
     def release(
         self, count: int, release_words: int, uniforms: Uniforms, column: str
     ) -> NDArray[np.int64] | int:
-        """Give what is released in place of ``count`` > 0 tokens: word ids or stand-ins, or one for all."""
+        """Return what replaces ``count`` > 0 tokens: word ids or stand-ins, or one for all."""
         return self.stand_in
 
 
@@ -80,18 +80,19 @@ class Drop(OovPolicy):
     scope = "{unknown} are left out."
     stand_in = DROP
     shape = (
-        "The number of {words} in each row that are not left out, and which rows are null or have none of "
-        "these, are released as they are."
+        "The number of {words} in each row that are not left out, and which rows are null or have "
+        "none of these, are released as they are."
     )
 
 
 class RandomWord(OovPolicy):
     """A word drawn uniformly from the release vocabulary.
 
-    It is the last point below the vocabulary's size n, rounded down, of a Poisson process of intensity 1/x,
-    whose points go up from 1 by factors 1 / uniform: none lies between x and n with probability x / n. So the
-    word drawn among n is drawn among fewer too where it is one of these, as the nearest word to a noisy point
-    is: releases under one key with different vocabularies do not reveal by it which words are unknown.
+    It is the last point below the vocabulary's size n, rounded down, of a Poisson process of
+    intensity 1/x, whose points go up from 1 by factors 1 / uniform: none lies between x and n with
+    probability x / n. So the word drawn among n is drawn among fewer too where it is one of these,
+    as the nearest word to a noisy point is: releases under one key with different vocabularies do
+    not reveal by it which words are unknown.
     """
 
     name = "random"
@@ -100,8 +101,10 @@ class RandomWord(OovPolicy):
     def release(
         self, count: int, release_words: int, uniforms: Uniforms, column: str
     ) -> NDArray[np.int64]:
-        points = (np.cumprod(1.0 / drawn, axis=1) for drawn in uniforms(_POINTS))
-        words = [np.where(each < release_words, each, 0.0).max(axis=1) for each in points]
+        words = []
+        for chunk in uniforms(_POINTS):
+            points = np.cumprod(1.0 / chunk, axis=1)
+            words.append(np.where(points < release_words, points, 0.0).max(axis=1))
         return np.concatenate(words).astype(np.int64)
 
 
@@ -134,9 +137,8 @@ class Protection(NamedPolicy, ABC):
     kind = "protection policy"
     option = "--protect"
     policies: ClassVar[dict[str, type[Protection]]] = {}
-    unknown: ClassVar[str] = (
-        "Protected words outside the vocabulary"  # as scopes of unknown words call them
-    )
+    # What scopes call the words that an out-of-vocabulary policy replaces.
+    unknown: ClassVar[str] = "Protected words outside the vocabulary"
 
     @property
     def identity(self) -> str:
@@ -150,7 +152,7 @@ class Protection(NamedPolicy, ABC):
 
     @abstractmethod
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Mark the tokens of some rows that are protected, bool (tokens,)."""
+        """Return bool (tokens,): which tokens are protected."""
 
 
 class AllWords(Protection):
@@ -166,11 +168,13 @@ class AllWords(Protection):
 
 @cache
 def stop_words() -> frozenset[str]:
-    """The English stop words of NLTK (as the papers use), contractions whole and as the tokens of a text."""
+    """Return NLTK's English stop words (as the papers use), contractions whole and as tokens."""
     from bm25s.stopwords import STOPWORDS_EN_PLUS  # a large package, rarely needed
 
-    parts = (part for word in STOPWORDS_EN_PLUS for part in tokenize(word))
-    return frozenset({*STOPWORDS_EN_PLUS, *parts} - _PIECES)
+    words = set(STOPWORDS_EN_PLUS)
+    for word in STOPWORDS_EN_PLUS:
+        words.update(tokenize(word))
+    return frozenset(words - _PIECES)
 
 
 class ContentWords(Protection):
@@ -178,9 +182,10 @@ class ContentWords(Protection):
 
     name = "content"
     scope = (
-        "Stop words are released as they are (NLTK's English list: about 160, such as the, not, she), "
-        "with their places and capitals; the other words of the vocabulary are covered. BETWEEN A STOP WORD "
-        "AND ANY OTHER WORD THERE IS NO BOUND, nor between two stop words: the factor is infinite."
+        "Stop words are released as they are (NLTK's English list: about 160, such as the, not, "
+        "she), with their places and capitals; the other words of the vocabulary are covered. "
+        "BETWEEN A STOP WORD AND ANY OTHER WORD THERE IS NO BOUND, nor between two stop words: the "
+        "factor is infinite."
     )
     unknown = "Words outside the vocabulary that are no stop words"
 
@@ -200,32 +205,35 @@ class Slots(Protection):
 
     name = "slots"
     scope = (
-        "Only words inside the slots of column {column} that the vocabulary has are covered; words outside "
-        "the slots are released as they are. Letters next to a slot belong to it. The output shows where "
-        "slots stand, how many words they have, and which rows have none that can be read; the choice of the "
-        "marked words is not covered."
+        "Only words inside the slots of column {column} that the vocabulary has are covered; words "
+        "outside the slots are released as they are. Letters next to a slot belong to it. The "
+        "output shows where slots stand, how many words they have, and which rows have none that "
+        "can be read; the choice of the marked words is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 
     column: str
 
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
-        # Tokens that were read without their spans: in doubt nothing passes.
-        return np.ones(len(tokens), dtype=np.bool_) if tokens.spans is None else tokens.marked
+        if tokens.spans is None:  # they were read without their spans: in doubt nothing passes
+            return np.ones(len(tokens), dtype=np.bool_)
+        return tokens.marked
 
 
 MASKED_SPANS: Final = (
-    f"Spans of column {{column}} become {PLACEHOLDER}, with the rest of each word that they touch: their "
-    f"places are visible. Where a row's spans cannot be read, its text is one {PLACEHOLDER}, and so is each "
+    f"Spans of column {{column}} become {PLACEHOLDER}, with the rest of each word that they touch: "
+    f"their places are visible. Where a row's spans cannot be read, its text is one {PLACEHOLDER}, "
+    f"and so is each "
     "element of a list. The choice of the spans is not covered."
 )
 
 
 @dataclass(frozen=True, init=False)
 class TextPolicy:
-    """What tokens are, which are perturbed, what becomes of unknown ones, and what surrounds them in texts.
+    """What tokens are, which are perturbed, what replaces unknown ones, and what surrounds them.
 
-    All are policies, or options' values for them; ``mask_spans`` is a column of spans that become marks.
+    All are policies, or options' values for them; ``mask_spans`` is a column of spans that become
+    marks.
     """
 
     oov: OovPolicy
@@ -263,8 +271,10 @@ class TextPolicy:
             mask_spans=mask_spans or "",
         )
         if self.mask_spans and self.protect.slots_column:
-            what = "Options --mask-spans and --protect slots:COLUMN do not go together"
-            raise ConfigError(what, do="Leave one of them out")
+            raise ConfigError(
+                "Options --mask-spans and --protect slots:COLUMN do not go together",
+                do="Leave one of them out",
+            )
 
     @property
     def spans_column(self) -> str | None:
@@ -274,30 +284,41 @@ class TextPolicy:
     @property
     def types(self) -> frozenset[str]:
         """The types of spans that patterns mark."""
-        return frozenset([*self.identifiers.marked, *[NUMBER] * (self.numbers == "mask")])
+        types = {*self.identifiers.marked}
+        if self.numbers == "mask":
+            types.add(NUMBER)
+        return frozenset(types)
 
     @property
     def marks_identity(self) -> str:
-        """What decides which parts of texts are marks, as the noise's context has it; empty where none is."""
-        patterns = f"identifiers {self.identifiers}, numbers {self.numbers}, patterns {VERSION}"
-        return ", ".join(
-            [*[patterns] * bool(self.types), *["masked spans"] * bool(self.mask_spans)]
-        )
+        """What decides which parts of texts are marks, for the noise's context; empty if none."""
+        identities = []
+        if self.types:
+            identities.append(
+                f"identifiers {self.identifiers}, numbers {self.numbers}, patterns {VERSION}"
+            )
+        if self.mask_spans:
+            identities.append("masked spans")
+        return ", ".join(identities)
 
     def read(
         self, values: pa.Array, spans: pa.Array | None, letter: str
     ) -> tuple[pa.Array, Spans | None]:
-        """Put a letter in place of masked spans of texts or token lists; give the slots, if there are any."""
+        """Return values with a letter in place of masked spans, and the slots, if there are any."""
         if self.spans_column is None:
             return values, None
         if spans is None:
-            do = f"Give the values of column {self.spans_column}"
-            raise InputError("The policy needs the spans of each row", do=do)
-        found = read_spans(spans, values, self.spans_column)
-        return (with_letter(values, found, letter), None) if self.mask_spans else (values, found)
+            raise InputError(
+                "The policy needs the spans of each row",
+                do=f"Give the values of column {self.spans_column}",
+            )
+        row_spans = read_spans(spans, values, self.spans_column)
+        if self.mask_spans:
+            return with_letter(values, row_spans, letter), None
+        return values, row_spans
 
     def describe(self) -> list[str]:
-        """Say what the guarantee does not cover under this policy."""
+        """Return what the guarantee does not cover under this policy, in sentences."""
         protect = self.protect.describe()
         oov = self.oov.describe(unknown=self.protect.unknown)
         words = "words"
@@ -311,26 +332,25 @@ class TextPolicy:
             protect = f"Outside of masked spans, {_continued(protect)}"
             oov = f"Outside of masked spans, {_continued(oov)}"
             words = "words and masked spans"
-        return [
+        marked = self.identifiers.marked
+        first = next(iter(marked), "").upper()
+        sentences = [
             protect,
             oov,
             self.oov.shape.format(words=words),
             self.layout.describe(),
-            self._about_identifiers(),
+            self.identifiers.describe(listed=", ".join(marked), first=first),
             NUMBERS[self.numbers],
-            *[MASKED_SPANS.format(column=self.mask_spans)] * bool(self.mask_spans),
-            *filter(None, [self.tokenizer.describe()]),
         ]
-
-    def _about_identifiers(self) -> str:
-        marked = self.identifiers.marked
-        return self.identifiers.describe(
-            listed=", ".join(marked), first=next(iter(marked), "").upper()
-        )
+        if self.mask_spans:
+            sentences.append(MASKED_SPANS.format(column=self.mask_spans))
+        if self.tokenizer.scope:
+            sentences.append(self.tokenizer.describe())
+        return sentences
 
 
 def _continued(sentence: str) -> str:
-    """Return a sentence as it goes on after a first part."""
+    """Return a sentence as the rest of a longer one."""
     return sentence[:1].lower() + sentence[1:]
 
 

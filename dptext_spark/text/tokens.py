@@ -131,9 +131,7 @@ def tokenize(text: str) -> list[str]:
     """
     text = straight(text)
     # Without apostrophes both patterns find the same tokens, and this one is four times as fast.
-    pattern = _PLAIN_TOKEN
-    if "'" in text:
-        pattern = _TOKEN
+    pattern = _TOKEN if "'" in text else _PLAIN_TOKEN
     if all_visible(text):
         return pattern.findall(text)
     return cut_visible(text, pattern.findall)
@@ -258,8 +256,7 @@ class IcuWords(Segmentation):
             return [token]
         words: list[str] = []
         for number, part in enumerate(_RUN.split(token)):
-            is_run = number % 2 == 1
-            if is_run:
+            if number % 2:  # every second one is a run
                 words += _icu_breaker(self.version)(part)
             else:
                 words += tokenize(part)

@@ -221,8 +221,8 @@ def test_a_run_tells_it_before_it_writes(dptext, table, tmp_path, monkeypatch):
         raise InputError("Column text has words outside the vocabulary")
 
     dry = dptext(table, "--dry-run", "--where", "id > 99")
-    assert "\ntext: no words in a sample of 0 rows\n" in dry.stdout
-    assert dry.exit_code == 0 and "Warning" not in dry.stderr
+    assert dry.exit_code == 2 and "No row of the input meets the filter" in dry.stderr
+    assert "Warning" not in dry.stderr
     with monkeypatch.context() as patch:
         patch.setattr(Parquet, "write", write)
         refused = dptext(table, "--oov", "fail")

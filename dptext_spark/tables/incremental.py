@@ -7,11 +7,12 @@ batch is not run again. The output is a plain Parquet folder: no reader has to k
 
 The checkpoint holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of
 batch N, which say that the batch is in the output; ``sizes/N.json``, the sizes of files that are in
-it; and ``stream/``, Spark's own account of files, their modification times, and batches.
+it, by digests of their paths; and ``stream/``, Spark's own account of files, their modification times, and batches.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -202,7 +203,7 @@ class GrowingTable(Table):
         faults = {"gone": sorted(added.keys() - files.keys()), "changed": list[str]()}
         for path in sorted(added.keys() & files.keys()):
             changed, size = files[path]
-            if changed != added[path] or size != sizes.get(path, size):
+            if changed != added[path] or size != sizes.get(_digest(path), size):
                 faults["changed"].append(path)
         got = "; ".join(_named(kind, paths) for kind, paths in faults.items() if paths)
         if not got:
@@ -246,7 +247,7 @@ class GrowingTable(Table):
         return {file_url(path): (changed, size) for path, changed, size in rows}
 
     def _sizes(self) -> dict[str, int]:
-        """Return the sizes that files had when they were added, as far as they were noted."""
+        """Return, by digest of the path, the sizes that files had when they were added and noted."""
         sizes = dict[str, int]()
         for path in self.storage.below(self._checkpoint, _SIZES):
             sizes.update(json.loads(self.storage.read(path)))
@@ -255,21 +256,27 @@ class GrowingTable(Table):
     def _note_sizes(self) -> None:
         """Write down the sizes of files that were added since the last time, and have not changed."""
         added = self._added_files()
-        new = added.keys() - self._sizes().keys()
+        noted = self._sizes()
+        new = [path for path in sorted(added) if _digest(path) not in noted]
         if not new:
             return
         files = self._files()
         sizes = dict[str, int]()
-        for path in sorted(new & files.keys()):
-            changed, size = files[path]
+        for path in new:
+            changed, size = files.get(path, (None, 0))
             if changed == added[path]:
-                sizes[path] = size
+                sizes[_digest(path)] = size
         number = len(self.storage.below(self._checkpoint, _SIZES))
         self._note(f"{self._checkpoint}/sizes/{number:06d}.json", sizes)
 
     @property
     def _checkpoint(self) -> str:
         return str(self.options.incremental).rstrip("/")
+
+
+def _digest(path: str) -> str:
+    """Return the digest of a path: folders of a partitioned table are named by values of its rows."""
+    return hashlib.sha256(path.encode()).hexdigest()
 
 
 def _named(kind: str, paths: Sequence[str]) -> str:

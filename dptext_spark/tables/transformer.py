@@ -28,9 +28,9 @@ def _names(value: Any) -> list[str]:
 class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], DefaultParamsWritable):
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
-    A saved stage has neither the key nor its place: after loading give ``key_file`` again, or each
-    call of ``transform`` makes a fresh key. Raises ConfigError where a parameter is wrong or
-    missing.
+    A saved stage has neither the key nor its place: set ``key_file`` again after loading. A stage
+    without a key file and without a ``name`` makes a fresh key at each call of ``transform``. Raises
+    ConfigError where a parameter is wrong or missing, and where a ``name`` has no key file.
     """
 
     embedding = _param("embedding", lambda value: str(getattr(value, "path", value)))

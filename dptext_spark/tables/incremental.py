@@ -7,7 +7,8 @@ batch is not run again. The output is a plain Parquet folder: no reader has to k
 
 The checkpoint holds ``dptext.json``, what the release is made of; ``batches/N.json``, the counts of
 batch N, which say that the batch is in the output; ``sizes/N.json``, the sizes of files that are in
-it, by digests of their paths; and ``stream/``, Spark's own account of files, their modification times, and batches.
+it, by digests of their paths; and ``stream/``, Spark's own account of files, their modification
+times, and batches.
 """
 
 from __future__ import annotations

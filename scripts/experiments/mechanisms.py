@@ -69,7 +69,9 @@ class World:
             search=ExactSearch.over(self.embedding, self.release_words),
             candidates=self.candidates,
         )
-        share, floor = (Risk().own(sums).ratio[0] for sums in (found.outcomes[0].sums, found.floor))
+        share, floor = (
+            Risk().totals(sums).ratio[0] for sums in (found.outcomes[0].sums, found.floor)
+        )
         return float(share), float(floor)
 
     @cached_property

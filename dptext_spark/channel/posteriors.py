@@ -322,7 +322,7 @@ class Rounds(ABC):
         """Add up :meth:`Guesser.success` over the ``JUDGED_BLOCKS``."""
 
     def channel(self, prior: Floats, *, outputs: int, limit: float = LIMIT) -> Channel:
-        """Divide sums of all outputs by the drawn words' prior (V,), by Bayes' rule."""
+        """Draw points until half of them do nearly as well, for a prior (V,) that sums to 1."""
         sums = self.imagined()
         next_blocks = min(_FIRST_BLOCKS, -(-_POINTS_OF_OUTPUT * outputs // BLOCK_POINTS))
         blocks = 0

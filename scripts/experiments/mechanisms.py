@@ -22,15 +22,19 @@ from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 
+from dptext_spark.channel.channel import Channel
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import CANDIDATES
+from dptext_spark.evaluation.comparison import Comparison
 from dptext_spark.evaluation.local import evaluate
-from dptext_spark.evaluation.measures import Risk
+from dptext_spark.evaluation.measures import Risk, Sums
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from scripts.experiments import shared
-from scripts.experiments.shared import FILE, FOLDER, WordRows
+from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows
 
 EUCLIDEAN: Final = (
     "laplace",
@@ -58,9 +62,9 @@ class World:
     corpus: Sequence[str]  # what attackers learn from
     candidates: int = CANDIDATES
 
-    def recovered(self, configured: Mechanism) -> tuple[float, float]:
-        """Attack a simulated release: shares recovered, and without any output."""
-        found = evaluate(
+    def attacked(self, configured: Mechanism) -> Comparison:
+        """Attack a simulated release of the rows."""
+        return evaluate(
             self.texts,
             list(range(len(self.texts))),
             embedding=self.embedding,
@@ -69,10 +73,6 @@ class World:
             search=ExactSearch.over(self.embedding, self.release_words),
             candidates=self.candidates,
         )
-        share, floor = (
-            Risk().totals(sums).ratio[0] for sums in (found.outcomes[0].sums, found.floor)
-        )
-        return float(share), float(floor)
 
     @cached_property
     def original(self) -> WordRows:
@@ -86,14 +86,45 @@ class World:
         drawn = np.random.default_rng(0).integers(words, size=len(rows.words))
         return rows.having(np.where(rows.known, drawn, -1))
 
-    def kept(self, rows: WordRows) -> dict[str, Interval]:
-        """Measure intents, similarity of texts, and words that stay."""
-        before, labels = self.original, np.array(self.labels)
-        counts, halves = shared.bag_of_words(rows, self.embedding), np.arange(len(labels)) % 2
-        # Each half is learned from the other.
-        guessed = cross_val_predict(
-            LogisticRegression(max_iter=300), counts, labels, cv=PredefinedSplit(halves)
-        )
+    @cached_property
+    def prior(self) -> Floats:
+        """Shares of words in the corpus, (V,)."""
+        words = WordRows.of(self.corpus, self.embedding)
+        counts = np.bincount(words.words[words.known], minlength=len(self.embedding.words))
+        shares: Floats = counts / counts.sum()
+        return shares
+
+    def expected_vectors(self, rows: WordRows, channel: Channel | None) -> Floats:
+        """Average, row by row, the vectors that its words had on average: float64 (rows, n).
+
+        Without a channel, those of its words as they are.
+        """
+        if channel is None:
+            return shared.mean_vectors(rows, self.judge)
+        words = np.flatnonzero(self.prior)
+        vectors = np.asarray(self.judge.vectors[words], dtype=np.float64)
+        outputs, of_token = np.unique(rows.words[rows.known], return_inverse=True)
+        expected = np.empty((len(outputs), vectors.shape[1]))
+        for block in np.array_split(np.arange(len(outputs)), 1 + len(outputs) // 500):
+            posterior = channel.table(outputs[block], words) * self.prior[words]
+            expected[block] = posterior @ vectors / posterior.sum(axis=1, keepdims=True)
+        sums = np.zeros((rows.count, vectors.shape[1]))
+        np.add.at(sums, rows.rows[rows.known], expected[of_token])
+        counts = np.bincount(rows.rows[rows.known], minlength=rows.count)
+        means: Floats = sums / np.maximum(counts, 1)[:, None]
+        return means
+
+    def classified(self, features: Any) -> Interval:
+        """Measure classes right, where each half of the rows is learned from the other."""
+        labels = np.array(self.labels)
+        halves = PredefinedSplit(np.arange(len(labels)) % 2)
+        model = make_pipeline(MaxAbsScaler(), LogisticRegression(max_iter=1000))
+        guessed = cross_val_predict(model, features, labels, cv=halves)
+        return over_rows(guessed == labels, np.ones(len(labels)))
+
+    def kept(self, rows: WordRows, channel: Channel | None) -> dict[str, Interval]:
+        """Measure classes by counts and by expected vectors, similarity of texts, and words that stay."""
+        before = self.original
         both = [shared.mean_vectors(each, self.judge) for each in (before, rows)]
         lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
         cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
@@ -102,7 +133,8 @@ class World:
             before.rows[before.known & (before.words == rows.words)], minlength=before.count
         )
         return {
-            "accuracy": over_rows(guessed == labels, np.ones(len(labels))),
+            "counted": self.classified(shared.bag_of_words(rows, self.embedding)),
+            "expected": self.classified(self.expected_vectors(rows, channel)),
             "similarity": over_rows(cosines[some > 0], np.ones((some > 0).sum())),
             "kept": over_rows(same, some),
         }
@@ -115,22 +147,27 @@ def over_rows(values: NDArray[Any], sizes: NDArray[Any]) -> Interval:
     return ratio, ratio - half, ratio + half
 
 
+def recovered(sums: Sums) -> float:
+    """Return the share of words that the strongest attacker recovers."""
+    return float(Risk().totals(sums).ratio[0])
+
+
 def matched(
     world: World, spec: str, success: float, *, near: float, start: float = 4.0
-) -> tuple[float, float]:
+) -> tuple[Mechanism, Comparison]:
     """Search the epsilon of a success, by log-odds that are linear in its logarithm between two ends.
 
-    Of ``hyperbolic`` it is searched above the least, n - 1. Gives the share without any output,
-    too.
+    Of ``hyperbolic`` it is searched above the least, n - 1.
     """
     least = world.embedding.dimension - 1.0 if spec == "hyperbolic" else 0.0
     known: dict[float, float] = {}
     log_epsilon = float(np.log(start))
     while True:
-        epsilon = least + float(np.exp(log_epsilon))
-        share, floor = world.recovered(mechanism(spec, epsilon=epsilon))
+        configured = mechanism(spec, epsilon=least + float(np.exp(log_epsilon)))
+        comparison = world.attacked(configured)
+        share = recovered(comparison.outcomes[0].sums)
         if abs(share - success) <= near:
-            return epsilon, floor
+            return configured, comparison
         known[log_epsilon] = float(logit(np.clip(share, 1e-3, 1 - 1e-3)) - logit(success))
         below = max((e for e, odds in known.items() if odds < 0), default=None)
         above = min((e for e, odds in known.items() if odds > 0), default=None)
@@ -187,19 +224,23 @@ def main(
         )
         for label, own in worlds.items():
             spec = label.removesuffix(", in the ball")
-            epsilon, floor = matched(own, spec, success, near=0.01)
-            kept = own.kept(own.released(mechanism(spec, epsilon=epsilon))).values()
-            rows.append(
-                (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept))
-            )
-        rows.sort(key=lambda row: row[2], reverse=True)
+            configured, comparison = matched(own, spec, success, near=0.01)
+            floor = recovered(comparison.floor)
+            kept = own.kept(own.released(configured), comparison.outcomes[0].channel).values()
+            figures = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in kept]
+            rows.append((label, f"{configured.epsilon:.3g}", *figures))
+        rows.sort(key=lambda row: row[3], reverse=True)
         for label, texts in (("random words", world.released(None)), ("original", world.original)):
-            rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
+            kept = world.kept(texts, None).values()
+            rows.append((label, "", *(f"{value:.3f}" for value, *_ in kept)))
     click.echo(
         f"Recovered by the strongest attacker: {success:.0%}, to within a point; without any output "
         f"{floor:.1%}.\n"
     )
-    columns = ("mechanism", "ε", "classes right", "similarity of texts", "words that stay")
+    columns = (
+        *("mechanism", "ε", "classes, by counts", "by expected vectors"),
+        *("similarity of texts", "words that stay"),
+    )
     click.echo(shared.markdown(columns, rows))
 
 

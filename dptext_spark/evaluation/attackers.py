@@ -34,6 +34,9 @@ STRONGER: Final = (
 STRONGEST: Final = "strongest"
 """In place of an attacker's name: the one that recovers most."""
 
+BY_PAIRS: Final = "by pairs"
+"""In place of an attacker's name: guesses without any output, by which word follows which."""
+
 TOP: Final = (1, 5)
 """A word counts as recovered if it is among this number of guesses."""
 
@@ -115,6 +118,9 @@ class Attacker(ABC):
 
     name: ClassVar[str]
     knows: ClassVar[str]  # what it guesses from, as reports say it
+    # Others whose guesses without any output it could make as well: names of attackers, BY_PAIRS.
+    # Its floor is the best of theirs and its own.
+    floors: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Enter the class under its name; one without a name of its own is a base of others."""
@@ -169,6 +175,7 @@ class InContext(Attacker):
 
     name = "in-context"
     knows = "which word follows which two"
+    floors = (ContextFree.name, BY_PAIRS)
 
     @classmethod
     def learn(cls, known: Known, channel: Channel, *, candidates: int) -> Self:
@@ -187,6 +194,7 @@ class Adaptive(Attacker):
 
     name = "adaptive"
     knows = "words, which follows which two, topics of rows, and releases that it makes itself"
+    floors = (InContext.name, *InContext.floors)
 
     weights: Mapping[int, Floats]  # (5,), by the number of versions of each row
 
@@ -321,12 +329,16 @@ def _guesses(attacker: Attacker, evidence: Evidence) -> Ints:
 def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     """Count the perturbed words that attackers recover, and those that they ``considered`` at all.
 
-    Keys are ``considered`` and ``ATTACKER/GUESSES``. Classes of the sums are all words, then the
-    bands of ``RANKS``, the frequent words first.
+    Keys are ``considered`` and ``ATTACKER/GUESSES``; without any output also ``BY_PAIRS``. Classes
+    of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
+    has_outputs = knowledge.channel.method != "none"
+    names = [*knowledge.attackers]
+    if not has_outputs:
+        names.append(BY_PAIRS)
     places = [np.zeros(0, dtype=np.int64)]
     hits: dict[str, list[Floats]] = {"considered": [np.zeros(0)]}
-    for name in knowledge.attackers:
+    for name in names:
         for top in TOP:
             hits[f"{name}/{top}"] = [np.zeros(0)]
     for tokens, part in rows.batches(_TOKENS):
@@ -337,10 +349,13 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
             part, knowledge.channel, knowledge.language, most=knowledge.candidates
         )
         hits["considered"].append(_hits(evidence.candidates.words[hidden], inputs))
-        for name, attacker in knowledge.attackers.items():
-            guesses = _guesses(attacker, evidence)[hidden]
+        for name in names:
+            if name == BY_PAIRS:
+                guesses = _ordered(evidence.candidates.words, evidence.by_pairs)
+            else:
+                guesses = _guesses(knowledge.attackers[name], evidence)
             for top in TOP:
-                hits[f"{name}/{top}"].append(_hits(guesses[:, :top], inputs))
+                hits[f"{name}/{top}"].append(_hits(guesses[hidden, :top], inputs))
     tokens = np.concatenate(places)
     row = rows.rows[tokens]
     band = _rank_band(knowledge.language.words, rows.inputs[tokens])

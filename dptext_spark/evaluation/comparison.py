@@ -80,8 +80,18 @@ class Comparison:
         return without_nan(numbers)
 
     def floor_of(self, measure: Measure) -> float:
-        """Return what a measure is without any output, or of random words."""
-        value, _, _ = _of_one_version(measure).value(self.floor, CONFIDENCE)
+        """Return the most that the same knowledge gives without any output, or random words."""
+        value, _, _ = measure.at_floor(self.floor).value(self.floor, CONFIDENCE)
+        return value
+
+    def without_release(self, measure: Measure) -> float:
+        """Return what a measure is without any output, or of random words.
+
+        Of a risk it is what the same attacker recovers: at most the floor.
+        """
+        if isinstance(measure, Risk):
+            measure = replace(measure, versions=1)
+        value, _, _ = measure.value(self.floor, CONFIDENCE)
         return value
 
     def ceiling(self, measure: Measure) -> float:
@@ -96,8 +106,10 @@ class Comparison:
 
         The attacker ``strongest`` is the one that recovers most; each has rows of its own, too.
         Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words
-        among the candidates at all, ``floor`` what is recovered without any output, ``channel`` how
-        attackers know the mechanism. ``attribution``, ``singled_out`` and ``linked`` are of rows;
+        among the candidates at all, ``floor`` the most that the same knowledge recovers without any
+        output, ``channel`` how attackers know the mechanism.
+
+        ``attribution``, ``singled_out`` and ``linked`` are of rows;
         bands of ``linked`` are lengths of rows.
         """
         rows: list[dict[str, Any]] = []
@@ -128,7 +140,7 @@ class Comparison:
         """Yield a row for each band of words that has any."""
         bands = ("all", *measure.bands)
         recovered = measure.totals(outcome.sums)
-        floor = _of_one_version(measure).totals(self.floor)
+        floor = measure.at_floor(self.floor).totals(self.floor)
         low, high = recovered.share_interval(confidence)
         shares = {
             "recovered": recovered.ratio,
@@ -234,13 +246,6 @@ def _is_beaten(point: tuple[float, float], points: Iterable[tuple[float, float]]
 def _at(band: int, shares: Mapping[str, Floats]) -> dict[str, float]:
     """Return the shares of one band."""
     return {name: float(values[band]) for name, values in shares.items()}
-
-
-def _of_one_version(measure: Measure) -> Measure:
-    """Return a measure as it is in the floor, where attackers see no version at all."""
-    if isinstance(measure, Risk):
-        return replace(measure, versions=1)
-    return measure
 
 
 def without_nan(row: Mapping[str, Any]) -> dict[str, Any]:

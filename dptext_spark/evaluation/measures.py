@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, Knowledge, attack
+from dptext_spark.evaluation.attackers import (
+    ATTACKERS,
+    BY_PAIRS,
+    RANKS,
+    STRONGEST,
+    TOP,
+    Knowledge,
+    attack,
+)
 from dptext_spark.evaluation.classes import ClassCounts
 from dptext_spark.evaluation.intervals import ClusterSums, Interval
 from dptext_spark.evaluation.language import PairCounts
@@ -109,6 +117,10 @@ class Measure:
         totals: ClusterSums = sums[self.written]
         return totals
 
+    def at_floor(self, sums: Sums) -> Self:
+        """Return the measure whose value of these sums, without a release, is the floor."""
+        return self
+
     def without_noise(self, sums: Sums) -> float:
         """Return what it is of the same rows without noise."""
         return 1.0
@@ -160,12 +172,23 @@ class Risk(Measure):
         """Return the attacker's name; the strongest is the one that recovers most of these rows."""
         if self.attacker != STRONGEST:
             return self.attacker
+        return self._strongest(ATTACKERS, sums)
+
+    def at_floor(self, sums: Sums) -> Self:
+        names = (*ATTACKERS, BY_PAIRS)
+        if self.attacker in ATTACKERS:
+            names = (self.attacker, *ATTACKERS[self.attacker].floors)
+        unseen = replace(self, versions=1)
+        return replace(unseen, attacker=unseen._strongest(names, sums))
+
+    def _strongest(self, names: Iterable[str], sums: Sums) -> str:
+        """Return which of these attackers recovers most, of those that were tried."""
         ratios = {}
-        for name in ATTACKERS:
+        for name in names:
             recovered = sums.get(f"recovered/{self.versions}/{name}/{self.guesses}")
             if recovered is not None:
                 ratios[name] = float(np.nan_to_num(recovered.ratio[0], nan=-1.0))
-        return max(ratios, key=ratios.__getitem__, default=STRONGEST)
+        return max(ratios, key=ratios.__getitem__, default=self.attacker)
 
 
 class Kept(Measure):

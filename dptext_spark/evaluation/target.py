@@ -151,7 +151,7 @@ class Target(Limit):
     def sense(self, thirds: Sequence[Comparison]) -> Sense:
         """Judge the limit by what comes without a release, and without noise, in these thirds."""
         limited = self.limited
-        floors = [third.floor_of(limited) for third in thirds]
+        floors = [third.without_release(limited) for third in thirds]
         ceilings = [third.ceiling(limited) for third in thirds]
         if limited.kind == "risk":
             return self._sense(ceilings, _NEVER_FAILED, floors, _NEVER_MET)

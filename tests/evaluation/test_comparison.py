@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError, DptextError
-from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
+from dptext_spark.evaluation.attackers import ATTACKERS, BY_PAIRS, STRONGER
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.local import evaluate
 from dptext_spark.evaluation.measures import MEASURES, Risk
@@ -106,6 +106,20 @@ def test_the_headline_is_the_strongest_attackers(compared):
         # Nor is its floor another attacker's who guesses less without any output.
         floors = [rows[name]["floor"] for name in ATTACKERS]
         assert numbers["floor"] == max(floors)
+
+
+def test_who_knows_more_has_no_lower_floor(compared):
+    """Rejects the floor of one way to guess: others that the same knowledge allows get more here."""
+    sums = compared.floor
+    assert (
+        Risk(attacker="in-context").value(sums, 0.95)[0] < sums[f"recovered/1/{BY_PAIRS}/1"].ratio
+    )
+    for guesses in (1, 5):
+        risks = [Risk(attacker=name, guesses=guesses) for name in ATTACKERS]
+        floors = [compared.floor_of(risk) for risk in risks]
+        assert floors == sorted(floors)
+        for risk, floor in zip(risks, floors, strict=True):
+            assert compared.without_release(risk) <= floor
 
 
 def test_bands_make_up_all_words(compared):

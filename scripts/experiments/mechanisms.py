@@ -79,8 +79,9 @@ class World:
         return WordRows.of(self.texts, self.embedding)
 
     def released(self, configured: Mechanism | None) -> WordRows:
-        """The rows after a mechanism; for None random words in place of all known ones."""
-        words, rows = self.release_words, self.original
+        """Return the rows after a mechanism; for None random words in place of all known ones."""
+        words = self.release_words
+        rows = self.original
         if configured is not None:
             return shared.releases(rows, [configured], self.embedding, release_words=words)[0][0]
         drawn = np.random.default_rng(0).integers(words, size=len(rows.words))
@@ -123,25 +124,28 @@ class World:
         return over_rows(guessed == labels, np.ones(len(labels)))
 
     def kept(self, rows: WordRows, channel: Channel | None) -> dict[str, Interval]:
-        """Measure classes by counts and by expected vectors, similarity of texts, and words that stay."""
-        before = self.original
-        both = [shared.mean_vectors(each, self.judge) for each in (before, rows)]
-        lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
-        cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
-        some = np.bincount(before.rows[before.known], minlength=before.count)
-        same = np.bincount(
-            before.rows[before.known & (before.words == rows.words)], minlength=before.count
-        )
+        """Measure classes by counts and by expected vectors, similarity, and words that stay."""
+        original = self.original
+        before = shared.mean_vectors(original, self.judge)
+        after = shared.mean_vectors(rows, self.judge)
+        lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+        cosines = (before * after).sum(axis=1) / np.maximum(lengths, 1e-12)
+        same = original.known & (original.words == rows.words)
+        words = np.bincount(original.rows[original.known], minlength=original.count)
+        same_words = np.bincount(original.rows[same], minlength=original.count)
+        with_words = words > 0
+        counts = shared.bag_of_words(rows, self.embedding)
+        ones = np.ones(with_words.sum())
         return {
-            "counted": self.classified(shared.bag_of_words(rows, self.embedding)),
+            "counted": self.classified(counts),
             "expected": self.classified(self.expected_vectors(rows, channel)),
-            "similarity": over_rows(cosines[some > 0], np.ones((some > 0).sum())),
-            "kept": over_rows(same, some),
+            "similarity": over_rows(cosines[with_words], ones),
+            "kept": over_rows(same_words, words),
         }
 
 
 def over_rows(values: NDArray[Any], sizes: NDArray[Any]) -> Interval:
-    """Give the ratio of two sums over independent rows, with its 95 % interval."""
+    """Return the ratio of two sums over independent rows, with its 95 % interval."""
     ratio = float(values.sum() / sizes.sum())
     half = 1.96 * float(np.sqrt(np.square(values - ratio * sizes).sum())) / float(sizes.sum())
     return ratio, ratio - half, ratio + half
@@ -155,12 +159,13 @@ def recovered(sums: Sums) -> float:
 def matched(
     world: World, spec: str, success: float, *, near: float, start: float = 4.0
 ) -> tuple[Mechanism, Comparison]:
-    """Search the epsilon of a success, by log-odds that are linear in its logarithm between two ends.
+    """Search the epsilon of a success: log-odds are linear in its logarithm between two ends.
 
     Of ``hyperbolic`` it is searched above the least, n - 1.
     """
     least = world.embedding.dimension - 1.0 if spec == "hyperbolic" else 0.0
-    known: dict[float, float] = {}
+    below: tuple[float, float] | None = None  # the largest logarithm that misses, with log-odds
+    above: tuple[float, float] | None = None  # and the smallest that is beyond
     log_epsilon = float(np.log(start))
     while True:
         configured = mechanism(spec, epsilon=least + float(np.exp(log_epsilon)))
@@ -168,14 +173,45 @@ def matched(
         share = recovered(comparison.outcomes[0].sums)
         if abs(share - success) <= near:
             return configured, comparison
-        known[log_epsilon] = float(logit(np.clip(share, 1e-3, 1 - 1e-3)) - logit(success))
-        below = max((e for e, odds in known.items() if odds < 0), default=None)
-        above = min((e for e, odds in known.items() if odds > 0), default=None)
-        if below is None or above is None:
-            log_epsilon += -0.5 if below is None else 0.5
+        odds = float(logit(np.clip(share, 1e-3, 1 - 1e-3)) - logit(success))
+        if odds < 0 and (below is None or log_epsilon > below[0]):
+            below = (log_epsilon, odds)
+        if odds > 0 and (above is None or log_epsilon < above[0]):
+            above = (log_epsilon, odds)
+        if below is None:
+            log_epsilon -= 0.5
+        elif above is None:
+            log_epsilon += 0.5
         else:
-            part = -known[below] / (known[above] - known[below])
-            log_epsilon = below + (above - below) * float(np.clip(part, 0.1, 0.9))
+            part = -below[1] / (above[1] - below[1])
+            log_epsilon = below[0] + (above[0] - below[0]) * float(np.clip(part, 0.1, 0.9))
+
+
+def compared(
+    world: World, curved: Embedding | None, specs: Sequence[str], success: float
+) -> tuple[list[Sequence[str]], float]:
+    """Return the table's rows, and what is recovered without any output."""
+    worlds = dict.fromkeys(specs, world)
+    if curved is not None:
+        worlds = dict.fromkeys(("laplace", "exponential"), world)
+        for spec in IN_THE_BALL:
+            worlds[f"{spec}, in the ball"] = replace(world, embedding=curved)
+    rows: list[Sequence[str]] = []
+    floor = 0.0
+    for label, of_label in worlds.items():
+        spec = label.removesuffix(", in the ball")
+        configured, comparison = matched(of_label, spec, success, near=0.01)
+        floor = comparison.floor_of(Risk())
+        numbers = of_label.kept(of_label.released(configured), comparison.outcomes[0].channel)
+        figures = [
+            f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in numbers.values()
+        ]
+        rows.append((label, f"{configured.epsilon:.3g}", *figures))
+    rows.sort(key=lambda row: row[3], reverse=True)
+    for label, texts in (("random words", world.released(None)), ("original", world.original)):
+        numbers = world.kept(texts, None)
+        rows.append((label, "", *(f"{value:.3f}" for value, *_ in numbers.values())))
+    return rows, floor
 
 
 @click.command()
@@ -195,53 +231,38 @@ def main(
     success: float,
     ball: Path | None,
 ) -> None:
-    whole = pq.read_table(data, columns=[text, label]).rename_columns(["text", "label"])
+    table = pq.read_table(data, columns=[text, label]).rename_columns(["text", "label"])
     flat = Embedding.open(bundle)
-    places = shared.evenly(ROWS, len(whole))
-    chosen = whole.take(places)
-    attacked = {*chosen["text"].to_pylist()}
-    others = [each for each in whole["text"].to_pylist() if each not in attacked]
+    rows = table.take(shared.evenly(ROWS, len(table)))
+    attacked = {*rows["text"].to_pylist()}
+    corpus = [line for line in table["text"].to_pylist() if line not in attacked]
     with tempfile.TemporaryDirectory() as name:
         curved = None
         if ball is not None:
             flat, curved = shared.in_common(Path(name), flat, Embedding.open(ball))
         world = World(
-            texts=chosen["text"].to_pylist(),
-            labels=[str(each) for each in chosen["label"].to_pylist()],
-            corpus=others,
+            texts=rows["text"].to_pylist(),
+            labels=[str(value) for value in rows["label"].to_pylist()],
+            corpus=corpus,
             embedding=flat,
             judge=flat,
             release_words=RELEASE_WORDS,
         )
-        worlds = dict.fromkeys(specs if curved is None else ("laplace", "exponential"), world)
-        if curved is not None:
-            worlds |= {
-                f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL
-            }
-        known, rows, floor = world.original.known, [], 0.0
+        is_known = world.original.known
         click.echo(
-            f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n"
+            f"{len(is_known):,} words, {is_known.mean():.0%} of them among the "
+            f"{len(flat.words):,}.\n"
         )
-        for label, own in worlds.items():
-            spec = label.removesuffix(", in the ball")
-            configured, comparison = matched(own, spec, success, near=0.01)
-            floor = recovered(comparison.floor)
-            kept = own.kept(own.released(configured), comparison.outcomes[0].channel).values()
-            figures = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in kept]
-            rows.append((label, f"{configured.epsilon:.3g}", *figures))
-        rows.sort(key=lambda row: row[3], reverse=True)
-        for label, texts in (("random words", world.released(None)), ("original", world.original)):
-            kept = world.kept(texts, None).values()
-            rows.append((label, "", *(f"{value:.3f}" for value, *_ in kept)))
+        lines, floor = compared(world, curved, specs, success)
     click.echo(
-        f"Recovered by the strongest attacker: {success:.0%}, to within a point; without any output "
-        f"{floor:.1%}.\n"
+        f"Recovered by the strongest attacker: {success:.0%}, to within a point; "
+        f"without any output {floor:.1%}.\n"
     )
     columns = (
         *("mechanism", "ε", "classes, by counts", "by expected vectors"),
         *("similarity of texts", "words that stay"),
     )
-    click.echo(shared.markdown(columns, rows))
+    click.echo(shared.markdown(columns, lines))
 
 
 if __name__ == "__main__":

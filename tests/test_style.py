@@ -28,13 +28,12 @@ KINDS = (
 )
 ALLOWED = {
     "dptext_spark": (12.1, 27.7, 52.1, 3.5, 4.9, 0.7, 3.9, 23.4, 11.2, 56.6),
-    "scripts": (35.3, 18.6, 83.7, 11.8, 1.0, 0.5, 6.4, 54.3, 5.9, 62.1),
 }
 """What is allowed per 1,000 statements: what there is, lowered with every room that is unfolded."""
 
 GOALS = (3.0, 16.0, 35.0, 1.0, 2.0, 0.0, 0.7, 0.5, 0.0, 0.0)
 UNFOLDED = (
-    "jobs",
+    *("jobs", "scripts"),
     *("dptext_spark/audit", "dptext_spark/calibration", "dptext_spark/channel"),
     *("dptext_spark/embedding", "dptext_spark/evaluation"),
     *("dptext_spark/geometry", "dptext_spark/poincare", "dptext_spark/search"),

@@ -1,4 +1,7 @@
-"""Spark around the work: sessions, Java, bundles on executors, failures; this file needs no pyspark."""
+"""Spark around the work: sessions, Java, bundles on executors, failures.
+
+This file needs no pyspark.
+"""
 
 import re
 import sys
@@ -12,7 +15,7 @@ from typing import Final
 from dptext_spark.errors import ConfigError
 
 WANTED: Final[ContextVar[Mapping[str, str]]] = ContextVar("wanted", default=MappingProxyType({}))
-"""The user's own settings until there is a session; they may hold passwords, and no one sees them."""
+"""The user's own settings until there is a session; never shown, as they may hold passwords."""
 
 
 @contextmanager

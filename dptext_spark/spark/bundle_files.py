@@ -133,7 +133,7 @@ class BundleFiles:
         return self._verified(place, damaged, "Remove that folder: the next run makes it anew")
 
     def _receive(self, names: Iterable[str], folder: Path) -> None:
-        """Place files that Spark brought in a folder, under their paths there, unless it has them."""
+        """Place files that Spark brought in a folder that lacks them, under their paths there."""
         for name in names:
             if not (folder / name).exists():
                 (folder / name).parent.mkdir(exist_ok=True)

@@ -299,11 +299,11 @@ class Ledger:
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Self:
         """Build the ledger from what :func:`read_event` returned, in any order."""
-        facts_of: dict[str, dict[str, Any]] = {}
+        facts_by_release: dict[str, dict[str, Any]] = {}
         for event in events:
-            facts_of.setdefault(event["release"], {}).update(event)
+            facts_by_release.setdefault(event["release"], {}).update(event)
         entries = []
-        for release, facts in facts_of.items():
+        for release, facts in facts_by_release.items():
             try:
                 entries.append(Entry.model_validate_json(json.dumps(facts)))
             except ValidationError:
@@ -379,7 +379,7 @@ class Ledger:
         for column in dict.fromkeys((*terms.kept, *terms.columns)):
             for raw in terms.raw(column) or ():
                 covers = self._covers(terms, column, raw, texts.others(terms.name(column)))
-                if any(cover != "yes" for cover in covers.values()):
+                if {*covers.values()} - {"yes"}:
                     exposures.append(Exposure(column=column, raw=raw, covers=covers))
         return exposures
 

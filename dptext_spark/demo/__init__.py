@@ -76,11 +76,11 @@ def run(folder: Path) -> None:
         click.echo(f"$ dptext privatize {' '.join(shown_options)} --keep id --keep intent")
         with interrupts.handled():
             report = privatize.run(options)
-        sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
-        released = {row["id"]: row["text"] for row in sanitized}
+        sanitized = pq.read_table(output, columns=["id", "text"]).to_pydict()
+        texts = dict(zip(sanitized["id"], sanitized["text"], strict=True))
         for row in rows:
             click.echo(f"  {row['text'].strip()}")
-            click.secho(f"    -> {released[row['id']]}", fg="green")
+            click.secho(f"    -> {texts[row['id']]}", fg="green")
         facts = report.facts
         click.echo(
             f"\n{describe_counts(facts['rows'], facts['columns'])}\n{options.finish(report)}"

@@ -15,7 +15,7 @@ from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
 from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered, table
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.ledger import LedgerFolder
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_path
@@ -23,7 +23,7 @@ from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_pat
 
 def run(options: LedgerOptions) -> Report:
     """Run ``dptext ledger show``: read all events, add up; nothing is written."""
-    with plain_errors("The ledger could not be read"):
+    with spark_errors("The ledger could not be read"):
         local = (is_plain() or is_remote()) and local_path(options.path) is not None
         storage = LocalFiles() if local else Storage(session("dptext ledger"))
         folder = LedgerFolder(options.path, storage)

@@ -101,16 +101,16 @@ with suppress(ImportError):  # of Spark 4: earlier ones log no queries
 
 
 @contextmanager
-def plain_errors(what: str = FAILED) -> Iterator[None]:
+def spark_errors(what: str = FAILED) -> Iterator[None]:
     """Raise this package's errors for Spark's; those of workers come through in one line."""
     try:
         yield
     except FAILURES as error:
-        raise plain(error, what) from None
+        raise package_error(error, what) from None
 
 
 def failing(error: DptextError, file: Column | None = None) -> Column:
-    """Return a column that fails the run with this error, for :func:`plain_errors` to find.
+    """Return a column that fails the run with this error, for :func:`spark_errors` to find.
 
     Its sentence goes on after the URL of a ``file``, if there is one.
     """
@@ -121,13 +121,13 @@ def failing(error: DptextError, file: Column | None = None) -> Column:
     return F.raise_error(F.concat(*parts))
 
 
-def plain(error: Exception, what: str = FAILED) -> DptextError:
+def package_error(error: Exception, what: str = FAILED) -> DptextError:
     """Return this package's error for an exception of Spark's."""
     text = _text(error)
-    package_error = re.search(r"^dptext_spark\.errors\.(\w+): (.+)", text, re.MULTILINE)
-    if package_error:
-        name, message = package_error.groups()
-        message = re.sub(r"(?<=^The file )file:/\S+", lambda url: plain_path(url[0]), message)
+    match = re.search(r"^dptext_spark\.errors\.(\w+): (.+)", text, re.MULTILINE)
+    if match:
+        name, message = match.groups()
+        message = re.sub(r"(?<=^The file )file:/\S+", lambda url: path_of_url(url[0]), message)
         return getattr(errors, name, JobError)(message.rstrip("."))
     fault = file_fault(error)
     if fault is not None:
@@ -183,7 +183,7 @@ def two_types(column: str, *types: tuple[str, str]) -> InputError:
     )
 
 
-def plain_path(url: str) -> str:
+def path_of_url(url: str) -> str:
     """Write a file's URL as a path, as users do."""
     return re.sub("^file:/+", "/", unquote(url))
 
@@ -198,7 +198,7 @@ def _fields(thrown: Any) -> list[str]:
                 path, *types = [str(parameters[f]) for f in fields if parameters[f] is not None]
                 if "FOOTER" in name:  # a path already, which may have percent signs
                     path = path.replace("%", "%25")
-                return [plain_path(path), *types]
+                return [path_of_url(path), *types]
     return []
 
 

@@ -14,7 +14,7 @@ from dptext_spark import Laplace
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.jobs import privatize
 from dptext_spark.options import PrivatizeOptions, TableOptions
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns, check_refused
 from dptext_spark.tables.formats.format import FORMATS, Format
 from dptext_spark.tables.formats.parquet import Parquet
@@ -418,7 +418,7 @@ def test_fields_that_would_lose_digits_can_be_left_out(options, tmp_path):
 def test_values_are_not_written_as_other_ones(opened, tmp_path, spark):
     """Rejects LF in values that Spark writes as the line end, and empty texts that are read as two quotes."""
     rows = spark.createDataFrame([("1", "a\nb"), ("2", ""), ("3", None)], "id string, text string")
-    with pytest.raises(InputError, match=r"Values have line breaks.*lineSep"), plain_errors():
+    with pytest.raises(InputError, match=r"Values have line breaks.*lineSep"), spark_errors():
         Format.named("csv", str(tmp_path / "out"), {"lineSep": "\r\n"}).write(rows)
     place = tmp_path / "quotes.csv"
     Format.named("csv", str(place), {"quote": "'"}).write(rows)
@@ -520,7 +520,7 @@ def test_a_damaged_file_fails_the_run_whatever_a_cluster_says(opened, tmp_path, 
     footer = int.from_bytes(whole[-8:-4], "little") + 8  # it stays: without it no schema is found
     file.write_bytes(whole[:4] + bytes(len(whole) - 4 - footer) + whole[-footer:])
     ignored = spark_settings(spark, files_ignoreCorruptFiles="true")
-    with ignored, pytest.raises((InputError, JobError)), plain_errors():
+    with ignored, pytest.raises((InputError, JobError)), spark_errors():
         opened(tmp_path / "in", "parquet").df.collect()
 
 

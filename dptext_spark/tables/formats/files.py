@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError, nearest
-from dptext_spark.spark.failures import file_fault, plain_path
+from dptext_spark.spark.failures import file_fault, path_of_url
 from dptext_spark.tables.folders import (
     FILES_ALONE,
     IGNORE_SINK,
@@ -211,7 +211,7 @@ class FileFormat(Format):
             raise InputError(
                 f"The input {place} has files in subfolders that are not part of the table",
                 allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
+                got=f"{len(unread)} more files, for example {path_of_url(min(unread))}",
                 do="Give each folder to a run of its own, name the subfolders so, or read all "
                 "files with --read-option recursiveFileLookup=true",
             )

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import InputError
-from dptext_spark.spark.failures import condition, failing, plain_path, two_types
+from dptext_spark.spark.failures import condition, failing, path_of_url, two_types
 from dptext_spark.tables.columns import TableColumns, absent_columns
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
@@ -170,7 +170,7 @@ def _places_of_types(
     for file, types in zip(files, _types_of(storage, read_as, files), strict=True):
         for name, kind in types.items():  # in any capitals, as Spark finds them
             _, places = columns.setdefault(name.lower(), (name, {}))
-            places.setdefault(kind, plain_path(file))
+            places.setdefault(kind, path_of_url(file))
     return columns
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import failing, plain_path
+from dptext_spark.spark.failures import failing, path_of_url
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import Path, pruned, quoted, without
 from dptext_spark.tables.formats import quotes
@@ -447,7 +447,7 @@ class Csv(RecordFormat):
 
     def _misread(self, file: str, fault: Fault) -> InputError:
         """Return the error of a line that Spark would read otherwise than it is written."""
-        path = plain_path(file)
+        path = path_of_url(file)
         line = f"line {fault.line}"
         match fault.kind:
             case quotes.OPEN:

@@ -70,7 +70,7 @@ def exact_sum(numbers: Iterable[Decimal | float]) -> Decimal:
     return total
 
 
-def plainly(total: Decimal | float) -> str:
+def decimal_text(total: Decimal | float) -> str:
     """Write a number with all its digits."""
     return f"{Decimal(str(total)).normalize(_EXACT):f}"
 
@@ -474,8 +474,8 @@ def cost_of(
         sentences.append(f"{renamed}.")
     if requested:
         sentences.append(
-            f"The costliest row that gets new noise had spent {plainly(spent)}, and has spent "
-            f"{plainly(total)} with this release, in {unit}."
+            f"The costliest row that gets new noise had spent {decimal_text(spent)}, and has spent "
+            f"{decimal_text(total)} with this release, in {unit}."
         )
     else:
         nothing = "no epsilon" if exposed else "nothing"
@@ -492,13 +492,13 @@ def cost_of(
                 remedies.append(renamed)
             raise ConfigError(
                 f"The release is over the budget of the ledger {place}",
-                allowed=f"--budget {plainly(budget)} for each word of a row, of which the "
-                f"costliest row that would get new noise has spent {plainly(spent)} and has "
-                f"{plainly(before)} left, in {unit}",
-                got=f"{plainly(requested)} requested",
+                allowed=f"--budget {decimal_text(budget)} for each word of a row, of which the "
+                f"costliest row that would get new noise has spent {decimal_text(spent)} and has "
+                f"{decimal_text(before)} left, in {unit}",
+                got=f"{decimal_text(requested)} requested",
                 do=". ".join(remedies),
             )
-        sentences.append(f"Budget: {plainly(budget)}, {plainly(remaining)} remain.")
+        sentences.append(f"Budget: {decimal_text(budget)}, {decimal_text(remaining)} remain.")
     return {
         "unit": unit.model_dump(),
         "rows": rows,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pyspark.sql.utils import is_remote
 
 from dptext_spark.accounting.laws import joint_loss_beyond
-from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, law_of, plainly
+from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, decimal_text, law_of
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
@@ -84,12 +84,12 @@ def _described(ledger: Ledger, facts: Facts) -> str:
     for entry in ledger.entries:
         terms, found = entry.terms, entry.rows
         counts = [f"{found[name]:,}" for name in ("new", "equal", "changed")] if found else "---"
-        first = (str(entry.number), entry.time, terms.label, plainly(terms.epsilon))
+        first = (str(entry.number), entry.time, terms.label, decimal_text(terms.epsilon))
         rows.append((*first, *counts, entry.state))
     releases = table(rows)
     if any(entry.state == "unfinished" for entry in ledger.entries):
         releases.append("unfinished: was killed, or is at work; it counts as spent.")
-    lines = [f"Largest sum of epsilon of one column in one row: {plainly(ledger.total())}"]
+    lines = [f"Largest sum of epsilon of one column in one row: {decimal_text(ledger.total())}"]
     lines += [f"  in {each.terms.unit}" for each in ledger.counted[:1]]
     lines += _scope(ledger)
     if facts["delta"]:

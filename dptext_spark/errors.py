@@ -249,7 +249,7 @@ def _allowed(error: ErrorDetails) -> str:
     return by_type.get(error["type"], error["msg"].removeprefix("Input should be "))
 
 
-def check_names(
+def check_parameters(
     owner: str, names: Collection[str], unnamed: Collection[object], unknown: Iterable[str] = ()
 ) -> None:
     """Check that parameters have a name, and one that exists."""

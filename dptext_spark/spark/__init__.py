@@ -14,18 +14,20 @@ from typing import Final
 
 from dptext_spark.errors import ConfigError
 
-WANTED: Final[ContextVar[Mapping[str, str]]] = ContextVar("wanted", default=MappingProxyType({}))
+USER_SETTINGS: Final[ContextVar[Mapping[str, str]]] = ContextVar(
+    "user_settings", default=MappingProxyType({})
+)
 """The user's own settings until there is a session; never shown, as they may hold passwords."""
 
 
 @contextmanager
 def session_settings(settings: Mapping[str, str]) -> Iterator[None]:
     """Set what the session that is used meanwhile gets from the user."""
-    token = WANTED.set(settings)
+    token = USER_SETTINGS.set(settings)
     try:
         yield
     finally:
-        WANTED.reset(token)
+        USER_SETTINGS.reset(token)
 
 
 def _check_version() -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.utils import is_remote
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import WANTED, java
+from dptext_spark.spark import USER_SETTINGS, java
 from dptext_spark.spark.failures import condition
 
 _REMOTE: Final = "spark.remote"
@@ -117,7 +117,7 @@ def session(app: str, *, on_connect: bool = False) -> SparkSession:
 
     ``on_connect`` says whether one of Spark Connect will do.
     """
-    user_settings = dict(WANTED.get())
+    user_settings = dict(USER_SETTINGS.get())
     is_running = java.is_running()
     if _REMOTE in user_settings or (is_remote() and not is_running):
         if not on_connect:

@@ -200,9 +200,9 @@ class _Command(click.Command):
         except Exception as error:
             failure = error
             if type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
-                from dptext_spark.spark.failures import plain
+                from dptext_spark.spark.failures import package_error
 
-                failure = plain(error, "The job failed")
+                failure = package_error(error, "The job failed")
             if not isinstance(failure, DptextError):
                 raise error from None  # the traceback would show what it came of, and Spark's may quote rows
             tell(f"{_APART}dptext {ctx.info_name}: {failure}")

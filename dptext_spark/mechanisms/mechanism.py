@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dptext_spark.accounting.row_budget import LEAST_EPSILON, RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
-from dptext_spark.errors import ConfigError, check_names, faults, nearest, parsed, range_of
+from dptext_spark.errors import ConfigError, check_parameters, faults, nearest, parsed, range_of
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Guarantee, TypicalDistances
@@ -88,7 +88,7 @@ class Mechanism(Parameters, ABC):
 
     def __init__(self, /, *unnamed: Never, **parameters: Any) -> None:
         fields = type(self).model_fields
-        check_names(type(self).__name__, fields, unnamed)
+        check_parameters(type(self).__name__, fields, unnamed)
         try:
             super().__init__(**parameters)
         except ValidationError as error:

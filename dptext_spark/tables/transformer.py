@@ -11,7 +11,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.row_budget import RowBudget
-from dptext_spark.errors import ConfigError, check_names
+from dptext_spark.errors import ConfigError, check_parameters
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.tables.dataframes import privatize
@@ -53,7 +53,7 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
         super().__init__()
         self.key_file = key_file
         names = [param.name for param in self.params]
-        check_names("TextPrivatizer", names, unnamed, sorted(parameters.keys() - {*names}))
+        check_parameters("TextPrivatizer", names, unnamed, sorted(parameters.keys() - {*names}))
         try:
             self._set(**parameters)
         except TypeError as error:

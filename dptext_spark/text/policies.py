@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dptext_spark.errors import ConfigError, InputError, check_names
+from dptext_spark.errors import ConfigError, InputError, check_parameters
 from dptext_spark.text.columns import (
     DROP,
     KEEP,
@@ -256,7 +256,9 @@ class TextPolicy:
         mask_spans: str | None = None,
         **unknown: Never,
     ) -> None:
-        check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
+        check_parameters(
+            type(self).__name__, [field.name for field in fields(self)], unnamed, unknown
+        )
         if numbers not in NUMBERS:
             raise ConfigError(
                 "--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers)

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from inspect import get_annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args, get_origin
@@ -47,9 +47,8 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import TYPES, Identifiers, Surrogates
-from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.identifiers import Surrogates
+from dptext_spark.text.policies import TOKENIZER, PolicyParameters, TextPolicy
 from dptext_spark.text.tokens import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
@@ -168,15 +167,9 @@ MechanismSpec: TypeAlias = Annotated[
     str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
 ]
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
-Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of), Segmentation.forms]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 # A number by itself is one without parameters; TOML has numbers.
 WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) else v)
-TOKENIZER: Final = partial(
-    WORDS,
-    "how texts are split: words, or icu (Chinese, Japanese, Thai, Lao, Khmer, Burmese too)",
-    "words",
-)
 EMBEDDING: Final = "bundle that dptext embedding made"
 TABLE_FORMATS: Final = "parquet, orc, csv, json, delta, iceberg or table"
 MECHANISM: Final = f"{', '.join(sorted(MECHANISMS))}; with parameters, e.g. mahalanobis:lambda=0.5"
@@ -368,33 +361,13 @@ class GridOptions(SearchOptions):
         )
 
 
-class PolicyOptions(Options):
+class PolicyOptions(PolicyParameters, Options):
     """What happens to words, besides the mechanism, in the commands that sanitize texts."""
 
-    oov: Annotated[str, read_by(OovPolicy.of), "NAME"] = WORDS(
-        f"unknown words: {', '.join(OovPolicy.forms())}", "mask"
-    )
-    protect: Annotated[str, read_by(Protection.of), "NAME"] = WORDS(
-        "perturbed words: all, content (no stop words), slots:COLUMN", "all"
-    )
-    layout: Annotated[str, read_by(Layout.of), Layout.forms] = WORDS(
-        "kept around words: nothing (words), or punctuation, symbols and capitals (keep)", "words"
-    )
-    tokenizer: Tokenizer = TOKENIZER()
-    identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
-        f"{', '.join(TYPES)}: mask, mask:TYPE,TYPE, surrogate:LABEL or off", "mask"
-    )
-    numbers: Literal["mask", "words"] = WORDS(
-        "numbers of more than two figures: mask, or words of the vocabulary", "mask"
-    )
-    mask_spans: Column | None = WORDS(
-        "column of spans to mask, e.g. names that a detector found", None
-    )
-
-    @property
+    @cached_property
     def policy(self) -> TextPolicy:
-        """The text policy; a ConfigError where ICU is not installed."""
-        return TextPolicy(**{name: getattr(self, name) for name in PolicyOptions.__annotations__})
+        """The text policy, without the rest of the options; built once."""
+        return TextPolicy(**{name: getattr(self, name) for name in PolicyParameters.model_fields})
 
 
 class InputOptions(Options):
@@ -510,7 +483,7 @@ class TableOptions(InputOptions):
         if self.id in sanitized:
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
         for name in ("layout", "tokenizer"):
-            if not kinds["text"] and getattr(self, name, "words") != "words":
+            if not kinds["text"] and str(getattr(self, name, "words")) != "words":
                 do = "Name them with --text, or leave it out"
                 yield ConfigError(f"Option --{name} is for texts", do=do)
         # Without a key that is kept a ledger still lists releases by their names.
@@ -712,7 +685,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         A filter and the values of read options may be private: they have to be filled in, and
         without them the command fails.
         """
-        names = ("embedding", "text", "tokens", "id", "format", *PolicyOptions.__annotations__)
+        names = ("embedding", "text", "tokens", "id", "format", *PolicyParameters.model_fields)
         fields = type(self).model_fields
         given = {
             str(fields[n].alias): v for n in names if (v := getattr(self, n)) != fields[n].default
@@ -928,7 +901,7 @@ class VectorsOptions(ProjectedVectors, TableOptions):
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
     text: Columns = TABLE("string column, released as the average of its words; repeatable", ())
     embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text", None)
-    tokenizer: Tokenizer = TOKENIZER()
+    tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(vector=self.vector, text=self.text)

@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, all_of, not_utf8
+from dptext_spark.errors import ConfigError, not_utf8
 from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Facts, Report, embedding_json
@@ -22,7 +22,8 @@ COLUMN: Final = "sentence"
 
 def run(options: TryOptions) -> Report:
     """Run ``dptext try``: sanitize a sentence under a fresh key, as privatize would a column."""
-    embedding, policy = all_of(lambda: Embedding.open(options.embedding), lambda: options.policy)
+    embedding = Embedding.open(options.embedding)
+    policy = options.policy
     if policy.spans_column:
         raise ConfigError(
             "A sentence has no column of spans",

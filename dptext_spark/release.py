@@ -57,7 +57,7 @@ class Release:
             bundle=embedding,
             mechanism=mechanism,
             search=search or ExactSearch.over(embedding),
-            policy=policy or TextPolicy(),
+            policy=TextPolicy.of(policy),
             row_epsilons=None
             if row_budget is None
             else mechanism.row_epsilons(row_budget, embedding),
@@ -66,7 +66,7 @@ class Release:
 
     def __repr__(self) -> str:
         words = f"{self.search.label} search among {self.search.release_words:,} words"
-        policies = (f"{name} {value}" for name, value in vars(self.policy).items() if str(value))
+        policies = (f"{name} {value}" for name, value in self.policy if value)
         return f"Release({', '.join([repr(self.mechanism), repr(self.bundle), *policies, words])})"
 
     @property

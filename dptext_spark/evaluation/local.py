@@ -72,7 +72,7 @@ def evaluate(
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
     simulation = Simulation(
-        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+        bundle=embedding, policy=TextPolicy.of(policy), search=search, seed=seed
     )
     column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
     marked = None if slots is None else as_arrow(slots, "The column of slots")

@@ -159,7 +159,8 @@ class Simulation:
     @property
     def public(self) -> Simulation:
         """What reads a corpus, cut as the column is; which of its words are perturbed does not matter."""
-        return replace(self, policy=replace(self.policy, protect=AllWords(), mask_spans=""))
+        policy = self.policy.model_copy(update={"protect": AllWords(), "mask_spans": None})
+        return replace(self, policy=policy)
 
     def release(
         self,

@@ -34,10 +34,7 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
 from dptext_spark.tables.fields import quoted
-from dptext_spark.text.identifiers import Identifiers
-from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
-from dptext_spark.text.tokens import Segmentation
+from dptext_spark.text.policies import TextPolicy
 
 
 class ReleaseCounts:
@@ -94,13 +91,7 @@ def privatize(
     text: str | Sequence[str] = (),
     tokens: str | Sequence[str] = (),
     keep: str | Sequence[str] = (),
-    oov: OovPolicy | str = "mask",
-    protect: Protection | str = "all",
-    layout: Layout | str = "words",
-    tokenizer: Segmentation | str = "words",
-    identifiers: Identifiers | str = "mask",
-    numbers: str = "mask",
-    mask_spans: str | None = None,
+    policy: TextPolicy | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     row_budget: RowBudget | None = None,
@@ -127,15 +118,9 @@ def privatize(
         tokens: ``array<string>`` columns to sanitize.
         keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of
             slots.
-        oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
-        protect: ``all``, ``content`` or ``slots:COLUMN``.
-        layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
-        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer
-            and Burmese.
-        identifiers: E-mail addresses, phone numbers and others: ``mask``, ``surrogate:LABEL`` or
-            ``off``; of some types, ``mask:email,phone``.
-        numbers: Of more than two figures: ``mask`` or ``words``.
-        mask_spans: Column of spans to mask, such as names, in the form of slots.
+        policy: What becomes of words besides the noise, such as
+            ``TextPolicy(oov="drop", protect="content")``; by default all words are protected, and
+            unknown ones are masked.
         release_words: Output only the first that many releasable words.
         search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search
             itself.
@@ -164,13 +149,7 @@ def privatize(
     df = (
         df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df
     )  # null texts
-    words: dict[str, Any] = {
-        "oov": oov,
-        "protect": protect,
-        "layout": layout,
-        "tokenizer": tokenizer,
-    }
-    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers, mask_spans=mask_spans)
+    policy = TextPolicy.of(policy)
     columns = TableColumns(
         text=_names(text),
         tokens=_names(tokens),
@@ -200,12 +179,7 @@ def privatize_udf(
     embedding: str | Path | Embedding,
     mechanism: Mechanism,
     column: str,
-    oov: OovPolicy | str = "mask",
-    protect: Protection | str = "all",
-    layout: Layout | str = "words",
-    tokenizer: Segmentation | str = "words",
-    identifiers: Identifiers | str = "mask",
-    numbers: str = "mask",
+    policy: TextPolicy | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
@@ -219,20 +193,11 @@ def privatize_udf(
     are equal. A UDF sees one column of a row: there are no slots and no row budget.
     """
     check_release_name(key, name)
-    words: dict[str, Any] = {
-        "oov": oov,
-        "protect": protect,
-        "layout": layout,
-        "tokenizer": tokenizer,
-    }
-    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers)
-    if policy.protect.slots_column:
+    policy = TextPolicy.of(policy)
+    if policy.spans_column:
         raise ConfigError(
-            "A UDF sees no slots",
-            allowed=", ".join(
-                form for form in Protection.forms() if not Protection.of(form).slots_column
-            ),
-            got=repr(str(policy.protect)),
+            "A UDF sees one column of a row: neither slots nor masked spans",
+            got=f"spans in column {policy.spans_column}",
             do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()

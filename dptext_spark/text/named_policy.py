@@ -37,7 +37,7 @@ class NamedPolicy:
     def __get_pydantic_core_schema__(
         cls, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Build the schema of a model's field of this kind: read and written as an option's value."""
+        """Build the schema of a field of this kind: read and written as an option's value."""
         return no_info_plain_validator_function(cls._read, serialization=to_string_ser_schema())
 
     @classmethod

@@ -44,13 +44,12 @@ def run(options: TryOptions) -> Report:
             draws.append({**mechanism.to_json(), **draw})
     # Of any draw: only what is replaced differs.
     counts = {name: int(count[0]) for name, count in outputs.counts._asdict().items()}
-    marks = {kind: counts[kind] for kind in MARKS}
     facts = {
         "embedding": embedding_json(embedding),
         "words": words,
         "out_of_vocabulary": {"policy": str(policy.oov), "tokens": counts["out_of_vocabulary"]},
         "unprotected": counts["unprotected"],
-        "marks": marks,
+        "marks": {kind: counts[kind] for kind in MARKS},
         "draws": draws,
     }
     rows = [("mechanism", "epsilon", "replaced", "becomes")]

@@ -54,32 +54,40 @@ class ReleaseCounts:
         """Begin to count what is done to the words of these columns."""
         if self._observation is not None:
             raise ConfigError("These counts belong to another call", do="Give each call its own")
-        self._columns, self._policy = columns, policy
+        self._columns = columns
+        self._policy = policy
         # Made here, as it is one of the session's kind: with a JVM or of Spark Connect.
-        self._observation = observation = Observation("dptext")
+        observation = Observation("dptext")
+        self._observation = observation
         return observation
 
     @property
     def rows(self) -> int:
         """Rows that were sanitized."""
-        return int(self._found()["rows"])
+        return int(self._counts()["rows"])
 
     @property
     def columns(self) -> dict[str, TokenCounts[int]]:
         """What was done to the words of each sanitized column, by its name."""
-        return column_counts(self._columns, TokenCounts[int], self._found())
+        return column_counts(self._columns, TokenCounts[int], self._counts())
 
     def describe(self) -> str:
-        """Say it in plain words, as the report of ``dptext privatize`` does."""
+        """Return the counts in words, as the report of ``dptext privatize`` has them."""
         oov = str(self._policy.oov)
         columns = {name: token_counts(counts, oov) for name, counts in self.columns.items()}
         return describe_counts(self.rows, columns)
 
-    def _found(self) -> dict[str, Any]:
-        if self._observation is not None and (found := self._observation.get):
-            return dict(found)
-        do = "Give the counts to privatize(df, ...), and run an action on its result, such as a write"
-        raise ConfigError("Nothing is counted yet", do=do)
+    def _counts(self) -> dict[str, Any]:
+        counts = None
+        if self._observation is not None:
+            counts = self._observation.get
+        if not counts:
+            raise ConfigError(
+                "Nothing is counted yet",
+                do="Give the counts to privatize(df, ...), and run an action on its result, such "
+                "as a write",
+            )
+        return dict(counts)
 
 
 def privatize(
@@ -138,17 +146,14 @@ def privatize(
         is in it.
     """
     if df.isStreaming:
-        do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
         raise ConfigError(
-            "A streaming frame cannot be sanitized: ids are checked over all rows", do=do
+            "A streaming frame cannot be sanitized: ids are checked over all rows",
+            do="Call it in writeStream.foreachBatch, or run dptext privatize --incremental",
         )
     check_release_name(key, name)
-    void = [
-        f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)
-    ]
-    df = (
-        df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df
-    )  # null texts
+    for field in df.schema:
+        if isinstance(field.dataType, NullType) and field.name in _names(text):
+            df = df.withColumn(field.name, quoted(field.name).cast("string"))  # null texts
     policy = TextPolicy.of(policy)
     columns = TableColumns(
         text=_names(text),
@@ -159,16 +164,19 @@ def privatize(
     ).named(df.schema)
     columns.check(df)
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
-    check_ids(df, None if trust_id else id)
+    if not trust_id:
+        check_ids(df, id)
     if show:
         _show(columns, release, kept=key is not None)
-    observation = None if counts is None else counts.observe(columns.sanitized, policy)
+    observation = None
+    if counts is not None:
+        observation = counts.observe(columns.sanitized, policy)
     worker = sent(df.sparkSession, Sanitizer.open(release, key))
     return columns.sanitize(columns.select(df), df.schema, worker, observation)
 
 
 def sent(spark: SparkSession, sanitizer: Sanitizer) -> Sanitizer:
-    """Send the bundle to workers, and give the sanitizer that finds it there."""
+    """Send the bundle to workers, and return the sanitizer that finds it there."""
     release = sanitizer.release
     bundle = BundleFiles.send(spark, release.embedding)
     return replace(sanitizer, release=replace(release, bundle=bundle))
@@ -185,7 +193,7 @@ def privatize_udf(
     key: NoiseKey | None = None,
     name: str = "",
 ) -> Callable[..., Column]:
-    """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``.
+    """Return a vectorized UDF ``(id, text) -> text`` for ``df.select``.
 
     It gives the words that :func:`privatize` gives with the same arguments; the noise depends on
     ``column``, the name of the text's. The ids are not checked: all rows that it is given, of
@@ -214,7 +222,7 @@ def privatize_udf(
 
 
 def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
-    """Let SQL call what :func:`privatize_udf` makes of ``options``: ``SELECT id, clean(id, text) FROM t``."""
+    """Register a :func:`privatize_udf` for SQL: ``SELECT id, clean(id, text) FROM t``."""
     spark.udf.register(udf, privatize_udf(**options))
 
 
@@ -239,7 +247,9 @@ def _show(columns: TableColumns, release: Release, *, kept: bool) -> None:
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names)
 
 
 def _release(
@@ -251,7 +261,8 @@ def _release(
     row_budget: RowBudget | None,
     name: str,
 ) -> Release:
-    embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
+    embedding = Embedding.of(embedding)
+    mechanism = Mechanism.of(mechanism)
     if not isinstance(search, Search):
         search = chosen_search(search, embedding, (mechanism,), release_words=release_words)
     return Release.open(

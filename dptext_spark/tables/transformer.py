@@ -57,8 +57,10 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
     A saved stage has neither the key nor its place: set ``key_file`` again after loading. A stage
-    without a key file and without a ``name`` makes a fresh key at each call of ``transform``. Raises
-    ConfigError where a parameter is wrong or missing, and where a ``name`` has no key file.
+    without a key file and without a ``name`` makes a fresh key at each call of ``transform``.
+
+    Raises:
+        ConfigError: A parameter is wrong or missing, or a ``name`` has no key file.
     """
 
     embedding = _param("embedding", _path)

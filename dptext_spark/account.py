@@ -87,7 +87,10 @@ def _verdict(losses: Sequence[Facts]) -> str:
     first: dict[str, Facts] = {}
     for loss in losses:
         first.setdefault(loss["mechanism"], loss)
-    strong = [name for name, loss in first.items() if loss["beyond"][delta] < WEAK_LOSS]
+    strong = []
+    for name, loss in first.items():
+        if loss["beyond"][delta] < WEAK_LOSS:
+            strong.append(name)
     words = "1 word"
     if about["words"] != 1:
         words = f"{about['words']} words"

@@ -97,5 +97,7 @@ def _counts(facts: Facts) -> str:
         counts[f"marked [{kind.upper()}]"] = count
     words = facts["words"]
     parts = ["1 word" if words == 1 else f"{words} words"]
-    parts += [f"{count} {what}" for what, count in counts.items() if count]
+    for what, count in counts.items():
+        if count:
+            parts.append(f"{count} {what}")
     return f"{', '.join(parts)}."

@@ -1,4 +1,4 @@
-"""Columns read as words: cut into tokens, looked up in a vocabulary, and judged by the policy."""
+"""Columns read as words: cut into tokens, looked up in a vocabulary, flagged by the policy."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ MARK_CODES: Final = {name: MARK - place for place, name in enumerate(MARKS)}
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """Return int64 (tokens,): each token's word id, as written or in lower case; -1 for none."""
-    is_text = tokens.kind == "text"
-    forms_of: Callable[[str], tuple[str, ...]] = vocabulary_forms if is_text else lookup_forms
+    forms_of: Callable[[str], tuple[str, ...]] = lookup_forms
+    if tokens.kind == "text":
+        forms_of = vocabulary_forms
     token_forms = [forms_of(token) for token in tokens.distinct.to_pylist()]
     # A token has 2 forms or 4: as many for all, so that they make a matrix.
     most = max(map(len, token_forms), default=1)
@@ -133,7 +134,7 @@ def _mark_codes(tokens: Tokens, marker: Marker) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class WordReader:
-    """How columns are read as words: small, hashable, and without a key."""
+    """Turns a column into tokens with word ids and policy flags: small, hashable, without a key."""
 
     bundle: Bundle
     policy: TextPolicy

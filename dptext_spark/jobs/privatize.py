@@ -58,7 +58,6 @@ def run(options: PrivatizeOptions) -> Report:
     kind = Table if options.incremental is None else GrowingTable
     key, *_ = all_of(
         options.noise_key,
-        lambda: options.policy,
         lambda: Embedding.open(options.embedding, verify=False),
         lambda: kind.check_paths(options),
         lambda: check_names(options, _columns(options)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import functions as F
@@ -64,7 +63,9 @@ def run(options: VectorsOptions) -> Report:
         reader = sample = None
         if embedding is not None:
             bundle = BundleFiles.send(job.df.sparkSession, embedding)
-            reader = WordReader(bundle=bundle, policy=replace(WORDS_ALONE, tokenizer=tokenizer))
+            reader = WordReader(
+                bundle=bundle, policy=WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
+            )
             sample = Sample(
                 columns=job.columns,
                 table=job.source.df.schema,

@@ -110,7 +110,7 @@ class GrowingTable(Table):
             "where": seal(options.where or ""),
             "bundle": release.embedding.fingerprint,
             "layout": release.policy.layout.identity,
-            "tokenizer": release.policy.tokenizer.identity or options.tokenizer,
+            "tokenizer": release.policy.tokenizer.identity or str(options.tokenizer),
             "identifiers": release.policy.marks_identity,
             "release-words": release.search.release_words,
             "row-epsilons": release.row_epsilons and release.row_epsilons.identity,

@@ -34,31 +34,29 @@ ALLOWED = {
 
 GOALS = (3.0, 16.0, 35.0, 1.0, 2.0, 0.0, 0.7, 0.5, 0.0, 0.0)
 UNFOLDED = (
-<<<<<<< HEAD
+    "dptext_spark/account.py",
     "dptext_spark/accounting",
     "dptext_spark/audit",
     "dptext_spark/calibration",
     "dptext_spark/channel",
+    "dptext_spark/cli.py",
     "dptext_spark/demo",
     "dptext_spark/embedding",
     "dptext_spark/evaluation",
     "dptext_spark/geometry",
+    "dptext_spark/mechanisms",
+    "dptext_spark/options.py",
     "dptext_spark/poincare",
+    "dptext_spark/preview.py",
+    "dptext_spark/release.py",
     "dptext_spark/report",
+    "dptext_spark/sanitizer.py",
     "dptext_spark/search",
     "dptext_spark/spark",
     "dptext_spark/tables/formats",
     "dptext_spark/text",
-    "jobs",
-=======
-    "jobs",
-    *("dptext_spark/audit", "dptext_spark/calibration", "dptext_spark/embedding"),
-    *("dptext_spark/geometry", "dptext_spark/poincare", "dptext_spark/search"),
-    *("dptext_spark/mechanisms", "dptext_spark/text"),
-    *("dptext_spark/account.py", "dptext_spark/cli.py", "dptext_spark/options.py"),
-    *("dptext_spark/preview.py", "dptext_spark/release.py", "dptext_spark/sanitizer.py"),
     "dptext_spark/word_reader.py",
->>>>>>> w-options
+    "jobs",
 )
 """Folders and modules that have been unfolded, and keep to the goals."""
 

@@ -73,7 +73,7 @@ def evaluate(
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
     simulation = Simulation(
-        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+        bundle=embedding, policy=TextPolicy.of(policy), search=search, seed=seed
     )
     column = as_arrow(values, "The column")
     row_ids = as_arrow(ids, "The column of row ids")

@@ -166,7 +166,8 @@ class Simulation:
     @property
     def public(self) -> Simulation:
         """What reads a corpus, cut as the column is, whichever of its words are perturbed."""
-        return replace(self, policy=replace(self.policy, protect=AllWords(), mask_spans=""))
+        policy = self.policy.model_copy(update={"protect": AllWords(), "mask_spans": None})
+        return replace(self, policy=policy)
 
     def release(
         self,

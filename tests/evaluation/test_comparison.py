@@ -33,9 +33,9 @@ def use(found, number):
     }
 
 
-def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
-    """More epsilon, context, versions and guesses give more away, and all of it more than no output does."""
-    # Hardly any noise gives all away and keeps all; 60 candidates are all words of these texts.
+def test_more_gives_more_away(compared):
+    """Epsilon, context, versions and guesses; and all of it gives more than no output does."""
+    # 60 candidates are all words of these texts.
     shares = [risk(compared, number, "in-context")["recovered"] for number in range(3)]
     assert shares[0] + 0.1 < shares[1] < shares[2]
     for number in (0, 1, 3):
@@ -45,15 +45,24 @@ def test_risks_and_uses_stand_in_order_between_floor_and_ceiling(compared):
             assert inside["recovered"] < risk(compared, number, "in-context", **more)["recovered"]
         for row in (alone, inside):
             assert row["floor"] < row["low"] < row["recovered"] < row["high"]
+
+
+def test_floors_are_of_one_version(compared):
+    """Rejects floors by the number of versions: no output is seen."""
     for attacker in ATTACKERS:
         numbers = compared.numbers(compared.outcomes[0], Risk(versions=3, attacker=attacker), 0.95)
-        assert (
-            numbers["floor"] == risk(compared, 0, attacker, 3)["floor"]
-        )  # of one version, as no output is seen
+        assert numbers["floor"] == risk(compared, 0, attacker, 3)["floor"]
+
+
+def test_hardly_any_noise_gives_all_away(compared):
     for attacker in ATTACKERS:
         row = risk(compared, 2, attacker)
         assert (row["recovered"], row["considered"], row["high"]) == (1.0, 1.0, 1.0)
         assert 0.95 < row["low"] < 1.0
+
+
+def test_uses_stand_between_floor_and_ceiling(compared):
+    """Rejects a floor of other words than may come out, and an interval of what has none."""
     low, high, bare = (use(compared, number) for number in range(3))
     for name in ("kept", "similarity", "word_overlap", "pair_overlap"):
         assert low[name]["floor"] < low[name]["value"] < high[name]["value"] < bare[name]["value"]

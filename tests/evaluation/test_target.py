@@ -190,6 +190,10 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
         assert line in text
     assert text.endswith("\nThe release: dptext privatize --where '`id`' --epsilon 5")
     assert "NO MORE SIMILAR THAN RANDOM WORDS" not in text
+
+
+def test_a_choice_that_does_not_hold_is_said_to_miss(found):
+    """Rejects the verdict of the rows of the choice."""
     missed = facts(found, "first", "bare", target=MET)  # all is recovered on the other third
     assert not missed["target"]["checked_on"]["met"]
     assert "THE TARGET IS MISSED THERE" in words(missed)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dptext_spark.channel.channel import Channel
 from dptext_spark.evaluation.attackers import STRONGER

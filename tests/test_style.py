@@ -28,7 +28,6 @@ KINDS = (
 )
 ALLOWED = {
     "dptext_spark": (12.1, 27.7, 52.1, 3.5, 4.9, 0.7, 3.9, 23.4, 11.2, 56.6),
-    "scripts": (35.3, 18.6, 83.7, 11.8, 1.0, 0.5, 6.4, 54.3, 5.9, 62.1),
 }
 """What is allowed per 1,000 statements: what there is, lowered with every room that is unfolded."""
 
@@ -57,6 +56,7 @@ UNFOLDED = (
     "dptext_spark/text",
     "dptext_spark/word_reader.py",
     "jobs",
+    "scripts",
 )
 """Folders and modules that have been unfolded, and keep to the goals."""
 

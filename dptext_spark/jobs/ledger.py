@@ -17,7 +17,7 @@ from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered, table
 from dptext_spark.spark.failures import plain_errors
 from dptext_spark.spark.session import session
-from dptext_spark.tables.ledger import LedgerFolder
+from dptext_spark.tables.ledger_folder import LedgerFolder
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_path
 
 

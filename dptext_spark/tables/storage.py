@@ -164,7 +164,18 @@ def file_url(url: str) -> str:
 
 
 class LocalFiles:
-    """What is asked of paths, answered for this machine without a JVM; nothing off it exists."""
+    """What is asked of paths, answered for this machine without a JVM; nothing off it exists.
+
+    ``spark`` is the session of the run; None before it starts. A client of Spark Connect has one,
+    and no JVM.
+    """
+
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        self.spark = spark
+
+    def sees(self, path: str) -> bool:
+        """Return whether ``path`` is certain to lead here to what Spark finds there."""
+        return local_path(path) is not None and (self.spark is not None or is_plain())
 
     def exists(self, path: str) -> bool:
         """Say whether anything is at ``path``."""
@@ -285,11 +296,15 @@ class Storage(LocalFiles):
     """The same of paths of any scheme that Hadoop knows, through its own file system."""
 
     def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
         self._context: Any = spark.sparkContext
         self._jvm = cast(Any, self._context._jvm)
         self._conf: Any = self._context._jsc.hadoopConfiguration()
         # Kept, as py4j asks the JVM for each name on the way.
         self._path: Any = self._jvm.org.apache.hadoop.fs.Path
+
+    def sees(self, path: str) -> bool:
+        return True
 
     def _at(self, path: str) -> tuple[Any, Any]:
         """Give a path's file system, and the path as it has it."""
@@ -326,7 +341,7 @@ class Storage(LocalFiles):
             do = "Set LC_ALL=C.UTF-8 where Spark is started, by spark-submit or another program"
         raise ConfigError(f"Java cannot read the name {name}", got=f"a locale of {encoding}", do=do)
 
-    def check_names(self, pattern: str) -> None:
+    def check_file_names(self, pattern: str) -> None:
         """Refuse a table of this machine with names of files that Java cannot read: it passes over them."""
         place = local_path(self.qualified(pattern))
         with suppress(OSError):  # Spark finds what is wrong

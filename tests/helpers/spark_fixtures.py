@@ -15,6 +15,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark import session as session_module
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.source import Source, own_session
+from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA, write_key
 from tests.helpers.tables import texts, write_table
@@ -97,7 +98,8 @@ def opened(spark: SparkSession) -> Opened:
         read = Format.named(
             name or str(place).partition(".")[2].partition(".")[0], str(place), options
         )
-        read.check_input(has_id=True, grows=False)
+        read.check_can_read(has_id=True, grows=False)
+        read.check_files(Storage(spark))
         return read.open(own_session(spark))
 
     return source

@@ -16,7 +16,7 @@ import pytest
 
 from dptext_spark import Laplace
 from dptext_spark.spark.java import ensure_java
-from dptext_spark.tables.ledger import LedgerFolder
+from dptext_spark.tables.ledger_folder import LedgerFolder
 from dptext_spark.tables.storage import LocalFiles
 from tests.helpers.canaries import found as traces
 from tests.helpers.canaries import key_forms

@@ -21,10 +21,11 @@ from click.testing import CliRunner
 from dptext_spark.accounting.ledger import Entry, Ledger
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.jobs import privatize
-from dptext_spark.tables.fingerprints import LINES, compare, exposed_by_row
-from dptext_spark.tables.ledger import LedgerFolder, LedgerRun
-from dptext_spark.tables.partitioning import POSITION
+from dptext_spark.tables.fingerprints import LINES
+from dptext_spark.tables.input_table import InputTable
+from dptext_spark.tables.ledger_comparison import compare, exposed_by_row
+from dptext_spark.tables.ledger_folder import LedgerFolder
+from dptext_spark.tables.ledger_run import LedgerRun
 from dptext_spark.tables.storage import LocalFiles
 from dptext_spark.tables.table import Table
 from tests.helpers.ledgers import SAFE, entry, terms
@@ -71,12 +72,12 @@ def light(monkeypatch):
     """Releases that enter the ledger and write nothing else."""
 
     def enter(self, _plan, _partitioning, entered):
-        with entered(self.rows.drop(*POSITION)):
+        with entered(self.input.rows):
             write_table(Path(self.options.output) / "_SUCCESS", {})
         return defaultdict(int)
 
     monkeypatch.setattr(Table, "sanitize", enter)
-    monkeypatch.setattr(privatize, "check_ids", lambda *_: None)
+    monkeypatch.setattr(InputTable, "check_rows", lambda _: [])
 
 
 ROWS = dict(enumerate(texts(6)))
@@ -301,7 +302,7 @@ def test_a_failed_run_that_wrote_nothing_is_withdrawn(release, ledger, tmp_path,
     """And one that may have written counts: where a table was before nobody can tell which one it is."""
 
     def fails(self, _plan, _partitioning, entered):
-        with entered(self.rows.drop(*POSITION)):
+        with entered(self.input.rows):
             raise InputError("words outside the vocabulary")
 
     release(ROWS, output=tmp_path / "out")

@@ -11,8 +11,8 @@ from dptext_spark import __version__
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.look import Sample
-from dptext_spark.tables.storage import Storage
-from dptext_spark.tables.table import Table, check_places
+from dptext_spark.tables.output_table import OutputTable
+from dptext_spark.tables.places import Places
 from tests.helpers.tables import hashes, names, refused, rows_of, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -158,6 +158,10 @@ def test_a_table_without_a_success_file_has_a_sign_of_its_own(dptext, table, tmp
 
 
 def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):
+
+    def check_apart(places):
+        Places.of(places).with_spark(spark).check_apart()
+
     (tmp_path / "link").symlink_to(table)
     for source, output in [
         (table, tmp_path),
@@ -169,11 +173,11 @@ def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, 
     ]:
         places = [("Input", "--input", str(source)), ("Output", "--output", str(output))]
         with pytest.raises(ConfigError, match="inside one another"):
-            check_places(Storage(spark), places)
+            check_apart(places)
     assert refused(dptext(table, output=table / "out"), "inside one another")
     # A name that only begins alike is no folder above.
     neighbour = ("Output", "--output", str(tmp_path / "in-sanitized"))
-    check_places(Storage(spark), [("Input", "--input", str(table)), neighbour])
+    check_apart([("Input", "--input", str(table)), neighbour])
 
 
 def test_the_report_replaces_neither_input_nor_output_nor_a_file(dptext, table, tmp_path):
@@ -226,7 +230,7 @@ def test_files_that_are_left_out_fail_the_run(dptext, opened, table, tmp_path):
 def test_ids_are_checked_first(dptext, tmp_path, monkeypatch):
     """Rejects a look at the texts, or a write, before the ids are checked."""
     source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
-    for owner, name in ((Sample, "__call__"), (Table, "write_reports"), (Parquet, "write")):
+    for owner, name in ((Sample, "__call__"), (OutputTable, "write_reports"), (Parquet, "write")):
         monkeypatch.setattr(owner, name, None)
     message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
     for mode in ((), ("--dry-run",)):

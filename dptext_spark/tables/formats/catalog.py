@@ -44,7 +44,7 @@ class CatalogTable(Format):
         if not is_connect(spark):
             storage = Storage(spark)
             for folder in roots(df):
-                storage.check_names(folder)
+                storage.check_file_names(folder)
         # On Spark Connect no view is known to have the same rows at every evaluation.
         view = (
             "VIEW" in spark.catalog.getTable(place).tableType
@@ -58,9 +58,11 @@ class CatalogTable(Format):
             )
         return Source(place=place, read=df, partitions=partitions)
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+    def check_place(self, storage: LocalFiles) -> None:
+        if storage.spark is None:
+            return
         try:
-            exists = spark is not None and spark.catalog.tableExists(self.place)
+            exists = storage.spark.catalog.tableExists(self.place)
         except (PySparkException, Py4JJavaError) as error:
             raise ConfigError(
                 f"The output table {self.place} cannot be looked up",

@@ -32,6 +32,7 @@ from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.output import check_unfinished, write_whole
 from dptext_spark.tables.source import Source, setting
 from dptext_spark.tables.storage import (
+    NO_FILE,
     LocalFiles,
     Storage,
     cause,
@@ -76,13 +77,13 @@ class FileFormat(Format):
     write_defaults: ClassVar[Mapping[str, str]] = {}
     finds_by_name: ClassVar[bool] = True
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        super().check_can_read(has_id=has_id, grows=grows)
         batches = "maxFilesPerTrigger" if grows else ""
         self._check_names("--read-option", f"{_READ} {self.read_alone} {batches}")
 
-    def check_output(self, *, grows: bool) -> None:
-        super().check_output(grows=grows)
+    def check_can_write(self, *, grows: bool) -> None:
+        super().check_can_write(grows=grows)
         self._check_names(
             "--write-option", "codec compression maxRecordsPerFile partitionOverwriteMode"
         )
@@ -100,13 +101,15 @@ class FileFormat(Format):
                 )
 
     def check_files(self, storage: LocalFiles) -> None:
-        """Refuse an input whose files belong to a table of another format."""
+        if not storage.sees(self.place):
+            return
         check_accounts(storage, "input", storage.matches(self.place) or [self.place])
+        if literal(self.place) == self.place and not storage.exists(self.place):
+            raise self.unreadable(NO_FILE)
 
     def open(self, spark: SparkSession) -> Source:
         storage = Storage(spark)
-        storage.check_names(self.place)
-        self.check_files(storage)
+        storage.check_file_names(self.place)
         try:
             table = self.checked(spark)
             return table._whole(storage, table.source(spark))
@@ -241,7 +244,9 @@ class FileFormat(Format):
         columns = reader.option("recursiveFileLookup", "true").load(paths).columns
         return {name.lower() for name in columns}
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+    def check_place(self, storage: LocalFiles) -> None:
+        if not storage.sees(self.place):
+            return
         check_accounts(storage, "output", [self.place])
         exists, overwrite = storage.exists(self.place), self.mode == "overwrite"
         if exists and not overwrite:

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -14,6 +14,9 @@ from pyspark.sql.types import StructType
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.tables.source import Source
 from dptext_spark.tables.storage import LocalFiles
+
+if TYPE_CHECKING:
+    from dptext_spark.tables.columns import TableColumns
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""
@@ -25,9 +28,10 @@ PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
 class Format(ABC):
     """A table, which is read or written, of a format; ``name`` is what the options call it.
 
-    A run asks in this order, so that what is wrong is said early: :meth:`check_input` and
-    :meth:`check_output` before Spark starts, :meth:`check_place`, :meth:`open` and
-    :meth:`check_schema` before the first task, :meth:`write` once.
+    A run asks in this order, so that what is wrong is said early: :meth:`check_can_read` and
+    :meth:`check_can_write` once; :meth:`check_place` and :meth:`check_files` before Spark starts and
+    again with it; :meth:`check_columns` before; :meth:`open` and :meth:`check_schema` before the
+    first task; :meth:`write` once.
 
     Attributes:
         place: As ``--input`` or ``--output`` says it.
@@ -91,8 +95,8 @@ class Format(ABC):
         """The codec of the output's files, for a format that has ``codecs``."""
         return self.option("compression", self.codecs[0])
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        """Refuse what this format cannot do for an input, before Spark starts."""
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        """Refuse what this format cannot do for an input."""
         if not has_id:
             self._check_can(
                 "has_positions",
@@ -104,8 +108,8 @@ class Format(ABC):
                 "can_grow", f"Option --incremental cannot read format {self.name}", do=_NEW_ROWS
             )
 
-    def check_output(self, *, grows: bool) -> None:
-        """Refuse what this format cannot do for an output, before Spark starts."""
+    def check_can_write(self, *, grows: bool) -> None:
+        """Refuse what this format cannot do for an output."""
         if self.codecs and self.compression.lower() not in self.codecs:
             raise ConfigError(
                 f"Option --write-option has a wrong compression for format {self.name}",
@@ -137,11 +141,16 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
-        """Refuse an output that must not be replaced or added to, before anything is read.
+    def check_place(self, storage: LocalFiles) -> None:
+        """Refuse an output that must not be replaced or added to, if ``storage`` can see it."""
 
-        For files on this machine it is called before Spark starts too, without a session.
-        """
+    def check_files(self, storage: LocalFiles) -> None:  # noqa: B027 - most formats have no files
+        """Refuse an input that is absent, or part of another table, if ``storage`` can see it."""
+
+    def check_columns(  # noqa: B027 - most formats say so as they are opened
+        self, storage: LocalFiles, columns: TableColumns
+    ) -> None:
+        """Refuse, before Spark starts, columns that the input lacks, if ``storage`` can see it."""
 
     def check_schema(self, spark: SparkSession, schema: StructType) -> None:
         """Refuse columns that the output cannot have, before the first task."""

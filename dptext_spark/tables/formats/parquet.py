@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -42,15 +42,12 @@ from dptext_spark.tables.formats.files import MERGED, FileFormat
 from dptext_spark.tables.formats.format import PARQUET_CODECS
 from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
 from dptext_spark.tables.storage import (
+    LocalFiles,
     Storage,
-    is_plain,
     local_path,
     partition_columns,
     table_files,
 )
-
-if TYPE_CHECKING:  # workers load this module with others, and need no options
-    from dptext_spark.options import EvaluateOptions, TableOptions
 
 # What Spark says of files whose columns have no type in common, or one that it has not.
 _TYPES: Final = ("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
@@ -155,6 +152,32 @@ class Parquet(FileFormat):
             refused=refused,
             in_both=StructType(in_both),
         )
+
+    def check_columns(self, storage: LocalFiles, columns: TableColumns) -> None:
+        """Refuse columns that no file of this machine has, and name those of the first that are near."""
+        place = Path(local_path(self.place) or "")
+        if storage.spark is not None or not storage.sees(self.place) or self.options:
+            return
+        missing = columns.mentioned
+        allowed: list[str] = []
+        try:
+            for file in table_files(place):
+                names = pq.read_schema(file).names
+                for folder in file.relative_to(place).parts[:-1]:
+                    name, sign, _ = folder.partition("=")
+                    if sign:
+                        names.append(unquote(name))
+                inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
+                missing = [
+                    name for name in missing if name not in names and not name.startswith(inside)
+                ]
+                allowed = allowed or names
+                if not missing:
+                    return
+        except (OSError, pa.ArrowException):
+            return  # Spark finds what is wrong
+        if allowed:
+            raise absent_columns(missing, allowed, columns.path)
 
     def names_in(self, spark: SparkSession, files: Sequence[str]) -> set[str]:
         names = set[str]()
@@ -268,32 +291,3 @@ def _in_microseconds(name: str, *, zoned: bool) -> Column:
     exact = F.timestamp_micros(micros) if zoned else epoch + F.make_dt_interval(secs=seconds)
     has = TimestampType() if zoned else TimestampNTZType()
     return F.when(column % 1000 != 0, failing(error).cast(has)).otherwise(exact)
-
-
-def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
-    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near."""
-    place, missing, allowed = Path(local_path(options.input) or ""), columns.mentioned, list[str]()
-    if (
-        not is_plain()
-        or options.format != "parquet"
-        or options.read_options
-        or not place.is_absolute()
-    ):
-        return
-    try:
-        for file in table_files(place):
-            folders = [
-                name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name
-            ]
-            names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
-            inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
-            missing = [
-                name for name in missing if name not in names and not name.startswith(inside)
-            ]
-            allowed = allowed or names
-            if not missing:
-                return
-    except (OSError, pa.ArrowException):
-        return  # Spark finds what is wrong
-    if allowed:
-        raise absent_columns(missing, allowed, columns.path)

@@ -72,8 +72,8 @@ class RecordFormat(FileFormat):
     codecs = ("none", "gzip")
     read_always: ClassVar = {"columnNameOfCorruptRecord": _MALFORMED}
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        super().check_can_read(has_id=has_id, grows=grows)
         _ = self.encoding
         if (mode := self.option("mode", "PERMISSIVE")).upper() not in _MODES:
             raise ConfigError(
@@ -138,6 +138,7 @@ class RecordFormat(FileFormat):
         """Check the files again if others came since the table was opened as ``source``."""
         listed = self.load(spark.read.schema(source.read.schema))
         if {*listed.inputFiles()}.difference(source.read.inputFiles()):
+            self.check_files(Storage(spark))
             again = super().open(spark)
             for name, error in again.refused.items():
                 if name not in source.refused:

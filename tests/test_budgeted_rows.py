@@ -13,7 +13,7 @@ from tests.helpers import worlds
 pytest.importorskip("pyspark")
 from dptext_spark.tables.batch import Fields
 from dptext_spark.tables.columns import _sanitize_batches, shared
-from dptext_spark.tables.look import _count
+from dptext_spark.tables.sampling import _words_of_persons
 
 BUDGET = RowBudget(loss=2.0, within=1.0)
 WEAK = Exponential(epsilon=50.0)
@@ -78,7 +78,7 @@ def test_slots_of_elements(line):
     batch = pa.RecordBatch.from_pydict(arrays | {"id": pa.array([*"1234"])})
     ways = Fields(paths={"turns[].said": ("turns", None, "said")}, slots=(None, "marks"))
     words = release.visible_words(pa.array(said), pa.array(marks)).tolist()
-    (counted,) = _count(release.release.reader, ways, [batch])
+    (counted,) = _words_of_persons(release.release.reader, ways, [batch])
     assert counted["words"].to_pylist() == [sum(words), words[0], 0, 0] and sum(words) == 6
     shared.cache_clear()
     (made,) = _sanitize_batches(release, ways, [batch])

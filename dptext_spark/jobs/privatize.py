@@ -30,9 +30,9 @@ from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, column_co
 from dptext_spark.tables.dataframes import sent
 from dptext_spark.tables.incremental import CUT_OFF, GrowingRun, GrowingTable
 from dptext_spark.tables.ledger_run import LedgerRun
-from dptext_spark.tables.look import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import TableRun
+from dptext_spark.tables.sampling import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.table import Table
 from dptext_spark.word_reader import FEW
 
@@ -89,7 +89,7 @@ def run(options: PrivatizeOptions) -> Report:
         findings["row_lengths"] = row_lengths(
             findings["row_lengths"], guarantee, release.row_epsilons
         )
-    findings["coverage"] = coverage(sample.found)
+    findings["coverage"] = coverage(sample.coverage)
     findings["ledger"] = [] if ledger is None else ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
     return table.output.write_reports(facts, findings)

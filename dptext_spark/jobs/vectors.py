@@ -87,7 +87,7 @@ def run(options: VectorsOptions) -> Report:
         "embedding": embedding and embedding_json(embedding),
     }
     findings = {
-        "coverage": coverage(sample.found) if sample else {},
+        "coverage": coverage(sample.coverage) if sample else {},
         "rows": sums.get("rows"),
         "columns": _column_facts([*lengths], projections, sums),
     }

@@ -14,8 +14,8 @@ from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import Fields
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import POSITION
+from dptext_spark.tables.sampling import Sample
 from dptext_spark.tables.source import Source, check_met, where
 from dptext_spark.word_reader import WordReader
 

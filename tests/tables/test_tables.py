@@ -10,9 +10,9 @@ import pytest
 from dptext_spark import __version__
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.tables.formats.parquet import Parquet
-from dptext_spark.tables.look import Sample
 from dptext_spark.tables.output_table import OutputTable
 from dptext_spark.tables.places import Places
+from dptext_spark.tables.sampling import Sample
 from tests.helpers.tables import hashes, names, refused, rows_of, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

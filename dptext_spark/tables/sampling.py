@@ -1,4 +1,4 @@
-"""A look at a table before it is sanitized: at some rows, or at all of them in one narrow pass.
+"""What is counted in a table before it is sanitized: in a sample, or in all rows in one narrow pass.
 
 Some rows say what the vocabulary lacks, all rows how many each person has, and how many have each
 word. Workers count: numbers reach the driver, no row and no word does.
@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -60,18 +60,20 @@ class Coverage(Counter[str]):
 
     @classmethod
     def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
-        """Look at the first rows of a column of texts or token lists: at most a MB of text, or one row."""
+        """Count in the first rows of a column of texts or token lists: at most a MB of text, or one row."""
         run = next(reader.runs(values, slots), None)
         if run is None:
             return cls()
+        coverage = cls()
+        for string in run.tokens.strings:
+            if string:
+                coverage.update(kind for _, _, kind in find(lookup_form(string), TYPES))
         rows = len(run.tokens.offsets) - 1
-        texts = map(lookup_form, filter(None, run.tokens.strings))
-        found = cls(kind for text in texts for _, _, kind in find(text, TYPES))
-        found.update(rows=rows, tokens=int(run.protected.sum()), unknown=int(run.unknown.sum()))
+        coverage.update(rows=rows, tokens=int(run.protected.sum()), unknown=int(run.unknown.sum()))
         if run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name:
-            shares: Any = rows * unspaced_share(values[run.rows])
-            found["unspaced"] = shares
-        return found
+            sum_of_shares: Any = rows * unspaced_share(values[run.rows])
+            coverage["unspaced"] = sum_of_shares
+        return coverage
 
     @property
     def unknown_share(self) -> float:
@@ -84,27 +86,27 @@ class Coverage(Counter[str]):
         return self["unspaced"] / max(self["rows"], 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the sample as JSON-ready values."""
+        """Return the sample as JSON-ready values."""
         counts = {name: self[name] for name in ("rows", "tokens", "unknown")}
         identifiers = {name: self[name] for name in TYPES}
         return {**counts, "unspaced": round(self.unspaced_share, 4), "identifiers": identifiers}
 
     def identified(self, but: Collection[str] = ()) -> str:
         """Count what patterns find, by type but for some; empty if nothing."""
-        return ", ".join(
-            f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
-        )
+        kinds = [kind for kind in TYPES if self[kind] and kind not in but]
+        return ", ".join(f"{self[kind]:,} {kind}" for kind in kinds)
 
     def describe(self) -> str:
-        """Say how much the vocabulary has."""
-        found = (
-            f"; identifiers that patterns find: {self.identified()}" if self.identified() else ""
-        )
+        """Describe how much the vocabulary has."""
+        identified = self.identified()
+        if identified:
+            identified = f"; identifiers that patterns find: {identified}"
         sample = f"a sample of {self['rows']:,} rows"
         if not self["tokens"]:
-            return f"no words in {sample}{found}"
-        known = f"{1 - self.unknown_share:.1%} of {self['tokens']:,} words are in the vocabulary"
-        return f"{known} ({sample}){found}"
+            return f"no words in {sample}{identified}"
+        share = 1 - self.unknown_share
+        words = f"{share:.1%} of {self['tokens']:,} words are in the vocabulary"
+        return f"{words} ({sample}){identified}"
 
     @property
     def concern(self) -> str:
@@ -118,9 +120,12 @@ class Coverage(Counter[str]):
 
         ``others`` are columns with the same concern, of which each has a smaller share.
         """
-        of, sample = f"of column {column}", f"in a sample of {self['rows']:,} rows"
+        of = f"of column {column}"
+        sample = f"in a sample of {self['rows']:,} rows"
         unknown = f"{self.unknown_share:.1%} of the words"
-        also = f"; in {_listed(others)} more than {MANY:.0%}" if others else ""
+        also = ""
+        if others:
+            also = f"; in {_listed(others)} more than {MANY:.0%}"
         if self.concern == "unspaced":
             return (
                 f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without spaces "
@@ -135,84 +140,111 @@ class Coverage(Counter[str]):
 
 def _listed(columns: Collection[str]) -> str:
     """Name some columns, however many there are."""
-    more = len(columns) - _NAMED
-    names = ", ".join([*islice(columns, _NAMED), *([f"{more} more"] if more > 0 else [])])
-    return f"{len(columns)} other column{'s' * (len(columns) > 1)} ({names})"
+    names = [*islice(columns, _NAMED)]
+    unnamed = len(columns) - len(names)
+    if unnamed:
+        names.append(f"{unnamed} more")
+    plural = "" if len(columns) == 1 else "s"
+    return f"{len(columns)} other column{plural} ({', '.join(names)})"
 
 
 @dataclass(kw_only=True)
 class Sample:
-    """Looks at some rows, once, and warns where the vocabulary lacks many words."""
+    """Counts in some rows, once, and warns where the vocabulary lacks many words.
 
-    columns: TableColumns  # of the run: texts and token lists are looked at
+    Attributes:
+        columns: Those of the run; texts and token lists are looked at.
+        table: The schema of the table.
+        reader: Cuts texts, and looks words up.
+        fate: What becomes of unknown words, and what to do about it, in sentences.
+        identifiers: Likewise of identifiers, if they are no marks.
+        coverage: By column, after the first call.
+        lengths: How many words its rows have, all columns together; None before the first call, and
+            for no rows.
+        mean_words: The same on average.
+        partition_rows: The rows of each of Spark's partitions, where the sample is the whole table.
+    """
+
+    columns: TableColumns
     table: StructType
     reader: WordReader
-    fate: str  # what becomes of unknown words, and what to do about it, in sentences
-    identifiers: str = ""  # likewise of identifiers, if they are no marks
-    found: dict[str, Coverage] = field(default_factory=dict)  # by the first call, by column
-    # How many words its rows have, all columns together, and on average; None before it, and for no
-    # rows.
+    fate: str
+    identifiers: str = ""
+    coverage: dict[str, Coverage] = field(default_factory=dict)
     lengths: dict[str, int | None] | None = None
-    words: float | None = None
-    rows: list[int] | None = (
-        None  # of each of Spark's partitions, where the sample is the whole table
-    )
+    mean_words: float | None = None
+    partition_rows: list[int] | None = None
 
-    def __call__(self, selected: DataFrame) -> None:
-        """Look at rows as :meth:`TableColumns.select` gives them; later calls do nothing."""
-        if self.found:
-            self.rows = None  # of another batch of a growing table
+    def __call__(self, rows: DataFrame) -> None:
+        """Count in rows as :meth:`TableColumns.select` returns them; later calls do nothing."""
+        if self.coverage:
+            self.partition_rows = None  # of another batch of a growing table
             return
+        tasks = self._tasks(rows)
+        names = replace(self.columns, vector=()).sanitized
+        for task in tasks:
+            for name, counts in zip(names, task["coverage"], strict=True):
+                self.coverage.setdefault(name, Coverage()).update(counts)
+        words = sorted(chain.from_iterable(task["words"] for task in tasks))
+        if words:
+            median = words[(len(words) - 1) // 2]
+            self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
+            self.mean_words = sum(words) / len(words)
+        task_rows = [task["rows"] for task in tasks]
+        if len(tasks) < SAMPLE_TASKS and None not in task_rows:
+            self.partition_rows = task_rows
+        for warning in self.warnings():
+            tell(f"Warning, for those who run the job: {warning}")
+
+    def _tasks(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """Return what some tasks count in their first rows."""
         columns = replace(self.columns, keep=(), vector=())
         row = pruned(F.col(ROW), self.columns.schema(self.table), columns.schema(self.table))
         slots = [SLOTS] if columns.slots else []
-        narrow = selected.select(row.alias(ROW), F.lit("").alias(ID), *slots)
+        narrow = rows.select(row.alias(ROW), F.lit("").alias(ID), *slots)
+        work = partial(_sample, self.reader, columns.ways(self.table))
+        samples = narrow.mapInArrow(work, "sample string").limit(SAMPLE_TASKS)
         # Spark would ask one task first, and all cores but one would wait for it and for its Python
         # worker.
-        spark, name = selected.sparkSession, "spark.sql.limit.initialNumPartitions"
-        changes = spark.conf.isModifiable(name)  # some servers let nobody change it
-        work = partial(_sample, self.reader, columns.ways(self.table))
-        samples = narrow.mapInArrow(work, "sample string")
-        more = setting(spark, name, str(SAMPLE_TASKS)) if changes else nullcontext()
-        with progress(spark, "Looking at a sample"), more:
-            tasks = [json.loads(sample) for (sample,) in samples.limit(SAMPLE_TASKS).collect()]
-        for task in tasks:
-            for name, counted in zip(columns.sanitized, task["coverage"], strict=True):
-                self.found.setdefault(name, Coverage()).update(counted)
-        if words := sorted(count for task in tasks for count in task["words"]):
-            median = words[(len(words) - 1) // 2]
-            self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
-            self.words = sum(words) / len(words)
-        if len(tasks) < SAMPLE_TASKS and all(task["rows"] is not None for task in tasks):
-            self.rows = [task["rows"] for task in tasks]
-        for warning in self.warnings():
-            tell(f"Warning, for those who run the job: {warning}")
+        spark = rows.sparkSession
+        name = "spark.sql.limit.initialNumPartitions"
+        with ExitStack() as settings, progress(spark, "Looking at a sample"):
+            if spark.conf.isModifiable(name):  # some servers let nobody change it
+                settings.enter_context(setting(spark, name, str(SAMPLE_TASKS)))
+            return [json.loads(sample) for (sample,) in samples.collect()]
 
     def warnings(self) -> list[str]:
         """Return what to know before the run: one sentence a concern, however many columns share it."""
         warnings = []
-        for concern, share in (("unspaced", "unspaced_share"), ("unknown", "unknown_share")):
+        for concern in ("unspaced", "unknown"):
             shares = {
-                name: getattr(own, share)
-                for name, own in self.found.items()
-                if own.concern == concern
+                name: getattr(coverage, f"{concern}_share")
+                for name, coverage in self.coverage.items()
+                if coverage.concern == concern
             }
             if shares:
                 worst, *others = sorted(shares, key=lambda name: -shares[name])
-                warnings.append(self.found[worst].warning(worst, self.fate, others))
-        marked = self.reader.policy.identifiers.marked
-        identified = [
-            name for name, coverage in self.found.items() if coverage.identified(but=marked)
-        ]
-        if identified and self.identifiers:
-            first, *others = identified
-            coverage = self.found[first]
-            also = f"; so have {_listed(others)}" if others else ""
-            warnings.append(
-                f"Column {first} has identifiers ({coverage.identified(but=marked)}), in a sample of "
-                f"{coverage['rows']:,} rows{also}. {self.identifiers}"
-            )
+                warnings.append(self.coverage[worst].warning(worst, self.fate, others))
+        if self.identifiers:
+            warnings += self._identified()
         return warnings
+
+    def _identified(self) -> list[str]:
+        """Return what to know of identifiers that are no marks."""
+        marked = self.reader.policy.identifiers.marked
+        by_column = {}
+        for name, coverage in self.coverage.items():
+            identified = coverage.identified(but=marked)
+            if identified:
+                by_column[name] = identified
+        if not by_column:
+            return []
+        first, *others = by_column
+        also = f"; so have {_listed(others)}" if others else ""
+        return [
+            f"Column {first} has identifiers ({by_column[first]}), in a sample of "
+            f"{self.coverage[first]['rows']:,} rows{also}. {self.identifiers}"
+        ]
 
 
 def _sample(
@@ -220,24 +252,29 @@ def _sample(
 ) -> Iterator[pa.RecordBatch]:
     """Count words in the first rows of a task; runs in Python workers.
 
-    A task without rows gives zeros: no other task is asked in its place, however few rows there
+    A task without rows counts zeros: no other task is asked in its place, however few rows there
     are.
     """
-    reader, batches = shared(reader), iter(batches)
+    reader = shared(reader)
+    batches = iter(batches)
     first = next(batches, None)
     rows: int | None = 0 if first is None else len(first)
-    found: dict[str, Any] = {"coverage": [Coverage()] * len(ways.paths), "words": []}
+    coverage = [Coverage() for _ in ways.paths]
+    words: list[int] = []
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
         batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
-        found["coverage"] = [
-            Coverage.measure(own.values, reader, own.slots) for _, own in batch.fields()
+        coverage = [
+            Coverage.measure(field_values.values, reader, field_values.slots)
+            for _, field_values in batch.fields()
         ]
         # Sorted: no number has the place of a row.
-        found["words"] = np.sort(batch.words(reader.visible_words)).tolist()
+        words = np.sort(batch.words(reader.visible_words)).tolist()
         # Where this is the end, Spark uses the worker again.
-        rows = rows if rows <= SAMPLE_ROWS and next(batches, None) is None else None
-    yield pa.RecordBatch.from_pydict({"sample": [json.dumps(found | {"rows": rows})]})
+        is_whole = rows <= SAMPLE_ROWS and next(batches, None) is None
+        rows = rows if is_whole else None
+    sample = {"coverage": coverage, "words": words, "rows": rows}
+    yield pa.RecordBatch.from_pydict({"sample": [json.dumps(sample)]})
 
 
 def count_rows_with_words(
@@ -269,14 +306,13 @@ def _count_words(
     for batch in Batch.parts(batches, ways):
         rows = [np.zeros(0, dtype=np.int64)]
         words = [np.zeros(0, dtype=np.int64)]
-        for name, found in batch.fields():
-            for run in reader.runs(found.values, found.slots, column=name):
-                rows.append(found.rows[run.tokens.rows + run.rows.start])
+        for name, values in batch.fields():
+            for run in reader.runs(values.values, values.slots, column=name):
+                rows.append(values.rows[run.tokens.rows + run.rows.start])
                 words.append(run.word_ids)
         total += rows_with_words(np.concatenate(words), np.concatenate(rows), vocabulary=vocabulary)
-    counted = np.flatnonzero(total)
-    arrays = [pa.array(counted), pa.array(total[counted])]
-    yield pa.RecordBatch.from_arrays(arrays, names=["word", "rows"])
+    word_ids = np.flatnonzero(total)
+    yield pa.RecordBatch.from_pydict({"word": word_ids, "rows": total[word_ids]})
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}
@@ -293,31 +329,36 @@ def count_persons(
     person = Field.find(df.schema, name)[0].column
     columns = replace(columns, keep=())
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
-    work = partial(_count, reader, columns.ways(df.schema))
-    counted = selected.mapInArrow(work, "person string, words long")
-    sums = counted.groupBy("person").agg(
+    work = partial(_words_of_persons, reader, columns.ways(df.schema))
+    rows = selected.mapInArrow(work, "person string, words long")
+    persons = rows.groupBy("person").agg(
         F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words")
     )
-    named = F.col("person").isNotNull()
-    shares = [*_PERCENTILES.values()]
-    totals = [
-        F.percentile_approx(F.when(named, F.col(n)), shares, ACCURACY) for n in ("rows", "words")
-    ]
-    nobody = F.sum(F.when(~named, F.col("rows")))
-    persons, unnamed, rows, words = sums.agg(F.count("person"), nobody, *totals).collect()[0]
-    if not persons:
+    is_named = F.col("person").isNotNull()
+    sums = persons.agg(
+        F.count("person").alias("persons"),
+        F.sum(F.when(~is_named, F.col("rows"))).alias("nobody"),
+        _percentiles("rows", is_named),
+        _percentiles("words", is_named),
+    ).collect()[0]
+    if not sums["persons"]:
         return None
     return {
         "column": name,
-        "persons": persons,
-        "nobody": unnamed or 0,
-        "rows": dict(zip(_PERCENTILES, rows, strict=True)),
-        "words": dict(zip(_PERCENTILES, words, strict=True)),
+        "persons": sums["persons"],
+        "nobody": sums["nobody"] or 0,
+        "rows": dict(zip(_PERCENTILES, sums["rows"], strict=True)),
+        "words": dict(zip(_PERCENTILES, sums["words"], strict=True)),
         "within": within,
     }
 
 
-def _count(
+def _percentiles(name: str, is_named: Column) -> Column:
+    values = F.when(is_named, F.col(name))
+    return F.percentile_approx(values, [*_PERCENTILES.values()], ACCURACY).alias(name)
+
+
+def _words_of_persons(
     reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Count the words of rows; runs in Python workers."""

@@ -320,7 +320,7 @@ def _corpus(
     columns = replace(_columns(options), keep=(), id=None, slots=None)
     columns.check(source.df, source.partitions)
     rows = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
-    ways = columns.ways(source.df.schema)
+    ways = columns.field_paths(source.df.schema)
     return SampledRows(frame=rows, simulation=simulation.public, ways=ways)
 
 

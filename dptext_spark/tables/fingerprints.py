@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from dptext_spark.accounting.exposure import is_known, recorded_policy
 from dptext_spark.noise import NoiseKey
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.tables.batch import Batch, Fields, FieldValues
+from dptext_spark.tables.batch import Batch, FieldPaths, FieldValues
 from dptext_spark.tables.columns import shared
 from dptext_spark.text.columns import Spans, column_kind, id_bytes, read_spans
 
@@ -31,83 +31,87 @@ LINES: Final = (
 )
 """The columns of fingerprints; the last two are null where a policy from elsewhere decides."""
 
-_FIELDS: Final = [field.split() for field in LINES.split(", ")]
 _BYTES: Final = 16
 _BYTES_OF_TOKEN: Final = 8
 
 
 def fingerprint_batches(
-    key: NoiseKey, sanitizer: Sanitizer, ways: Fields, batches: Iterable[pa.RecordBatch]
+    key: NoiseKey, sanitizer: Sanitizer, paths: FieldPaths, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield fingerprints of rows that ``TableColumns.select`` gave, in workers, by a derived key."""
+    """Yield fingerprints of rows that ``TableColumns.select`` left, in workers, by a derived key."""
     sanitizer = shared(sanitizer)
+    for batch in Batch.parts(batches, paths):
+        row_ids = id_bytes(batch.ids)
+        for column, field in batch.fields(sanitizer.visible_words):
+            yield _of_column(key, sanitizer, row_ids, column, field)
+
+
+def _of_column(
+    key: NoiseKey, sanitizer: Sanitizer, row_ids: Sequence[bytes], column: str, field: FieldValues
+) -> pa.RecordBatch:
+    """Return a line for each row of a column."""
     policy = sanitizer.release.policy
     spans_column = policy.spans_column
-    knows_tokens = is_known(recorded_policy(policy))
-
-    def hashed(*parts: bytes | memoryview) -> bytes:
-        return key.derive(*parts).secret[:_BYTES]
-
-    def hashed_tokens(
-        row_id: bytes, place: bytes, tokens: Iterable[tuple[int, str]]
-    ) -> Iterator[int]:
-        for start, token in tokens:
-            token_place = start.to_bytes(8, "little")
-            digest = key.derive(b"token", row_id, place, token_place, token.encode()).secret
-            yield int.from_bytes(digest[:_BYTES_OF_TOKEN], "little", signed=True)
-
-    for batch in Batch.parts(batches, ways):
-        row_ids = id_bytes(batch.ids)
-        rows = pa.array([hashed(b"row", row_id) for row_id in row_ids], pa.binary())
-        for column, found in batch.fields(sanitizer.visible_words):
-            # Under any spelling of the column's name.
-            contents = [[b"content", row_id, column.lower().encode()] for row_id in row_ids]
-            spans = [[b"spans", row_id] for row_id in row_ids]
-            keys = [[b"context"] for _ in row_ids]
-            unprotected: list[list[int]] = [[] for _ in row_ids]
-            unknown: list[list[int]] = [[] for _ in row_ids]
-            # In a text a masked span is one letter, in a list as many elements as before.
-            moves_tokens = (
-                bool(policy.mask_spans) and column_kind(found.values.type, column) == "text"
-            )
-            of_values = zip(
-                found.rows.tolist(),
-                found.positions.astype("<i8"),
-                # The first to read values: it refuses what is no Unicode.
-                sanitizer.contexts(found.values, found.ids, column=column, **found.given),
-                _contents(found.values),
-                _spans(found, spans_column),
-                strict=True,
-            )
-            for row, positions, context, content, value_spans in of_values:
-                place = positions.tobytes()
-                keys[row].append(context.key)
-                contents[row] += (place, content)
-                spans[row] += (place, _span_bytes(value_spans))
-                masked = value_spans if moves_tokens else None
-                for tokens, raw in ((unprotected, context.unprotected), (unknown, context.unknown)):
-                    if raw:
-                        tokens[row] += hashed_tokens(row_ids[row], place, _unmasked(raw, masked))
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "row": rows,
-                    "column": pa.array([column] * len(rows), pa.string()),
-                    "content": pa.array([hashed(*parts) for parts in contents], pa.binary()),
-                    "spans": pa.array(
-                        [hashed(*parts) if spans_column else None for parts in spans], pa.binary()
-                    ),
-                    "context": pa.array([hashed(*parts) for parts in keys], pa.binary()),
-                    "unprotected": _sorted(unprotected if knows_tokens else [None] * len(rows)),
-                    "unknown": _sorted(unknown if knows_tokens else [None] * len(rows)),
-                }
-            )
-
-
-def _sorted(tokens: Sequence[list[int] | None]) -> pa.Array:
-    """Return lists of hashes without the order of their tokens."""
-    return pa.array(
-        [None if of_row is None else sorted(of_row) for of_row in tokens], pa.list_(pa.int64())
+    # Under any spelling of the column's name.
+    contents = [[b"content", row_id, column.lower().encode()] for row_id in row_ids]
+    spans = [[b"spans", row_id] for row_id in row_ids]
+    contexts = [[b"context"] for _ in row_ids]
+    unprotected: list[list[int]] = [[] for _ in row_ids]
+    unknown: list[list[int]] = [[] for _ in row_ids]
+    # In a text a masked span is one letter, in a list as many elements as before.
+    moves_tokens = bool(policy.mask_spans) and column_kind(field.values.type, column) == "text"
+    values = zip(
+        field.rows.tolist(),
+        field.positions.astype("<i8"),
+        # The first to read values: it refuses what is no Unicode.
+        sanitizer.contexts(field.values, field.ids, column=column, **field.of_rows),
+        _contents(field.values),
+        _spans(field, spans_column),
+        strict=True,
     )
+    for row, positions, context, content, value_spans in values:
+        place = positions.tobytes()
+        contexts[row].append(context.key)
+        contents[row] += (place, content)
+        spans[row] += (place, _span_bytes(value_spans))
+        masked = value_spans if moves_tokens else None
+        for hashes, tokens in ((unprotected, context.unprotected), (unknown, context.unknown)):
+            if tokens:
+                unmasked = _unmasked(tokens, masked)
+                hashes[row] += _token_hashes(key, row_ids[row], place, unmasked)
+    knows_tokens = is_known(recorded_policy(policy))
+    return pa.RecordBatch.from_pydict(
+        {
+            "row": _hashes(key, [(b"row", row_id) for row_id in row_ids]),
+            "column": pa.array([column] * len(row_ids), pa.string()),
+            "content": _hashes(key, contents),
+            "spans": _hashes(key, spans) if spans_column else pa.nulls(len(spans), pa.binary()),
+            "context": _hashes(key, contexts),
+            "unprotected": _token_lists(unprotected, knows_tokens),
+            "unknown": _token_lists(unknown, knows_tokens),
+        }
+    )
+
+
+def _hashes(key: NoiseKey, rows: Iterable[Sequence[bytes]]) -> pa.Array:
+    return pa.array([key.derive(*parts).secret[:_BYTES] for parts in rows], pa.binary())
+
+
+def _token_hashes(
+    key: NoiseKey, row_id: bytes, place: bytes, tokens: Iterable[tuple[int, str]]
+) -> Iterator[int]:
+    for start, token in tokens:
+        token_place = start.to_bytes(8, "little")
+        digest = key.derive(b"token", row_id, place, token_place, token.encode()).secret
+        yield int.from_bytes(digest[:_BYTES_OF_TOKEN], "little", signed=True)
+
+
+def _token_lists(rows: Sequence[list[int]], knows_tokens: bool) -> pa.Array:
+    """Return lists of hashes without the order of their tokens; nulls where they are not known."""
+    kind = pa.list_(pa.int64())
+    if not knows_tokens:
+        return pa.nulls(len(rows), kind)
+    return pa.array([sorted(hashes) for hashes in rows], kind)
 
 
 def _unmasked(
@@ -130,17 +134,22 @@ def _contents(values: pa.Array) -> Iterator[bytes]:
         elif isinstance(strings, str):
             yield b"text" + strings.encode()
         else:
-            encoded = [None if string is None else string.encode() for string in strings]
-            lengths = [-1 if string is None else len(string) for string in encoded]
-            numbers = np.array([len(lengths), *lengths], dtype="<i8").tobytes()
-            yield b"".join([b"list", numbers, *filter(None, encoded)])
+            numbers = [len(strings)]
+            content = []
+            for string in strings:
+                if string is None:
+                    numbers.append(-1)
+                else:
+                    content.append(string.encode())
+                    numbers.append(len(content[-1]))
+            yield b"".join([b"list", np.array(numbers, dtype="<i8").tobytes(), *content])
 
 
-def _spans(found: FieldValues, column: str | None) -> Spans:
+def _spans(field: FieldValues, column: str | None) -> Spans:
     """Read each value's slots or masked spans; None where there are none, or they cannot be read."""
-    if column is None or found.slots is None:
-        return [None] * len(found.values)
-    return read_spans(found.slots, found.values, column)
+    if column is None or field.slots is None:
+        return [None] * len(field.values)
+    return read_spans(field.slots, field.values, column)
 
 
 def _span_bytes(spans: Sequence[tuple[int, int]] | None) -> bytes:
@@ -148,9 +157,10 @@ def _span_bytes(spans: Sequence[tuple[int, int]] | None) -> bytes:
 
 
 def measures() -> list[Column]:
-    """Aggregates of fingerprints that say whether files hold what was written."""
-    lines = F.xxhash64(*(name for name, _ in _FIELDS))
+    """Return aggregates of fingerprints that show whether files hold what was written."""
+    names = [field.partition(" ")[0] for field in LINES.split(", ")]
+    checksum = F.bit_xor(F.xxhash64(*names))
     return [
         F.count(F.lit(1)).alias("lines"),
-        F.coalesce(F.bit_xor(lines), F.lit(0)).alias("checksum"),
+        F.coalesce(checksum, F.lit(0)).alias("checksum"),
     ]

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import InputOptions
 from dptext_spark.spark.versions import metadata
-from dptext_spark.tables.batch import Fields
+from dptext_spark.tables.batch import FieldPaths
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION
@@ -96,9 +96,9 @@ class InputTable:
         return rows.withColumns({file: place["file_path"], row: place["row_index"]})
 
     @property
-    def fields(self) -> Fields:
+    def fields(self) -> FieldPaths:
         """The paths to sanitized fields in ``rows``."""
-        return self.columns.ways(self.source.df.schema)
+        return self.columns.field_paths(self.source.df.schema)
 
     def streamed(self) -> Self:
         """Return the same table as a stream of its files."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress, tell
 from dptext_spark.spark.versions import to_arrow
-from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
+from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.source import setting
@@ -202,7 +202,7 @@ class Sample:
         row = pruned(F.col(ROW), self.columns.schema(self.table), columns.schema(self.table))
         slots = [SLOTS] if columns.slots else []
         narrow = rows.select(row.alias(ROW), F.lit("").alias(ID), *slots)
-        work = partial(_sample, self.reader, columns.ways(self.table))
+        work = partial(_sample, self.reader, columns.field_paths(self.table))
         samples = narrow.mapInArrow(work, "sample string").limit(SAMPLE_TASKS)
         # Spark would ask one task first, and all cores but one would wait for it and for its Python
         # worker.
@@ -248,7 +248,7 @@ class Sample:
 
 
 def _sample(
-    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+    reader: WordReader, paths: FieldPaths, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Count words in the first rows of a task; runs in Python workers.
 
@@ -259,11 +259,11 @@ def _sample(
     batches = iter(batches)
     first = next(batches, None)
     rows: int | None = 0 if first is None else len(first)
-    coverage = [Coverage() for _ in ways.paths]
+    coverage = [Coverage() for _ in paths.paths]
     words: list[int] = []
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
-        batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), ways)
+        batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), paths)
         coverage = [
             Coverage.measure(field_values.values, reader, field_values.slots)
             for _, field_values in batch.fields()
@@ -286,7 +286,7 @@ def count_rows_with_words(
     or not. Workers read and cut texts; nothing is perturbed.
     """
     columns = replace(columns, keep=(), vector=())
-    work = partial(_count_words, reader, columns.ways(df.schema))
+    work = partial(_count_words, reader, columns.field_paths(df.schema))
     selected = columns.select(df, F.lit(""))
     counted = selected.mapInArrow(work, "word long, rows long")
     sums = counted.groupBy("word").agg(F.sum("rows").alias("rows"))
@@ -297,13 +297,13 @@ def count_rows_with_words(
 
 
 def _count_words(
-    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+    reader: WordReader, paths: FieldPaths, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Count the rows of a task that have each word; runs in Python workers."""
     reader = shared(reader)
     vocabulary = len(reader.bundle.shared().words)
     total = np.zeros(vocabulary, dtype=np.int64)
-    for batch in Batch.parts(batches, ways):
+    for batch in Batch.parts(batches, paths):
         rows = [np.zeros(0, dtype=np.int64)]
         words = [np.zeros(0, dtype=np.int64)]
         for name, values in batch.fields():
@@ -329,7 +329,7 @@ def count_persons(
     person = Field.find(df.schema, name)[0].column
     columns = replace(columns, keep=())
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
-    work = partial(_words_of_persons, reader, columns.ways(df.schema))
+    work = partial(_words_of_persons, reader, columns.field_paths(df.schema))
     rows = selected.mapInArrow(work, "person string, words long")
     persons = rows.groupBy("person").agg(
         F.count(F.lit(1)).alias("rows"), F.sum("words").alias("words")
@@ -359,10 +359,10 @@ def _percentiles(name: str, is_named: Column) -> Column:
 
 
 def _words_of_persons(
-    reader: WordReader, ways: Fields, batches: Iterable[pa.RecordBatch]
+    reader: WordReader, paths: FieldPaths, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Count the words of rows; runs in Python workers."""
     reader = shared(reader)
-    for batch in Batch.parts(batches, ways):
+    for batch in Batch.parts(batches, paths):
         words = pa.array(batch.words(reader.visible_words))
         yield pa.RecordBatch.from_arrays([batch.ids, words], names=["person", "words"])

@@ -1,4 +1,4 @@
-"""The job of ``dptext evaluate``: a private table and settings in, what each gives away and keeps out."""
+"""The job of ``dptext evaluate``: a private table and settings in, risks and uses of each out."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _ATTACKING: Final = 2e5
 
 
 def run(options: EvaluateOptions) -> Report:
-    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write."""
+    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, write."""
     read = input_format(options)
     paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
     if read.has_path:
@@ -100,7 +100,7 @@ def run(options: EvaluateOptions) -> Report:
 
 
 def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None:
-    """Refuse places that lie inside one another, an output that is not free, an input that is absent."""
+    """Refuse places that overlap, an output that is not free, an input that is absent."""
     places.check_apart()
     check_free(places.storage, options, facts.FILE)
     read.check_files(places.storage)
@@ -130,7 +130,8 @@ def _evaluation(
             if not sum(thirds[third].perturbed for third in ATTACKED):
                 raise InputError(
                     "There is nothing to evaluate: no word of the attacked rows is perturbed",
-                    got=f"{sum(third.rows for third in thirds)} rows, a third of them known to attackers",
+                    got=f"{sum(third.rows for third in thirds)} rows, a third of them known to "
+                    "attackers",
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known_pairs, language = _known_pairs(thirds, corpus)
@@ -191,7 +192,7 @@ def _check_classes(options: EvaluateOptions, table: InputTable) -> None:
 def _sampled_rows(
     options: EvaluateOptions, table: InputTable, simulation: Simulation, embedding: Embedding
 ) -> tuple[int, SampledRows]:
-    """Check the rows, and draw those that are evaluated; return how many the table has, and these."""
+    """Check the rows and draw those that are evaluated; return how many there are, and these."""
     sample = table.sample(
         WordReader(bundle=simulation.bundle, policy=simulation.policy),
         fate="They are not evaluated. Take an embedding that has more of them.",

@@ -1,4 +1,4 @@
-"""The job of ``dptext ledger``: what a ledger knows; without Spark where it lies on this machine."""
+"""The job of ``dptext ledger``: what a ledger has; without Spark where it is on this machine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def report(path: str, ledger: Ledger) -> Report:
 
 
 def losses(ledger: Ledger) -> Iterator[Facts]:
-    """Bound what all releases reveal of a word: ``pure``, and where all laws are known for ``DELTAS``.
+    """Bound what all releases reveal of a word: ``pure``, and for ``DELTAS`` if all laws are known.
 
     They are the losses of a row that was in every release, which bound those of all.
     """
@@ -101,7 +101,8 @@ def _described(ledger: Ledger, facts: Facts) -> str:
         lines.append(f"  a word and {loss['from']}, {loss['distance']:.3g} away: {worst}")
         if loss is facts["losses"][-1] and bounds:
             lines.append(
-                f"  (except with probability {' or '.join(named)}, for a row that was in every release)"
+                f"  (except with probability {' or '.join(named)}, for a row that was in every "
+                "release)"
             )
     return rendered([releases, lines])
 
@@ -112,7 +113,8 @@ def _scope(ledger: Ledger) -> list[str]:
     families = len(ledger.family_totals)
     if families > 1:
         lines.append(
-            f"  rows under {families} keys, inputs or id columns cannot be compared: the largest sum of each"
+            f"  rows under {families} keys, inputs or id columns cannot be compared: the largest "
+            "sum of each"
             " is added"
         )
     if ledger.counted:

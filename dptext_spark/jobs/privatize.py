@@ -129,7 +129,7 @@ def _sanitized(
     *,
     count_unique: bool,
 ) -> Facts:
-    """Sanitize and write a table; return what was counted, on demand also rows that show a rare word."""
+    """Sanitize and write a table; return what was counted, if asked also rows with a rare word."""
     release = worker.release
     if count_unique:
         with progress(table.spark, "Counting rows with each word"):
@@ -155,7 +155,7 @@ def _sanitized(
 
 
 def privatize_table(**options: Any) -> Report:
-    """Run ``dptext privatize`` in the session that runs, also one of Spark Connect, and print nothing.
+    """Run ``dptext privatize`` in the running session, also of Spark Connect, and print nothing.
 
     Args:
         options: The command's options by name, with ``_`` for ``-``, as ``input="sales.queries"``,

@@ -111,7 +111,7 @@ def _columns(options: VectorsOptions) -> TableColumns:
 
 
 def _fingerprint(options: VectorsOptions, embedding: Embedding | None, column: str) -> str:
-    """Return the fingerprint of the bundle that a column's words are averaged in; of vectors none."""
+    """Return the fingerprint of the bundle of a column's words; of vectors none."""
     if embedding is None or column not in options.text:
         return ""
     return embedding.fingerprint
@@ -180,7 +180,7 @@ def _embedding(options: VectorsOptions) -> Embedding | None:
 
 
 def _lengths(table: Table, names: Sequence[str]) -> dict[str, int | None]:
-    """Compute the one length of each column's vectors, None where there are none, and check the rows."""
+    """Compute the one length of each column's vectors, None without any, and check the rows."""
     measures: list[Column] = []
     for name in names:
         size = F.array_size(quoted(name))

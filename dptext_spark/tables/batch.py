@@ -16,7 +16,7 @@ from dptext_spark.text.columns import list_offsets
 ROW: Final = "row"
 ID: Final = "id"
 SLOTS: Final = "slots"
-"""Columns of a frame that workers read: a struct of what comes out, the row's name, and its slots."""
+"""Columns of a frame that workers read: a struct of what comes out, the row's name, its slots."""
 
 # What workers hold at once of a batch of long rows, or one row. A column of Arrow's strings ends at
 # 2 GB, and words that come out may be many times as long as those that came in.
@@ -78,7 +78,7 @@ def _names(column: pa.StructArray) -> list[str]:
 
 
 def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Array) -> pa.Array:
-    """Return the column with other values in the place that :meth:`FieldValues.of` took them from."""
+    """Return the column with other values where :meth:`FieldValues.of` took them from."""
     if not path:
         return values
     step, *rest = path
@@ -101,7 +101,7 @@ def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Arra
 
 @dataclass(frozen=True, kw_only=True)
 class FieldPaths:
-    """The paths to what is sanitized: by name, inside the rows; and to slots, inside their column."""
+    """The paths to what is sanitized: by name, inside the rows; to slots, inside their column."""
 
     paths: dict[str, Path]
     slots: Path | None = None
@@ -124,7 +124,7 @@ class Batch:
 
     @classmethod
     def from_arrow(cls, batch: pa.RecordBatch, paths: FieldPaths) -> Self:
-        """Read a batch with columns ``row``, ``id`` and perhaps ``slots``; others are passed over."""
+        """Read a batch with columns ``row``, ``id``, perhaps ``slots``; others are passed over."""
         slots = None
         if paths.slots is not None:
             slots = FieldValues.of(batch.column(SLOTS), paths.slots).values
@@ -132,7 +132,7 @@ class Batch:
 
     @classmethod
     def parts(cls, batches: Iterable[pa.RecordBatch], paths: FieldPaths) -> Iterator[Self]:
-        """Read all batches of a task, those of long rows in halves until a part is small, or one row."""
+        """Read all batches of a task, those of long rows in parts that are small, or one row."""
         for batch in batches:
             parts = [batch]
             while parts:
@@ -147,7 +147,7 @@ class Batch:
         return len(self.row)
 
     def fields(self, count: CountWords | None = None) -> Iterator[tuple[str, FieldValues]]:
-        """Take out all sanitized fields, one by one; with ``count`` also the words of their rows."""
+        """Take out sanitized fields one by one; with ``count`` also the words of their rows."""
         words = None if count is None else self.words(count)
         for name, path in self.paths.paths.items():
             field = FieldValues.of(self.row, path)

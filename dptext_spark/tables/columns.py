@@ -52,13 +52,13 @@ ACCURACY: Final = 10_000
 KindT = TypeVar("KindT", "TokenCounts[int]", "VectorCounts[int]")
 WorkerT = TypeVar("WorkerT", bound=Hashable)
 Worker: TypeAlias = "Sanitizer | VectorWorker"
-"""What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
+"""What sanitizes columns: small, hashable, picklable; has derived noise keys, never the user's."""
 
 
 # A reused worker sees a new one for every release, and must not keep them all.
 @lru_cache(maxsize=2)
 def shared(worker: WorkerT) -> WorkerT:
-    """Return the first of all equal workers that this process saw, with all that it has opened and bound.
+    """Return the first of all equal workers of this process, with all that it has opened and bound.
 
     It opens after Spark's fork: a child must not inherit maps and BLAS threads.
     """
@@ -124,7 +124,7 @@ class TableColumns:
     def check_schema(
         self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
     ) -> None:
-        """Check that columns exist and have the right types; ``exact``: names may differ in capitals only."""
+        """Check that columns exist, with the right types; ``exact``: capitals make names differ."""
         fields = self._fields(schema)
         if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
@@ -147,7 +147,8 @@ class TableColumns:
         names = [name for name in self.sanitized if name in partitions]
         if names:
             raise InputError(
-                "Partition columns cannot be sanitized: their values are the names of the input's folders",
+                "Partition columns cannot be sanitized: their values are the names of the "
+                "input's folders",
                 got=", ".join(names),
             )
         inside = [name for name in self.sanitized if len(fields[name].path) > 1]
@@ -187,7 +188,8 @@ class TableColumns:
         slots = fields[self.slots]
         if len(self.sanitized) > 1:
             raise InputError(
-                f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
+                f"Column {self.slots} says where slots stand in one column, and several are to "
+                "be sanitized",
                 got=", ".join(self.sanitized),
                 do="Sanitize them one by one",
             )
@@ -272,13 +274,13 @@ class TableColumns:
         return released
 
     def field_paths(self, table: StructType) -> FieldPaths:
-        """Return the paths to sanitized fields and slots in what :meth:`select` leaves of such a table."""
+        """Return the paths to sanitized fields and slots in what :meth:`select` leaves."""
         fields = self._fields(table)
         slots = fields[self.slots].path[1:] if self.slots else None
         return FieldPaths(paths={name: fields[name].path for name in self.sanitized}, slots=slots)
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a checked frame what workers read; ``row_id`` or else the column ``id`` names the rows."""
+        """Leave in a checked frame what workers read; ``row_id`` or the column ``id`` names rows."""
         table = bare(df.schema)
         fields = self._fields(df.schema)
 
@@ -322,7 +324,7 @@ class TableColumns:
         return result.select(f"{ROW}.*")
 
     def _measures(self, counters: Sequence[str]) -> list[Column]:
-        """Return aggregates of the columns of counters: rows, sums, and of texts the lengths of rows."""
+        """Return aggregates of columns of counters: rows, sums, of texts the lengths of rows."""
         columns = {name: F.col(f"c{number}") for number, name in enumerate(counters)}
         measures = [F.count(F.lit(1)).alias("rows")]
         measures += [F.sum(column).alias(name) for name, column in columns.items()]
@@ -385,7 +387,7 @@ def column_counts(
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
-    """Compute aggregates in one narrow pass, and check that a column, if any, names each row once."""
+    """Compute aggregates in one narrow pass, and check that a column names each row once."""
     if name is None:
         return [*df.agg(*measures).collect()[0]] if measures else []
     column = Field.find(df.schema, name)[0].column

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 Path: TypeAlias = tuple[str | None, ...]
-"""Steps to a field: a struct's field by name; None, written ``[]``, for the elements of an array."""
+"""Steps to a field: a struct's field by name; None, written ``[]``, for an array's elements."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Field:
 
     @classmethod
     def find(cls, schema: StructType, name: str) -> list[Field]:
-        """Read a name in every way that the table allows: names may hold dots and brackets themselves."""
+        """Read a name in every way that the table allows: names may have dots and brackets."""
         kinds = dict(_paths(schema, f".{name}"))
         return [cls(name=name, path=path, data_type=kind) for path, kind in kinds.items()]
 
@@ -50,7 +50,7 @@ class Field:
 
     @property
     def arrays(self) -> Path:
-        """The path to the elements of the innermost array around the field; empty where there is none."""
+        """The path to the elements of the innermost array around the field; empty without one."""
         depths = [depth for depth, step in enumerate(self.path, 1) if step is None]
         return self.path[: max(depths, default=0)]
 
@@ -112,7 +112,7 @@ def _after(paths: Collection[Path], step: str | None) -> list[Path]:
 
 
 def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
-    """Leave in a type what some path leads to, by default all, and what is around it, without metadata.
+    """Leave in a type what some path leads to, by default all, and what is around it; no metadata.
 
     Names, nullability and collations stay. Metadata may quote rows, as comments do and the labels
     of a ``StringIndexer``, and Spark writes it into footers, logs and catalogs. ``char`` and
@@ -141,7 +141,7 @@ def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
 
 
 def beside(data_type: Any, taken: Collection[Path], name: str = "") -> Iterator[str]:
-    """Name the largest fields of a type, or itself, that hold none of those taken and lie in none."""
+    """Name the largest fields of a type, or itself, next to those taken."""
     if not taken:
         yield name
     elif () in taken:

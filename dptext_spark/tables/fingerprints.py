@@ -38,7 +38,7 @@ _BYTES_OF_TOKEN: Final = 8
 def fingerprint_batches(
     key: NoiseKey, sanitizer: Sanitizer, paths: FieldPaths, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield fingerprints of rows that ``TableColumns.select`` left, in workers, by a derived key."""
+    """Yield fingerprints of rows that ``TableColumns.select`` left; runs in Python workers."""
     sanitizer = shared(sanitizer)
     for batch in Batch.parts(batches, paths):
         row_ids = id_bytes(batch.ids)
@@ -146,7 +146,7 @@ def _contents(values: pa.Array) -> Iterator[bytes]:
 
 
 def _spans(field: FieldValues, column: str | None) -> Spans:
-    """Read each value's slots or masked spans; None where there are none, or they cannot be read."""
+    """Read each value's slots or masked spans; None without any, or where they cannot be read."""
     if column is None or field.slots is None:
         return [None] * len(field.values)
     return read_spans(field.slots, field.values, column)

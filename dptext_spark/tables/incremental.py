@@ -69,7 +69,7 @@ class GrowingTable(Table):
         return self.output.storage
 
     def claim(self, release: Release, key: NoiseKey) -> None:
-        """Check that the checkpoint is of this release; a new one becomes so, unless it is a dry run."""
+        """Check that the checkpoint is of this release; outside dry runs a new one becomes so."""
         _ = self.input.streamed()  # or refuse the input
         record = f"{self._checkpoint}/{_RECORD}"
         identity = json.loads(json.dumps(self._identity(release, key)))
@@ -82,8 +82,8 @@ class GrowingTable(Table):
         changed = [name for name in names if earlier.get(name) != identity.get(name)]
         if changed:
             raise ConfigError(
-                f"The checkpoint {self._checkpoint} is of a release with other options, key, bundle or "
-                "columns",
+                f"The checkpoint {self._checkpoint} is of a release with other options, key, "
+                "bundle or columns",
                 got=", ".join(changed),
                 do="Go on with those it began with, or choose another --incremental and --output",
             )
@@ -181,7 +181,7 @@ class GrowingTable(Table):
         written.add_files(result, name)
 
     def _check_added_files(self) -> None:
-        """Refuse, or warn of, files that are in the output and that have changed since, or are gone."""
+        """Refuse, or warn of, files of the output that have changed since, or are gone."""
         added = self._added_files()
         if not added:
             return
@@ -189,41 +189,42 @@ class GrowingTable(Table):
         sizes = self._sizes()
         faults = {"gone": sorted(added.keys() - files.keys()), "changed": list[str]()}
         for path in sorted(added.keys() & files.keys()):
-            changed, size = files[path]
-            if changed != added[path] or size != sizes.get(_digest(path), size):
+            modified, size = files[path]
+            if modified != added[path] or size != sizes.get(_digest(path), size):
                 faults["changed"].append(path)
         got = "; ".join(_named(kind, paths) for kind, paths in faults.items() if paths)
         if not got:
             return
         what = "Files that earlier runs added to the output have changed since, or are gone"
         if self.options.changed_files == "warn":
-            click.echo(
-                f"Warning, for those who run the job: {what}: {got}. The output keeps their earlier rows.",
-                err=True,
-            )
+            warning = f"{what}: {got}. The output keeps their earlier rows."
+            click.echo(f"Warning, for those who run the job: {warning}", err=True)
             return
         raise InputError(
             what,
             got=got,
-            do="Bring them back as they were; or keep their earlier rows in the output with --changed-files "
-            "warn; or release all files anew with another --incremental and --output, which costs ε again "
-            "for rows that changed",
+            do="Bring them back as they were; or keep their earlier rows in the output with "
+            "--changed-files warn; or release all files anew with another --incremental and "
+            "--output, which costs ε again for rows that changed",
         )
 
     def _added_files(self) -> dict[str, int]:
-        """Return, by path, the modification times in milliseconds of files that are in the output."""
+        """Return, by path, the modification times in milliseconds of files in the output."""
         batches = self.storage.below(self._checkpoint, _COUNTS)
         if not batches:
             return {}
         last = int(max(batches).rpartition("/")[2].partition(".")[0])
         *_, offset = self.storage.read(f"{self._checkpoint}/stream/offsets/{last}").splitlines()
-        taken = json.loads(offset)["logOffset"]
+        last_entry = json.loads(offset)["logOffset"]
         entries = spark_log(self.storage, f"{self._checkpoint}/stream/sources/0")
-        done = [entry for entry in entries if entry["batchId"] <= taken]
-        return {file_url(unquote(entry["path"])): entry["timestamp"] for entry in done}
+        return {
+            file_url(unquote(entry["path"])): entry["timestamp"]
+            for entry in entries
+            if entry["batchId"] <= last_entry
+        }
 
     def _files(self) -> dict[str, tuple[int, int]]:
-        """Return, by path, the modification time in milliseconds and the size of all files of the input."""
+        """Return, by path, modification times in milliseconds and sizes of files of the input."""
         if self.input.source.list_files is None:
             return {}
         rows = (
@@ -234,14 +235,14 @@ class GrowingTable(Table):
         return {file_url(path): (changed, size) for path, changed, size in rows}
 
     def _sizes(self) -> dict[str, int]:
-        """Return, by digest of the path, the sizes that files had when they were added and noted."""
+        """Return, by digest of the path, the noted sizes of files as they were added."""
         sizes = dict[str, int]()
         for path in self.storage.below(self._checkpoint, _SIZES):
             sizes.update(json.loads(self.storage.read(path)))
         return sizes
 
     def _note_sizes(self) -> None:
-        """Write down the sizes of files that were added since the last time, and have not changed."""
+        """Write down the sizes of files that were added since the last time, if unchanged."""
         added = self._added_files()
         noted = self._sizes()
         new = [path for path in sorted(added) if _digest(path) not in noted]
@@ -295,12 +296,13 @@ def _lines(pairs: Sequence[str]) -> str:
 
 
 def _digest(path: str) -> str:
-    """Return the digest of a path: folders of a partitioned table are named by values of its rows."""
+    """Return the digest of a path: values of rows name the folders of a partitioned table."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 
 def _named(kind: str, paths: Sequence[str]) -> str:
     """Count paths of a kind, and show the first."""
-    shown = ", ".join(path.removeprefix("file:") for path in paths[:_SHOWN])
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return f"{kind}: {shown}{more}"
+    names = ", ".join(path.removeprefix("file:") for path in paths[:_SHOWN])
+    if len(paths) > _SHOWN:
+        names += f" and {len(paths) - _SHOWN} more"
+    return f"{kind}: {names}"

@@ -1,4 +1,4 @@
-"""The table that a run reads: opened and checked, the rows that are taken of it, and their sample."""
+"""The table that a run reads: opened and checked, its rows, and a sample of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dptext_spark.word_reader import WordReader
 
 
 def input_format(options: InputOptions, *, grows: bool = False) -> Format:
-    """Return the format of the input; refuse what it cannot do. ``grows``: whether files are added."""
+    """Return the format of the input; refuse what it cannot do. ``grows``: files come later."""
     read = Format.named(options.format, options.input, options.read_options)
     read.check_can_read(has_id=options.id is not None, grows=grows)
     return read
@@ -48,7 +48,7 @@ class InputTable:
         *,
         grows: bool = False,
     ) -> Self:
-        """Open the table of some options, and check its columns and the filter; no row is released."""
+        """Open a table, and check its columns and the filter; no row is released."""
         source = read.open(spark)
         table = cls(
             source=source,
@@ -67,7 +67,7 @@ class InputTable:
             raise type(error)(error.what, got=error.got, do=read.names_remedy) from None
 
     def checked(self) -> Self:
-        """Return the table with the names that ``*`` stands for; refuse wrong columns or a wrong filter."""
+        """Return the table with the names that ``*`` stands for; refuse wrong columns, filters."""
         columns = self.columns.named(self.source.df.schema)
         columns.check(self.source.df, self.source.partitions)
         table = replace(self, columns=columns)

@@ -1,4 +1,4 @@
-"""Released rows compared with those of earlier releases: what their release costs, and what it lets out raw.
+"""Released rows compared with earlier ones: what their release costs, and what it lets out raw.
 
 Rows are fingerprints, as :mod:`dptext_spark.tables.fingerprints` writes them; none leaves Spark.
 """
@@ -70,7 +70,7 @@ def compare(
 
 
 def _uses(earlier: DataFrame, family: Sequence[Entry]) -> DataFrame:
-    """Return what was released of each place: once for each noise context, however often it came."""
+    """Return what was released of each place: once for each noise context."""
     epsilons = _by_release({entry.release: _scaled(entry.terms.epsilon) for entry in family})
     # A run that was cut off before it was assessed counts, but frees nobody: no budget was checked
     # for it.
@@ -83,7 +83,7 @@ def _uses(earlier: DataFrame, family: Sequence[Entry]) -> DataFrame:
 
 
 def _places(lines: DataFrame, uses: DataFrame, terms: Terms) -> DataFrame:
-    """Return places of a release: whether they are new, the same and free, what they spent and add."""
+    """Return places of a release: whether they are new, same and free; what they spent and add."""
     is_own = F.col("used") == F.col("context")
     no = F.lit(False)
     is_same = F.array_contains("contents", F.col("content"))
@@ -255,7 +255,7 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
 def _protection(
     exposure: Exposure, committed: Collection[str], same_content: Column
 ) -> tuple[Column, Column]:
-    """Return whether an earlier fingerprint protects, and over all whether the content is out already."""
+    """Return whether an earlier fingerprint protects, and of all whether the content is out."""
     release = F.col("release")
     same_spans = F.col("spans").eqNullSafe(F.col("their spans"))
     covers_same_spans = _covering(exposure, "same spans")

@@ -1,4 +1,4 @@
-"""The folder of a ledger, on any file system: its events, and where fingerprints of released rows lie.
+"""The folder of a ledger, on any file system: its events, and fingerprints of released rows.
 
 ``events/RELEASE.EVENT.json`` are the events of :mod:`dptext_spark.accounting.ledger`. An event is
 written under another name and takes its own when it is whole; nothing is ever changed. What is
@@ -98,7 +98,8 @@ class LedgerFolder:
             f"The server of Spark Connect does not see the ledger {self.path} as this machine does",
             allowed="a folder that both reach under one path and may write to, such as a volume",
             got=got,
-            do="Choose such a folder for --ledger; file:/PATH means no other file system of the server's",
+            do="Choose such a folder for --ledger; file:/PATH means no other file system of the "
+            "server's",
         )
 
 

@@ -101,8 +101,8 @@ class LedgerRun:
                 raise ConfigError(
                     f"The ledger {path} has a release of another input under this key and name",
                     got=f"release {entry.number} to {entry.terms.output}",
-                    do="Give this input another --name: under this one equal ids and texts come out as equal "
-                    "words, which would show which rows are in both",
+                    do="Give this input another --name: under this one equal ids and texts come "
+                    "out as equal words, which would show which rows are in both",
                 )
         if self._fingerprints is None:
             self._expose(ledger.exposed(terms))
@@ -112,10 +112,12 @@ class LedgerRun:
         self._exposed.update(dict.fromkeys(exposed))
         if exposed and self.options.budget is not None:
             raise ConfigError(
-                f"The release reveals what earlier releases in the ledger {self.folder.path} protected",
+                f"The release reveals what earlier releases in the ledger {self.folder.path} "
+                "protected",
                 allowed="with --budget: what they let out of the same rows",
                 got="; ".join(exposed),
-                do="Protect it as before; or leave out --budget once: then it is out, and the report says so",
+                do="Protect it as before; or leave out --budget once: then it is out, and the "
+                "report says so",
             )
 
     def preview(self, rows: DataFrame) -> None:
@@ -130,7 +132,7 @@ class LedgerRun:
 
     @contextmanager
     def reserve(self, rows: DataFrame) -> Iterator[None]:
-        """Reserve a release of rows that the block perturbs and writes, and commit it when it has ended."""
+        """Reserve a release of rows that the block perturbs and writes; commit it at its end."""
         release = uuid4().hex
         self._check(self.folder.read())
         self.folder.storage.make_folder(self.folder.events)
@@ -177,14 +179,14 @@ class LedgerRun:
             self.folder.add(release, "assessed", self._assess(before, lines))
 
     def _wrote_nothing(self) -> bool:
-        """Return whether no output is there; where a table was before, or grows, nobody can tell."""
+        """Return whether no output is there; where one was before, or grows, nobody can tell."""
         if not self.table.output.written.has_path or self.table.grows:
             return False
         return not self.folder.storage.exists(self.options.output)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold the reservation lock, where the file system is this machine's; others have no locks."""
+        """Hold the reservation lock (local file systems only; others have no locks)."""
         lock = f"{self.folder.path}/lock"
         deadline = time.monotonic() + _PATIENCE
         with ExitStack() as locks:
@@ -226,7 +228,7 @@ class LedgerRun:
         return {"rows": rows, "total": plainly(total), "counts": counts}
 
     def _earlier(self, lines: DataFrame, before: Ledger) -> DataFrame | None:
-        """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""
+        """Read fingerprints of earlier releases of the family; refuse those that were changed."""
         family = before.family(self.terms)
         entries = [entry for entry in family if (entry.fingerprints or {}).get("lines")]
         if not entries:
@@ -255,7 +257,7 @@ class LedgerRun:
         raise damaged(wrong, "the fingerprints of a release's rows are not those that were written")
 
     def _leave(self, release: str) -> None:
-        """Withdraw a release, if it was reserved: its rows stay, as another run may be reading them."""
+        """Withdraw a release, if it was reserved: its rows stay, as others may be reading them."""
         with suppress(*FAILURES, DptextError):
             if any(entry.release == release for entry in self.folder.read().entries):
                 self.folder.add(release, "ended", {"state": "withdrawn"})

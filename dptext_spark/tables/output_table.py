@@ -39,7 +39,7 @@ class OutputTable:
         self.written.write(result)
 
     def write_reports(self, facts: Facts, findings: Facts) -> Report:
-        """Write the report that may be shared, and the one that may not, next to the output that is there.
+        """Write the report that may be shared, and the one that may not, next to the output.
 
         Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in
         any case; of ``findings`` some may be missing.

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from dptext_spark.tables.sampling import Sample
 
 POSITION: Final[tuple[str, ...]] = ("__dptext_file", "__dptext_row")
-"""Columns that say where a row lies in its input, where its format numbers rows; they are no output."""
+"""Columns of a row's place in its input, where its format numbers rows; they are no output."""
 
 # Operations a second of the core that lengths are planned for, in a matrix product of single
 # precision.
@@ -133,9 +133,10 @@ def is_encrypted(spark: SparkSession) -> bool:
 
 
 _NOT_ENCRYPTED: Final = (
-    "Tasks are those of Spark's own partitions, which are few or long: this session does not encrypt what it "
-    "shuffles. Start it with spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true "
-    "and spark.network.crypto.enabled=true, to spread rows over all cores."
+    "Tasks are those of Spark's own partitions, which are few or long: this session does not "
+    "encrypt what it shuffles. Start it with spark.io.encryption.enabled=true, and on a cluster "
+    "with spark.authenticate=true and spark.network.crypto.enabled=true, to spread rows over all "
+    "cores."
 )
 _ON_CONNECT: Final = (
     "Tasks are those of Spark's own partitions: on Spark Connect rows are not spread over more."

@@ -1,4 +1,4 @@
-"""The paths of a run, looked at before Spark starts, as far as they can be seen then, and again with it."""
+"""The paths of a run: looked at before Spark starts, where they can be seen then, and with it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """All paths of a run, and what answers for them: this machine before Spark starts, then Spark."""
+    """All paths of a run, and what answers for them: first this machine, then Spark."""
 
     paths: tuple[Place, ...]
     storage: LocalFiles = field(default_factory=LocalFiles)
 
     @classmethod
     def of(cls, paths: Iterable[tuple[str, str, str]]) -> Self:
-        """Return places before Spark starts: of each what lies there, the option that moves it, a path."""
+        """Return places before Spark starts: what each is, the option that moves it, its path."""
         return cls(paths=tuple(Place(*path) for path in paths))
 
     def with_spark(self, spark: SparkSession) -> Self:
@@ -68,7 +68,7 @@ class Places:
         return [self.storage.real(path) for path in paths]
 
     def check_outside(self, partition: str) -> None:
-        """Refuse files of a run inside the table of which its output is a partition, if it is one."""
+        """Refuse files of a run inside the table of which its output is a partition."""
         table = self.storage.real(partition)
         if not is_partition(table):
             return

@@ -1,4 +1,4 @@
-"""A run from table to table: its formats and paths, resolved and checked once, and how both are opened."""
+"""A run from table to table: its formats and paths, resolved once; opened, it is a table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TableRun:
         )
 
     def check_paths(self) -> None:
-        """Refuse places that overlap, that must not exist, or that must, of those that can be seen."""
+        """Refuse, of the places that can be seen, those that overlap, must not exist, or must."""
         self.places.check_apart()
         if self.written.has_path:
             self.places.check_outside(self.options.output)
@@ -109,15 +109,15 @@ def chosen_formats(options: TableOptions, *, grows: bool) -> tuple[Format, Forma
         )
     if written.has_path and is_partition(options.output) and not options.reports:
         raise ConfigError(
-            f"Option --reports is missing: the output {options.output} is a partition, and next to it its "
-            "reports would lie inside the table, with counts that are private",
+            f"Option --reports is missing: the output {options.output} is a partition, and next "
+            "to it its reports would lie inside the table, with counts that are private",
             do="Name a folder outside the table for them",
         )
     return read, written
 
 
 def _check_connect(options: TableOptions, read: Format, written: Format) -> None:
-    """Refuse what needs files, a plan or a scheduler, none of which a client of Spark Connect sees."""
+    """Refuse what needs files, plans or a scheduler, which a client of Spark Connect lacks."""
     refused = []
     for option, form in {"--format": read, "--output-format": written}.items():
         if form.name != CatalogTable.name:
@@ -133,8 +133,8 @@ def _check_connect(options: TableOptions, read: Format, written: Format) -> None
     if refused:
         raise ConfigError(
             "Spark Connect sanitizes a catalog's table into a new one",
-            allowed="--format table, without --where, --incremental and --mode; --reports and --ledger in "
-            "folders of this machine, such as a volume",
+            allowed="--format table, without --where, --incremental and --mode; --reports and "
+            "--ledger in folders of this machine, such as a volume",
             got=", ".join(refused),
             do="Make a table of the wanted rows first, or start a session that is not remote",
         )

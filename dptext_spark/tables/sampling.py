@@ -1,4 +1,4 @@
-"""What is counted in a table before it is sanitized: in a sample, or in all rows in one narrow pass.
+"""What is counted in a table before it is sanitized: in a sample, or in all rows in one pass.
 
 Some rows say what the vocabulary lacks, all rows how many each person has, and how many have each
 word. Workers count: numbers reach the driver, no row and no word does.
@@ -35,7 +35,7 @@ from dptext_spark.word_reader import FEW, WordReader, rows_with_words
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
-"""Rows that each of so many tasks looks at, at most: little work, whatever the size of the table."""
+"""Rows that each of so many tasks looks at, at most: little work, whatever the table's size."""
 
 MANY: Final = 0.1
 """A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
@@ -60,7 +60,7 @@ class Coverage(Counter[str]):
 
     @classmethod
     def measure(cls, values: pa.Array, reader: WordReader, slots: pa.Array | None = None) -> Self:
-        """Count in the first rows of a column of texts or token lists: at most a MB of text, or one row."""
+        """Count in the first rows of a column of texts or token lists: a MB of text, or one row."""
         run = next(reader.runs(values, slots), None)
         if run is None:
             return cls()
@@ -116,7 +116,7 @@ class Coverage(Counter[str]):
         return "unknown" if self.unknown_share > MANY else ""
 
     def warning(self, column: str, fate: str, others: Collection[str] = ()) -> str:
-        """Return what to know of a column before the run, if anything; ``fate`` is that of unknown words.
+        """Return what to know of a column before the run; ``fate`` is that of unknown words.
 
         ``others`` are columns with the same concern, of which each has a smaller share.
         """
@@ -128,10 +128,10 @@ class Coverage(Counter[str]):
             also = f"; in {_listed(others)} more than {MANY:.0%}"
         if self.concern == "unspaced":
             return (
-                f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without spaces "
-                f"between words (Chinese, Japanese, Thai and others){also}. A run of such letters counts as "
-                f"one word: {unknown} are not in the embedding's vocabulary. Cut them into words with "
-                "--tokenizer icu, and take an embedding of that language."
+                f"{self.unspaced_share:.0%} of the letters {of}, {sample}, are of scripts without "
+                f"spaces between words (Chinese, Japanese, Thai and others){also}. A run of such "
+                f"letters counts as one word: {unknown} are not in the embedding's vocabulary. "
+                "Cut them into words with --tokenizer icu, and take an embedding of that language."
             )
         if self.concern == "unknown":
             return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary{also}. {fate}"
@@ -214,7 +214,7 @@ class Sample:
             return [json.loads(sample) for (sample,) in samples.collect()]
 
     def warnings(self) -> list[str]:
-        """Return what to know before the run: one sentence a concern, however many columns share it."""
+        """Return what to know before the run: one sentence a concern, for all columns together."""
         warnings = []
         for concern in ("unspaced", "unknown"):
             shares = {
@@ -280,7 +280,7 @@ def _sample(
 def count_rows_with_words(
     df: DataFrame, columns: TableColumns, reader: WordReader, vocabulary: int
 ) -> NDArray[np.uint8]:
-    """Count in one pass the rows that have each word, uint8 (V,): exact below the largest of ``FEW``.
+    """Count in one pass the rows that have each word, uint8 (V,): exact below ``max(FEW)``.
 
     Other words have that number. A row has a word if one of its sanitized fields has it, perturbed
     or not. Workers read and cut texts; nothing is perturbed.

@@ -61,7 +61,7 @@ class Table:
     def sanitize(
         self, worker: Worker, partitioning: Partitioning, reservation: Reservation = nullcontext
     ) -> Mapping[str, Any]:
-        """Sanitize, and write the output, whole or not at all; return ``rows`` and sums of counters."""
+        """Sanitize and write the output, whole or not at all; return ``rows`` and counters."""
         rows = self.input.rows
         if partitioning.sample is not None:
             partitioning.sample(rows)
@@ -73,7 +73,7 @@ class Table:
     def released_rows(
         self, rows: DataFrame, worker: Worker, partitioning: Partitioning
     ) -> tuple[DataFrame, Observation]:
-        """Spread and sanitize rows, lazily; the observation is as :meth:`TableColumns.sanitize` says."""
+        """Spread and sanitize rows, lazily; observe them as ``TableColumns.sanitize`` does."""
         observation = Observation("dptext")
         spread = partitioning.spread(rows, F.col(ID), self.output.folders)
         schema = self.input.source.df.schema
@@ -81,13 +81,14 @@ class Table:
         return result, observation
 
     def table_facts(self, partitioning: Partitioning) -> Facts:
-        """Return what a report says of the table, for :func:`~dptext_spark.report.facts.table_facts`."""
+        """Return what a report says of the table, for ``report.facts.table_facts``."""
         options = self.options
         row_id = f"Rows are named by column {options.id}."
         if options.id is None:
             row_id = (
-                "Rows are named by their file's path below the input and their position in it: a copy of the "
-                "table in other files gets other noise. Name them by a column with --id where there is one."
+                "Rows are named by their file's path below the input and their position in it: a "
+                "copy of the table in other files gets other noise. Name them by a column with "
+                "--id where there is one."
             )
         return {
             "options": options.to_json(),
@@ -111,12 +112,13 @@ class Table:
         )
         if options.trust_id and options.id is not None:
             remarks.append(
-                "Whether ids are unique was not checked: rows of one id show whether their texts are equal."
+                "Whether ids are unique was not checked: rows of one id show whether their texts "
+                "are equal."
             )
         if options.where:
             remarks.append(
-                "Only rows that meet the filter --where are in the output, which shows that they meet it. "
-                "The filter is not in this report: it may quote private values."
+                "Only rows that meet the filter --where are in the output, which shows that they "
+                "meet it. The filter is not in this report: it may quote private values."
             )
         return remarks
 
@@ -128,8 +130,8 @@ class Table:
         if dropped:
             remarks.insert(
                 0,
-                f"The input is partitioned by {', '.join(dropped)}, the output is not: pass these columns "
-                "through with --keep to keep the folders.",
+                f"The input is partitioned by {', '.join(dropped)}, the output is not: pass "
+                "these columns through with --keep to keep the folders.",
             )
         _, changed_settings = LEASE.get((None, []))
         if changed_settings:

@@ -154,7 +154,7 @@ def _measured(
     epsilons: set[float] = set()
     for grid in grids:
         epsilons.update(grid.epsilons)
-    listed = ", ".join(f"{epsilon:g}" for epsilon in sorted(epsilons))
+    listed = ", ".join(map("{:g}".format, sorted(epsilons)))
     with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {listed}"):
         words, outputs, cells = measure.measure_tables(spark, bundle, grids)
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -127,11 +128,12 @@ def _evaluation(
     try:
         with progress(spark, "Counting words"):
             thirds = count_pairs(rows)
-            if not sum(thirds[third].perturbed for third in ATTACKED):
+            attacked = [thirds[third] for third in ATTACKED]
+            perturbed = _sum(attacked, "perturbed")
+            if not perturbed:
                 raise InputError(
                     "There is nothing to evaluate: no word of the attacked rows is perturbed",
-                    got=f"{sum(third.rows for third in thirds)} rows, a third of them known to "
-                    "attackers",
+                    got=f"{_sum(thirds, 'rows')} rows, a third of them known to attackers",
                     do="Take rows with words of the embedding that the policy protects",
                 )
             known_pairs, language = _known_pairs(thirds, corpus)
@@ -140,6 +142,18 @@ def _evaluation(
         compared = _compared(options, rows, corpus or rows, known_pairs, language, thirds)
     finally:
         rows.frame.unpersist()
+    sample = {
+        "rows": _sum(thirds, "rows"),
+        "of": total,
+        "known": thirds[KNOWN].rows,
+        "attacked": _sum(attacked, "rows"),
+        "perturbed": perturbed,
+    }
+    texts = {
+        "from": options.public_corpus or OWN_TEXTS,
+        "words": len(language.distinct),
+        "pairs": len(language.count),
+    }
     return facts.facts_of(
         compared,
         search,
@@ -147,20 +161,15 @@ def _evaluation(
         confidence=options.confidence,
         command=options.release_command,
         embedding=embedding_json(embedding),
-        sample={
-            "rows": sum(third.rows for third in thirds),
-            "of": total,
-            "known": thirds[KNOWN].rows,
-            "attacked": sum(thirds[third].rows for third in ATTACKED),
-            "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
-        },
-        corpus={
-            "from": options.public_corpus or OWN_TEXTS,
-            "words": len(language.distinct),
-            "pairs": len(language.count),
-        },
+        sample=sample,
+        corpus=texts,
         guarantee=guarantees(options.mechanism, embedding, search),
     )
+
+
+def _sum(thirds: Iterable[Counted], name: str) -> Any:
+    """Add up what was counted under a name."""
+    return reduce(add, (getattr(third, name) for third in thirds))
 
 
 def _target(options: EvaluateOptions, spark: SparkSession) -> Target | None:
@@ -208,7 +217,7 @@ def _sampled_rows(
     with progress(table.df.sparkSession, "Sampling rows"):
         (total,) = table.check_rows(F.count(F.lit(1)))
         sample(table.rows)
-        size = None if options.sample == "all" else options.sample
+        size = options.sample if options.sample != "all" else None
         drawn = sampled(table.rows, F.col(ID), rows=total, sample=size)
         frame = partitioning.spread(drawn, F.col(ID)).persist(StorageLevel.MEMORY_ONLY)
     return total, SampledRows(frame=frame, simulation=simulation, ways=table.fields)
@@ -229,13 +238,13 @@ def _compared(
     # The observer who links rows knows their words, also those that a public corpus lacks.
     of_attacked = [thirds[third].pairs for third in ATTACKED if texts is not rows]
     prior = word_prior(reduce(add, of_attacked, language))
-    row_counts = reduce(add, (third.row_counts for third in thirds))
+    row_counts = _sum(thirds, "row_counts")
     lengths = None
     if is_encrypted(spark):
         lengths = {third: thirds[third].lengths for third in ATTACKED}
     settings = (None, *options.mechanism)
     floors: dict[int, Sums] = {}
-    outcomes: dict[int, list[Outcome]] = {third: [] for third in ATTACKED}
+    outcomes: defaultdict[int, list[Outcome]] = defaultdict(list)
     for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
@@ -284,7 +293,7 @@ def _learnt(
     original: bool = False,
 ) -> dict[int, Sums]:
     """Measure how well models learn classes and authors, by attacked third."""
-    sums: dict[int, Sums] = {third: {} for third in ATTACKED}
+    sums: defaultdict[int, Sums] = defaultdict(dict)
     if options.label is not None:
         uses = ("accuracy", "accuracy_on_original")
         of_label = classify(rows, options.label, uses, mechanism, original=original, by_class=True)
@@ -300,9 +309,9 @@ def _learnt(
 
 def _columns(options: EvaluateOptions) -> TableColumns:
     return TableColumns(
-        text=() if options.text is None else (options.text,),
-        tokens=() if options.tokens is None else (options.tokens,),
-        keep=tuple(name for name in (options.label, options.author) if name),
+        text=tuple(filter(None, [options.text])),
+        tokens=tuple(filter(None, [options.tokens])),
+        keep=tuple(filter(None, [options.label, options.author])),
         id=options.id,
         path=options.input,
         slots=options.policy.spans_column,
@@ -321,8 +330,8 @@ def _corpus(
     columns = replace(_columns(options), keep=(), id=None, slots=None)
     columns.check(source.df, source.partitions)
     rows = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
-    ways = columns.field_paths(source.df.schema)
-    return SampledRows(frame=rows, simulation=simulation.public, ways=ways)
+    paths = columns.field_paths(source.df.schema)
+    return SampledRows(frame=rows, simulation=simulation.public, ways=paths)
 
 
 def _known_pairs(
@@ -335,8 +344,8 @@ def _known_pairs(
     """
     if corpus is None:
         by_third = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
-        return by_third, reduce(add, (third.pairs for third in thirds))
-    pairs = reduce(add, (counted.pairs for counted in count_pairs(corpus)))
+        return by_third, _sum(thirds, "pairs")
+    pairs = _sum(count_pairs(corpus), "pairs")
     if not len(pairs.distinct):
         raise InputError(
             "The --public-corpus has no word of the embedding",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +47,7 @@ def run(options: PrivatizeOptions) -> Report:
         The report, which lies in its place too, as what may be shared of it lies next to the
         output; that of a dry run only where ``--reports`` says.
     """
-    kind = TableRun if options.incremental is None else GrowingRun
+    kind = GrowingRun if options.incremental else TableRun
     table_run = kind.of(options, _columns(options))
     key, *_ = all_of(
         options.noise_key,
@@ -90,7 +89,8 @@ def run(options: PrivatizeOptions) -> Report:
             findings["row_lengths"], guarantee, release.row_epsilons
         )
     findings["coverage"] = coverage(sample.coverage)
-    findings["ledger"] = [] if ledger is None else ledger.costs
+    if ledger is not None:
+        findings["ledger"] = ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
     return table.output.write_reports(facts, findings)
 
@@ -136,8 +136,10 @@ def _sanitized(
             words = len(release.embedding.words)
             row_counts = count_rows_with_words(table.input.df, table.columns, release.reader, words)
         table = replace(table, row_counts=row_counts)
-    reservation = nullcontext if ledger is None else ledger.reserve
-    sums = table.sanitize(worker, partitioning, reservation)
+    if ledger is None:
+        sums = table.sanitize(worker, partitioning)
+    else:
+        sums = table.sanitize(worker, partitioning, ledger.reserve)
     oov = str(release.policy.oov)
     counts = column_counts(table.columns.sanitized, TokenCounts[int], sums)
     facts: Facts = {
@@ -175,8 +177,8 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
     guarantee = mechanism.guarantee(embedding, search=search)
     row_budget = None
     if options.row_budget is not None:
-        distances = guarantee.distances
-        row_budget = read_row_budget(options.row_budget, distances.nearest if distances else 1.0)
+        within = guarantee.distances.nearest if guarantee.distances else 1.0
+        row_budget = read_row_budget(options.row_budget, within)
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,

@@ -64,9 +64,8 @@ def run(options: VectorsOptions) -> Report:
         operations = 0.0  # of a row
         for projection in projections.values():
             operations += 2.0 * projection.dimension * (projection.input_dimension + _NOISE)
-        partitioning = Partitioning(
-            word=_AVERAGING if sample else 0.0, row=operations, sample=sample
-        )
+        word = 0.0 if sample is None else _AVERAGING
+        partitioning = Partitioning(word=word, row=operations, sample=sample)
         sums: Mapping[str, Any] = {}
         if not options.dry_run:
             worker = _worker(options, key, projections, embedding, reader)
@@ -80,20 +79,19 @@ def run(options: VectorsOptions) -> Report:
     guarantees = []
     for name, projection in projections.items():
         fingerprint = _fingerprint(options, embedding, name)
-        guarantees.append((projection.guarantee(fingerprint), name))
+        guarantees.append((name, projection.guarantee(fingerprint)))
     facts = {
         "guarantees": _grouped(guarantees),
         **table_facts(about=about, **table.table_facts(partitioning)),
         "embedding": embedding and embedding_json(embedding),
     }
-    findings = {
-        "coverage": coverage(sample.coverage) if sample else {},
-        "rows": sums.get("rows"),
-        "columns": _column_facts([*lengths], projections, sums),
-    }
+    findings: Facts = {}
+    if sample is not None:
+        findings["coverage"] = coverage(sample.coverage)
+    findings["rows"] = sums.get("rows")
+    findings["columns"] = _column_facts([*lengths], projections, sums)
     if not options.dry_run:
-        grouped = _grouped((projection, name) for name, projection in projections.items())
-        content = written({"projections": grouped})
+        content = written({"projections": _grouped(projections.items())})
         table.output.write_beside("projection", options.projection_path, content)
     return table.output.write_reports(facts, findings)
 
@@ -156,10 +154,10 @@ def _column_facts(
     return facts
 
 
-def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:
+def _grouped(pairs: Iterable[tuple[str, Any]]) -> list[Facts]:
     """Group names of columns by what they share, as its JSON-ready values."""
     columns: dict[Any, list[str]] = {}
-    for shared, name in pairs:
+    for name, shared in pairs:
         columns.setdefault(shared, []).append(name)
     return [{"columns": names, **shared.to_json()} for shared, names in columns.items()]
 

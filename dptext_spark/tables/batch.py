@@ -86,11 +86,11 @@ def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Arra
     nulls = column.is_null()
     if step is None:
         elements = replace_values(children, rest, values)
-        kind, offset_type = pa.ListArray, pa.int32()
+        offsets = list_offsets(column)
         if pa.types.is_large_list(column.type):
-            kind, offset_type = pa.LargeListArray, pa.int64()
-        offsets = pa.array(list_offsets(column), offset_type)
-        return kind.from_arrays(offsets, elements, mask=nulls)
+            large_offsets = pa.array(offsets, pa.int64())
+            return pa.LargeListArray.from_arrays(large_offsets, elements, mask=nulls)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=nulls)
     names = _names(column)
     number = names.index(step)
     children[number] = replace_values(children[number], rest, values)

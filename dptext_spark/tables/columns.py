@@ -112,9 +112,9 @@ class TableColumns:
         if self.slots:
             names.append(self.slots)
         remaining = beside(table, [fields[name].path for name in names])
-        kept = dict.fromkeys([name for name in self.keep if name != _ALL])
-        kept |= dict.fromkeys(remaining)
-        return replace(self, keep=tuple(kept), left_out=())  # which may differ in capitals only
+        names = [name for name in self.keep if name != _ALL]
+        keep = tuple(dict.fromkeys([*names, *remaining]))
+        return replace(self, keep=keep, left_out=())  # which may differ in capitals only
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
         """Check them as :meth:`check_schema` does."""
@@ -162,7 +162,7 @@ class TableColumns:
 
     def _check_types(self, fields: Mapping[str, Field]) -> None:
         """Refuse fields of the wrong type."""
-        ids = () if self.id is None else (self.id,)
+        ids = tuple(filter(None, [self.id]))
         faults: list[str] = []
         for names, kinds, allowed in (
             (self.text, _STRING, "string"),
@@ -178,7 +178,7 @@ class TableColumns:
         faults += [f"{name}, which is in an array" for name in ids if fields[name].arrays]
         if faults:
             got = "; ".join(faults)
-            do = _BINARY_STRINGS if "binary" in got else ""
+            do = "" if "binary" not in got else _BINARY_STRINGS
             raise InputError("Columns have the wrong type", got=got, do=do)
 
     def _check_slots(self, fields: Mapping[str, Field]) -> None:
@@ -222,11 +222,11 @@ class TableColumns:
         raw: list[str] = []
         do = ""
         for field, name in product(sanitized, self.keep):
-            kept = fields[name]
-            if field == kept:
+            raw_field = fields[name]
+            if field == raw_field:
                 raw.append(field.name)
-            elif field.holds(kept) or kept.holds(field):
-                raw.append(f"{field.name} and {kept.name}")
+            elif field.holds(raw_field) or raw_field.holds(field):
+                raw.append(f"{field.name} and {raw_field.name}")
                 do = "Keep the fields next to them one by one"
         if raw:
             raise InputError("Columns are both sanitized and kept raw", got=", ".join(raw), do=do)
@@ -269,8 +269,10 @@ class TableColumns:
         # A text without words has no vector, so a column of another type has nulls of its own.
         released = StructType()
         for field in schema:
-            is_text = field.name in self.text
-            released.add(StructField(field.name, ArrayType(FloatType())) if is_text else field)
+            if field.name in self.text:
+                released.add(field.name, ArrayType(FloatType()))
+            else:
+                released.add(field)
         return released
 
     def field_paths(self, table: StructType) -> FieldPaths:

@@ -80,12 +80,15 @@ def _of_column(
                 unmasked = _unmasked(tokens, masked)
                 hashes[row] += _token_hashes(key, row_ids[row], place, unmasked)
     knows_tokens = is_known(recorded_policy(policy))
+    span_hashes = pa.nulls(len(spans), pa.binary())
+    if spans_column:
+        span_hashes = _hashes(key, spans)
     return pa.RecordBatch.from_pydict(
         {
-            "row": _hashes(key, [(b"row", row_id) for row_id in row_ids]),
+            "row": _hashes(key, ((b"row", row_id) for row_id in row_ids)),
             "column": pa.array([column] * len(row_ids), pa.string()),
             "content": _hashes(key, contents),
-            "spans": _hashes(key, spans) if spans_column else pa.nulls(len(spans), pa.binary()),
+            "spans": span_hashes,
             "context": _hashes(key, contexts),
             "unprotected": _token_lists(unprotected, knows_tokens),
             "unknown": _token_lists(unknown, knows_tokens),

@@ -104,6 +104,8 @@ class GrowingTable(Table):
             "layout": policy.layout.identity,
             "tokenizer": policy.tokenizer.identity or options.tokenizer,
             "identifiers": policy.marks_identity,
+        }
+        identity |= {
             "release-words": release.search.release_words,
             "row-epsilons": release.row_epsilons and release.row_epsilons.identity,
             **release.search.options,

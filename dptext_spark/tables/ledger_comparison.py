@@ -49,24 +49,27 @@ def compare(
     spent_by_any = F.lit(largest) + F.col("others_added")
     spent = F.when(~free & may_be_any, spent_by_any).otherwise(F.col("spent") + F.col("others"))
     spent = spent.cast(_SUM)
-    rows = places.groupBy("row").agg(
-        F.bool_or(new).alias("new"),
-        F.bool_or(~new & ~F.col("same")).alias("changed"),
-        F.bool_and(free).alias("free"),
-        F.max(F.when(~free, spent)).alias("costliest"),
-        F.max(spent + F.col("added")).alias("total"),
-    )
+    spent_anew = F.when(~free, spent)
+    is_changed = ~new & ~F.col("same")
+    of_rows = {
+        "new": F.bool_or(new),
+        "changed": F.bool_or(is_changed),
+        "free": F.bool_and(free),
+        "costliest": F.max(spent_anew),
+        "total": F.max(spent + F.col("added")),
+    }
+    rows = places.groupBy("row").agg(*_named(of_rows))
     changed = F.col("changed")
-    sums = rows.agg(
-        F.count_if(changed).alias("changed"),
-        F.count_if(~changed & new).alias("new"),
-        F.count_if(~changed & ~new).alias("equal"),
-        F.count_if(free).alias("free"),
-        F.max("costliest").alias("costliest"),
-        F.max("total").alias("total"),
-    ).collect()[0]
-    counts = {name: sums[name] for name in ("new", "equal", "changed", "free")}
-    return counts, _unscaled(sums["costliest"]), _unscaled(sums["total"]) or Decimal(0)
+    counts = {
+        "new": F.count_if(~changed & new),
+        "equal": F.count_if(~changed & ~new),
+        "changed": F.count_if(changed),
+        "free": F.count_if(free),
+    }
+    totals = (F.max("costliest"), F.max("total"))
+    *numbers, costliest, total = rows.agg(*counts.values(), *totals).collect()[0]
+    row_counts = dict(zip(counts, numbers, strict=True))
+    return row_counts, _unscaled(costliest), _unscaled(total) or Decimal(0)
 
 
 def _uses(earlier: DataFrame, family: Sequence[Entry]) -> DataFrame:
@@ -75,34 +78,43 @@ def _uses(earlier: DataFrame, family: Sequence[Entry]) -> DataFrame:
     # A run that was cut off before it was assessed counts, but frees nobody: no budget was checked
     # for it.
     assessed = [entry.release for entry in family if entry.total is not None]
-    return earlier.groupBy(*_PLACE, F.col("context").alias("used")).agg(
-        F.collect_set("content").alias("contents"),
-        F.max(epsilons.cast(_SUM)).alias("epsilon"),
-        F.bool_or(F.col("release").isin(assessed)).alias("assessed"),
-    )
+    uses = {
+        "contents": F.collect_set("content"),
+        "epsilon": F.max(epsilons.cast(_SUM)),
+        "assessed": F.bool_or(F.col("release").isin(assessed)),
+    }
+    return earlier.groupBy(*_PLACE, F.col("context").alias("used")).agg(*_named(uses))
 
 
 def _places(lines: DataFrame, uses: DataFrame, terms: Terms) -> DataFrame:
     """Return places of a release: whether they are new, same and free; what they spent and add."""
     is_own = F.col("used") == F.col("context")
     no = F.lit(False)
+    nothing = F.lit(0)
     is_same = F.array_contains("contents", F.col("content"))
+    is_free = is_own & F.col("assessed")
+    own_epsilon = F.when(is_own, F.col("epsilon"))
     pairs = lines.select(*_PLACE, "content", "context").join(uses, [*_PLACE], "left").distinct()
-    places = pairs.groupBy(*_PLACE, "content", "context").agg(
-        (F.count("used") == 0).alias("new"),
-        F.coalesce(F.bool_or(is_same), no).alias("same"),
-        F.coalesce(F.bool_or(is_own & F.col("assessed")), no).alias("free"),
-        F.coalesce(F.sum("epsilon"), F.lit(0)).alias("in_all"),
+    of_places = {
+        "new": F.count("used") == 0,
+        "same": F.coalesce(F.bool_or(is_same), no),
+        "free": F.coalesce(F.bool_or(is_free), no),
+        "in_all": F.coalesce(F.sum("epsilon"), nothing),
         # Its own context, which it would share with a run that was cut off, counts once.
-        F.coalesce(F.sum(F.when(is_own, F.col("epsilon"))), F.lit(0)).alias("in_its_own"),
-    )
-    counted_twice = F.when(F.col("free"), F.lit(0)).otherwise(F.col("in_its_own"))
-    added = F.when(F.col("free"), F.lit(0)).otherwise(F.lit(_scaled(terms.epsilon)))
+        "in_its_own": F.coalesce(F.sum(own_epsilon), nothing),
+    }
+    places = pairs.groupBy(*_PLACE, "content", "context").agg(*_named(of_places))
+    counted_twice = F.when(F.col("free"), nothing).otherwise(F.col("in_its_own"))
+    added = F.when(F.col("free"), nothing).otherwise(F.lit(_scaled(terms.epsilon)))
     return places.select(
         *(*_PLACE, "content", "context", "new", "same", "free"),
         (F.col("in_all") - counted_twice).cast(_SUM).alias("spent"),
         added.cast(_SUM).alias("added"),
     )
+
+
+def _named(columns: Mapping[str, Column]) -> list[Column]:
+    return [column.alias(name) for name, column in columns.items()]
 
 
 def _scaled(number: Decimal | float) -> Decimal:
@@ -202,9 +214,9 @@ def exposed_by_row(
         for name, judgement in _judge(exposure, before, terms).items():
             judgements.append(judgement.alias(f"{name} {number}"))
         protected = F.col(f"protected {number}")
-        kept = F.col(f"kept {number}")
+        raw = F.col(f"kept {number}")
         is_exposed = protected.isNotNull() & ~F.col(f"out {number}")
-        is_exposed = is_exposed & (kept.isNull() | (kept <= protected))
+        is_exposed = is_exposed & (raw.isNull() | (raw <= protected))
         if exposure.raw != WHOLE:
             is_exposed = is_exposed & (F.col("column") == terms.name(exposure.column))
         protecting.append(F.max(F.when(is_exposed, protected)).alias(str(number)))

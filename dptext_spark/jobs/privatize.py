@@ -106,7 +106,9 @@ def _persons(table: Table, worker: Sanitizer, guarantee: Guarantee, column: str)
     with progress(table.spark, "Counting words of persons"):
         reader = worker.release.reader
         sums = count_persons(table.input.df, table.columns, column, reader, within)
-    return sums and persons(sums, guarantee, epsilons)
+    if sums is None:
+        return None
+    return persons(sums, guarantee, epsilons)
 
 
 def _sample(table: Table, worker: Sanitizer) -> Sample:

@@ -148,12 +148,16 @@ class Batch:
 
     def fields(self, count: CountWords | None = None) -> Iterator[tuple[str, FieldValues]]:
         """Take out sanitized fields one by one; with ``count`` also the words of their rows."""
-        words = None if count is None else self.words(count)
+        words = None
+        if count is not None:
+            words = self.words(count)
         for name, path in self.paths.paths.items():
             field = FieldValues.of(self.row, path)
             ids = self.ids.take(pa.array(field.rows))
-            row_words = None if words is None else words[field.rows]
-            yield name, replace(field, ids=ids, slots=self.slots, words=row_words)
+            field = replace(field, ids=ids, slots=self.slots)
+            if words is not None:
+                field = replace(field, words=words[field.rows])
+            yield name, field
 
     def set_values(self, name: str, values: pa.Array) -> None:
         """Replace the values of a field."""

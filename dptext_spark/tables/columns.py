@@ -26,7 +26,7 @@ from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, Struct
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
-from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
+from dptext_spark.tables.fields import Field, Path, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
 from dptext_spark.word_reader import FEW
 
@@ -111,10 +111,10 @@ class TableColumns:
         names = [*self.sanitized, *self.left_out]
         if self.slots:
             names.append(self.slots)
-        remaining = beside(table, [fields[name].path for name in names])
-        names = [name for name in self.keep if name != _ALL]
-        keep = tuple(dict.fromkeys([*names, *remaining]))
-        return replace(self, keep=keep, left_out=())  # which may differ in capitals only
+        remaining = beside(table, _paths(fields, names))
+        keep = dict.fromkeys([*self.keep, *remaining])
+        del keep[_ALL]
+        return replace(self, keep=tuple(keep), left_out=())  # which may differ in capitals only
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
         """Check them as :meth:`check_schema` does."""
@@ -178,7 +178,7 @@ class TableColumns:
         faults += [f"{name}, which is in an array" for name in ids if fields[name].arrays]
         if faults:
             got = "; ".join(faults)
-            do = "" if "binary" not in got else _BINARY_STRINGS
+            do = _BINARY_STRINGS if "binary" in got else ""
             raise InputError("Columns have the wrong type", got=got, do=do)
 
     def _check_slots(self, fields: Mapping[str, Field]) -> None:
@@ -257,8 +257,7 @@ class TableColumns:
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        paths = [fields[name].path for name in (*self.sanitized, *self.keep)]
-        schema: StructType = bare(table, paths)
+        schema: StructType = bare(table, _paths(fields, [*self.sanitized, *self.keep]))
         return schema
 
     def released(self, table: StructType) -> StructType:
@@ -278,8 +277,10 @@ class TableColumns:
     def field_paths(self, table: StructType) -> FieldPaths:
         """Return the paths to sanitized fields and slots in what :meth:`select` leaves."""
         fields = self._fields(table)
-        slots = fields[self.slots].path[1:] if self.slots else None
-        return FieldPaths(paths={name: fields[name].path for name in self.sanitized}, slots=slots)
+        paths = dict(zip(self.sanitized, _paths(fields, self.sanitized), strict=True))
+        if not self.slots:
+            return FieldPaths(paths=paths)
+        return FieldPaths(paths=paths, slots=fields[self.slots].path[1:])
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
         """Leave in a checked frame what workers read; ``row_id`` or the column ``id`` names rows."""
@@ -327,9 +328,11 @@ class TableColumns:
 
     def _measures(self, counters: Sequence[str]) -> list[Column]:
         """Return aggregates of columns of counters: rows, sums, of texts the lengths of rows."""
-        columns = {name: F.col(f"c{number}") for number, name in enumerate(counters)}
         measures = [F.count(F.lit(1)).alias("rows")]
-        measures += [F.sum(column).alias(name) for name, column in columns.items()]
+        columns: dict[str, Column] = {}
+        for number, name in enumerate(counters):
+            columns[name] = F.col(f"c{number}")
+            measures.append(F.sum(columns[name]).alias(name))
         if not self.vectors:
             words = [
                 columns[counter(name, "tokens")] - columns[counter(name, "dropped")]
@@ -416,8 +419,16 @@ def check_refused(source: Source, columns: TableColumns) -> TableColumns:
             raise error
         if any(_lies_in(name, other) or _lies_in(other, name) for other in names):
             raise error
-    absent = {name for name in spared if not Field.find(source.df.schema, name)}
-    return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
+    left_out = [
+        name
+        for name in columns.left_out
+        if name not in spared or Field.find(source.df.schema, name)
+    ]
+    return replace(columns, left_out=tuple(left_out))
+
+
+def _paths(fields: Mapping[str, Field], names: Iterable[str]) -> list[Path]:
+    return [fields[name].path for name in names]
 
 
 def _lies_in(name: str, around: str) -> bool:

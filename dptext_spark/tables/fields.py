@@ -107,7 +107,9 @@ def _inside(name: str, field: StructField) -> str:
 
 
 def _after(paths: Collection[Path], step: str | None) -> list[Path]:
-    """Return what follows a step, of those paths that begin with it."""
+    """Return what follows a step, of those paths that begin with it; the empty path has all."""
+    if () in paths:
+        return [()]
     return [path[1:] for path in paths if path[0] == step]
 
 
@@ -123,14 +125,14 @@ def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
         case StructType():
             fields = []
             for field in data_type.fields:
-                below = [()] if () in paths else _after(paths, field.name)
+                below = _after(paths, field.name)
                 if below:
                     kind = bare(field.dataType, below)
                     fields.append(StructField(field.name, kind, field.nullable))
             return StructType(fields)
         case ArrayType():
-            below = [()] if () in paths else _after(paths, None)
-            return ArrayType(bare(data_type.elementType, below), data_type.containsNull)
+            element = bare(data_type.elementType, _after(paths, None))
+            return ArrayType(element, data_type.containsNull)
         case MapType():
             key = bare(data_type.keyType)
             value = bare(data_type.valueType)

@@ -11,6 +11,7 @@ spans and raw tokens of one row are equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -52,12 +53,18 @@ def _of_column(
     """Return a line for each row of a column."""
     policy = sanitizer.release.policy
     spans_column = policy.spans_column
-    # Under any spelling of the column's name.
-    contents = [[b"content", row_id, column.lower().encode()] for row_id in row_ids]
-    spans = [[b"spans", row_id] for row_id in row_ids]
-    contexts = [[b"context"] for _ in row_ids]
-    unprotected: list[list[int]] = [[] for _ in row_ids]
-    unknown: list[list[int]] = [[] for _ in row_ids]
+    contents: list[list[bytes]] = []
+    spans: list[list[bytes]] = []
+    contexts: list[list[bytes]] = []
+    unprotected: list[list[int]] = []
+    unknown: list[list[int]] = []
+    for row_id in row_ids:
+        # Under any spelling of the column's name.
+        contents.append([b"content", row_id, column.lower().encode()])
+        spans.append([b"spans", row_id])
+        contexts.append([b"context"])
+        unprotected.append([])
+        unknown.append([])
     # In a text a masked span is one letter, in a list as many elements as before.
     moves_tokens = bool(policy.mask_spans) and column_kind(field.values.type, column) == "text"
     values = zip(
@@ -85,7 +92,7 @@ def _of_column(
         span_hashes = _hashes(key, spans)
     return pa.RecordBatch.from_pydict(
         {
-            "row": _hashes(key, ((b"row", row_id) for row_id in row_ids)),
+            "row": _hashes(key, zip(repeat(b"row"), row_ids)),
             "column": pa.array([column] * len(row_ids), pa.string()),
             "content": _hashes(key, contents),
             "spans": span_hashes,

@@ -49,7 +49,7 @@ def partition_folders(
     Raises:
         InputError: A file lies in none of the partitions.
     """
-    columns = [name.lower() for name in partitions]
+    columns = [*map(str.lower, partitions)]
     folders = dict[str, Sequence[str]]()
     outside = list[str]()
     for file in files:
@@ -161,11 +161,12 @@ def _compared(flat: DataFrame, field: StructField, folders: Folders) -> DataFram
     """Count, by file, rows and values of a column, and compare the values with the folder's."""
     rows = list[tuple[str, str | None]]()
     for file, names in folders.items():
-        texts = [name.partition("=") for name in names]
-        (text,) = [
-            text for name, _, text in texts if _as_spark_reads(name).lower() == field.name.lower()
-        ]
-        rows.append((file_url(file), None if text == _NULL else _meaning(text)))
+        value = None
+        for name in names:
+            column, _, text = name.partition("=")
+            if _as_spark_reads(column).lower() == field.name.lower() and text != _NULL:
+                value = _meaning(text)
+        rows.append((file_url(file), value))
     schema = StructType([StructField(_URL, StringType()), StructField("folder", StringType())])
     folder_values = flat.sparkSession.createDataFrame(rows, schema)
     url = F.regexp_replace(metadata(flat)["file_path"], *LOCAL_URL)

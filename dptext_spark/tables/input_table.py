@@ -77,7 +77,9 @@ class InputTable:
     @cached_property
     def df(self) -> DataFrame:
         """The rows that the filter takes."""
-        return where(self.source.df, self.where) if self.where else self.source.df
+        if self.where is None:
+            return self.source.df
+        return where(self.source.df, self.where)
 
     @property
     def rows(self) -> DataFrame:

@@ -234,26 +234,29 @@ def _judge(exposure: Exposure, before: Ledger, terms: Terms) -> dict[str, Column
     They are the number of the last release that ``protected`` it, whether it is ``out`` already of
     this very content, and the number of the last release that ``kept`` the whole column raw.
     """
-    family = {entry.release: entry for entry in before.family(terms)}
-    committed = {name for name, entry in family.items() if entry.state == "committed"}
-    numbers = {name: entry.number for name, entry in family.items()}
+    numbers: dict[str, int] = {}
+    committed: set[str] = set()
+    keeping: set[str] = set()
+    for entry in before.family(terms):
+        numbers[entry.release] = entry.number
+        if entry.state == "committed":
+            committed.add(entry.release)
+            if entry.terms.raw(exposure.column, terms) == [WHOLE]:
+                keeping.add(entry.release)
     number = _by_release(numbers).cast("long")
     same_content = F.col("column") == F.col("their column")
     same_content = same_content & (F.col("content") == F.col("their content"))
     protects, out = _protection(exposure, committed, same_content)
     protecting = _covering(exposure, "no")
-    of_family = [numbers[name] for name in protecting & family.keys()]
+    of_family = [numbers[name] for name in protecting & numbers.keys()]
     always = [
-        entry.number for entry in before.counted if entry.release in protecting - family.keys()
+        entry.number for entry in before.counted if entry.release in protecting - numbers.keys()
     ]
     if terms.known_as == "position":  # any earlier row may be this one
         always += of_family
     last = [F.max(F.when(protects, number)), _largest(always)]
     if terms.known_as == "file":  # so may it be in a file that comes again
         last.append(F.when(F.count("release") > 0, _largest(of_family)))
-    keeping = {
-        name for name in committed if family[name].terms.raw(exposure.column, terms) == [WHOLE]
-    }
     is_kept = F.col("release").isin(keeping)
     if terms.known_as != "id":
         is_kept = is_kept & same_content

@@ -30,9 +30,9 @@ class LedgerFolder:
 
     def __init__(self, path: str, storage: LocalFiles) -> None:
         # A server of Spark Connect would begin a relative path elsewhere.
-        is_full = isinstance(storage, Storage) or ":" in path
-        full_path = path if is_full else os.path.abspath(path)
-        self.path = full_path.rstrip("/")
+        if not isinstance(storage, Storage) and ":" not in path:
+            path = os.path.abspath(path)
+        self.path = path.rstrip("/")
         self.storage = storage
         self.events = f"{self.path}/events"
         self._read: dict[str, dict[str, Any]] = {}

@@ -26,13 +26,14 @@ class OutputTable:
     @property
     def folders(self) -> list[Column]:
         """The columns of sanitized rows that name its folders."""
-        return [F.col(ROW).getField(name) for name in self.written.partitions]
+        return [*map(F.col(ROW).getField, self.written.partitions)]
 
     @property
     def place(self) -> str:
         """The full path of the output, or its name."""
-        path = self.options.output
-        return self.storage.real(path) if self.written.has_path else path
+        if not self.written.has_path:
+            return self.options.output
+        return self.storage.real(self.options.output)
 
     def write(self, result: DataFrame) -> None:
         """Write the table, whole or not at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import NamedTuple, Self
 
 from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ class Places:
     @classmethod
     def of(cls, paths: Iterable[tuple[str, str, str]]) -> Self:
         """Return places before Spark starts: what each is, the option that moves it, its path."""
-        return cls(paths=tuple(Place(*path) for path in paths))
+        return cls(paths=tuple(starmap(Place, paths)))
 
     def with_spark(self, spark: SparkSession) -> Self:
         """Return the same places, all of which can be seen."""
@@ -65,7 +65,7 @@ class Places:
         paths = [place.path]
         if place.what == INPUT:
             paths = self.storage.matches(place.path) or paths
-        return [self.storage.real(path) for path in paths]
+        return [*map(self.storage.real, paths)]
 
     def check_outside(self, partition: str) -> None:
         """Refuse files of a run inside the table of which its output is a partition."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
@@ -182,15 +182,18 @@ class Sample:
             return
         tasks = self._tasks(rows)
         names = replace(self.columns, vector=()).sanitized
+        words: list[int] = []
+        task_rows: list[Any] = []
         for task in tasks:
             for name, counts in zip(names, task["coverage"], strict=True):
                 self.coverage.setdefault(name, Coverage()).update(counts)
-        words = sorted(chain.from_iterable(task["words"] for task in tasks))
+            words += task["words"]
+            task_rows.append(task["rows"])
+        words.sort()
         if words:
             median = words[(len(words) - 1) // 2]
             self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
             self.mean_words = sum(words) / len(words)
-        task_rows = [task["rows"] for task in tasks]
         if len(tasks) < SAMPLE_TASKS and None not in task_rows:
             self.partition_rows = task_rows
         for warning in self.warnings():
@@ -223,8 +226,8 @@ class Sample:
                 if coverage.concern == concern
             }
             if shares:
-                worst, *others = sorted(shares, key=lambda name: -shares[name])
-                warnings.append(self.coverage[worst].warning(worst, self.fate, others))
+                worst, *better = sorted(shares, key=lambda name: -shares[name])
+                warnings.append(self.coverage[worst].warning(worst, self.fate, better))
         if self.identifiers:
             warnings += self._identified()
         return warnings
@@ -239,8 +242,8 @@ class Sample:
                 by_column[name] = identified
         if not by_column:
             return []
-        first, *others = by_column
-        also = f"; so have {_listed(others)}" if others else ""
+        first, *further = by_column
+        also = f"; so have {_listed(further)}" if further else ""
         return [
             f"Column {first} has identifiers ({by_column[first]}), in a sample of "
             f"{self.coverage[first]['rows']:,} rows{also}. {self.identifiers}"
@@ -259,7 +262,7 @@ def _sample(
     batches = iter(batches)
     first = next(batches, None)
     rows: int | None = 0 if first is None else len(first)
-    coverage = [Coverage() for _ in paths.paths]
+    coverage = [Coverage()] * len(paths.paths)
     words: list[int] = []
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)

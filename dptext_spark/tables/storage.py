@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -72,11 +72,10 @@ def columns_in_both(df: DataFrame) -> StructType:
     """
     relation = _plan(df)[0].relation()
     fields = StructType.fromJson(json.loads(relation.dataSchema().json()))
-    partitions = set(relation.partitionSchema().fieldNames())
-    if str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
-        return StructType([field for field in fields if field.name in partitions])
-    lower = {name.lower() for name in partitions}
-    return StructType([field for field in fields if field.name.lower() in lower])
+    is_exact = str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    form = str if is_exact else str.lower
+    partitions = {*map(form, relation.partitionSchema().fieldNames())}
+    return StructType([field for field in fields if form(field.name) in partitions])
 
 
 def roots(df: DataFrame) -> list[str]:
@@ -109,7 +108,7 @@ def _plan(df: DataFrame) -> tuple[Any, Any]:
 
 def is_plain() -> bool:
     """Return whether Spark is not running, and will be started as this package alone sets it up."""
-    configured = any(name in os.environ for name in _CONFIGURING)
+    configured = not os.environ.keys().isdisjoint(_CONFIGURING)
     configured |= Path(pyspark.__file__).with_name("conf").exists()
     # These may say where paths lead and how names are read; others, such as the driver's memory, do
     # not.
@@ -190,12 +189,16 @@ class LocalFiles:
     def qualified(self, path: str) -> str:
         """Return the full path with scheme."""
         place = local_path(path)
-        return path if place is None else f"file:{place}"
+        if place is None:
+            return path
+        return f"file:{place}"
 
     def real(self, path: str) -> str:
         """Return the full path, symbolic links of local files followed: one place has one."""
         place = local_path(path)
-        return path if place is None else f"file:{os.path.realpath(place)}"
+        if place is None:
+            return path
+        return f"file:{os.path.realpath(place)}"
 
     def matches(self, pattern: str) -> list[str]:
         """Return the path where there is such a one, or else what it means as a pattern."""
@@ -296,6 +299,10 @@ def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
             _version, *lines = storage.read(path).splitlines()
             entries += map(json.loads, lines)
     return entries
+
+
+def _paths(statuses: Iterable[Any]) -> list[str]:
+    return [str(status.getPath().toString()) for status in statuses]
 
 
 class Storage(LocalFiles):
@@ -409,7 +416,7 @@ class Storage(LocalFiles):
             return super().matches(pattern)
         system, place = self._at(pattern)
         try:
-            return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
+            return _paths(system.globStatus(place) or ())
         except PySparkException as error:
             raise ConfigError(
                 f"Spark cannot look for {pattern} as a pattern",
@@ -422,7 +429,7 @@ class Storage(LocalFiles):
         system, place = self._at(folder)
         if not system.exists(place) or not system.getFileStatus(place).isDirectory():
             return []
-        return [str(status.getPath().toString()) for status in system.listStatus(place)]
+        return _paths(system.listStatus(place))
 
     def footer(self, url: str) -> pq.ParquetFile:
         """Read the footer of a Parquet file: its schema, with INT96 in microseconds; no rows."""

@@ -95,8 +95,7 @@ def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Arra
     number = names.index(step)
     children[number] = replace_values(children[number], rest, values)
     # The children of a null struct are null, whatever its type says of them.
-    fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)
+    return pa.StructArray.from_arrays(children, names=names, mask=nulls)
 
 
 @dataclass(frozen=True, kw_only=True)

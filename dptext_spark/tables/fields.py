@@ -51,8 +51,10 @@ class Field:
     @property
     def arrays(self) -> Path:
         """The path to the elements of the innermost array around the field; empty without one."""
-        depths = [depth for depth, step in enumerate(self.path, 1) if step is None]
-        return self.path[: max(depths, default=0)]
+        path = self.path
+        while path and path[-1] is not None:
+            path = path[:-1]
+        return path
 
     def holds(self, other: Field) -> bool:
         """Return whether the other one is this one, or lies inside."""

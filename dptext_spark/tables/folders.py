@@ -90,7 +90,7 @@ def decoded(folders: Folders, partitions: Sequence[str], place: str) -> dict[str
                     got=name,
                     do="Rename the folder",
                 )
-    return {name: _utf8(name) for name in partitions}
+    return dict(zip(partitions, map(_utf8, partitions), strict=True))
 
 
 def _as_spark_reads(name: str) -> str:

@@ -163,15 +163,14 @@ class GrowingTable(Table):
             with progress(self.spark, "Sanitizing"):
                 query.trigger(availableNow=True).start().awaitTermination()
             self._note_sizes()
-            paths = self.storage.below(self._checkpoint, _COUNTS)
-            batches = {path: json.loads(self.storage.read(path)) for path in paths}
-        sums = Counter({"rows": 0, "added_rows": 0})
-        longest = 0
-        for path, counts in batches.items():
-            longest = max(longest, counts.pop(LONGEST, 0))
-            sums.update(counts)
-            if path not in paths_before:
-                sums["added_rows"] += counts["rows"]
+            sums = Counter({"rows": 0, "added_rows": 0})
+            longest = 0
+            for path in self.storage.below(self._checkpoint, _COUNTS):
+                counts = json.loads(self.storage.read(path))
+                longest = max(longest, counts.pop(LONGEST, 0))
+                sums.update(counts)
+                if path not in paths_before:
+                    sums["added_rows"] += counts["rows"]
         return {**sums, LONGEST: longest}
 
     def _add_files(self, result: DataFrame, name: str) -> None:

@@ -40,7 +40,7 @@ class LedgerFolder:
     def read(self) -> Ledger:
         """Read all events; a ledger that nobody began has none. One that is damaged is refused."""
         # In this order: another run may begin the ledger meanwhile.
-        entries = [path for path in self.storage.children(self.path) if not _is_hidden(path)]
+        entries = self._entries(self.path)
         if not self.storage.exists(self.events):
             if not entries:
                 return Ledger()
@@ -49,18 +49,18 @@ class LedgerFolder:
                 allowed="a folder that a ledger began, or one that does not exist yet",
                 do="Choose another --ledger",
             )
-        # What begins with a dot was not whole when its run was killed.
-        events = {
-            path.rpartition("/")[2]: path
-            for path in self.storage.children(self.events)
-            if not _is_hidden(path)
-        }
+        events = self._entries(self.events)
         for name in sorted(events.keys() - self._read.keys()):  # no event ever changes
             self._read[name] = read_event(name, self.storage.read(events[name]))
         missing = sorted(self._read.keys() - events.keys())
         if missing:
             raise damaged(missing[0])
         return Ledger.from_events(self._read.values())
+
+    def _entries(self, folder: str) -> dict[str, str]:
+        """Return, by name, what lies in a folder; hidden files may not be whole."""
+        entries = {path.rpartition("/")[2]: path for path in self.storage.children(folder)}
+        return {name: path for name, path in entries.items() if not name.startswith(".")}
 
     def add(self, release: str, event: str, facts: Mapping[str, Any]) -> None:
         """Add an event, which is there whole or not at all."""
@@ -101,7 +101,3 @@ class LedgerFolder:
             do="Choose such a folder for --ledger; file:/PATH means no other file system of the "
             "server's",
         )
-
-
-def _is_hidden(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(".")

@@ -87,14 +87,19 @@ class Coverage(Counter[str]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the sample as JSON-ready values."""
-        counts = {name: self[name] for name in ("rows", "tokens", "unknown")}
-        identifiers = {name: self[name] for name in TYPES}
-        return {**counts, "unspaced": round(self.unspaced_share, 4), "identifiers": identifiers}
+        return {
+            "rows": self["rows"],
+            "tokens": self["tokens"],
+            "unknown": self["unknown"],
+            "unspaced": round(self.unspaced_share, 4),
+            "identifiers": {name: self[name] for name in TYPES},
+        }
 
     def identified(self, but: Collection[str] = ()) -> str:
         """Count what patterns find, by type but for some; empty if nothing."""
-        kinds = [kind for kind in TYPES if self[kind] and kind not in but]
-        return ", ".join(f"{self[kind]:,} {kind}" for kind in kinds)
+        return ", ".join(
+            f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
+        )
 
     def describe(self) -> str:
         """Describe how much the vocabulary has."""

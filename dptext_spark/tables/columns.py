@@ -283,7 +283,7 @@ class TableColumns:
         return FieldPaths(paths=paths, slots=fields[self.slots].path[1:])
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a checked frame what workers read; ``row_id`` or the column ``id`` names rows."""
+        """Leave in a frame what workers read; ``row_id``, or else the column ``id``, names rows."""
         table = bare(df.schema)
         fields = self._fields(df.schema)
 
@@ -413,11 +413,11 @@ def check_refused(source: Source, columns: TableColumns) -> TableColumns:
     names = replace(columns, left_out=()).mentioned
     spared: set[str] = set()
     for name, error in source.refused.items():
-        around = {other for other in columns.left_out if _lies_in(name, other)}
+        around = {spare for spare in columns.left_out if _lies_in(name, spare)}
         spared |= around
         if _ALL in columns.keep and not around:
             raise error
-        if any(_lies_in(name, other) or _lies_in(other, name) for other in names):
+        if any(_lies_in(name, asked_for) or _lies_in(asked_for, name) for asked_for in names):
             raise error
     left_out = [
         name

@@ -93,7 +93,7 @@ def _of_column(
     return pa.RecordBatch.from_pydict(
         {
             "row": _hashes(key, zip(repeat(b"row"), row_ids)),
-            "column": pa.array([column] * len(row_ids), pa.string()),
+            "column": pa.repeat(column, len(row_ids)),
             "content": _hashes(key, contents),
             "spans": span_hashes,
             "context": _hashes(key, contexts),

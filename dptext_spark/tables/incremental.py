@@ -94,15 +94,17 @@ class GrowingTable(Table):
         options = self.options
         policy = release.policy
         identity = {name: value for name, value in options.to_json().items() if name not in _FREE}
+        tokenizer = policy.tokenizer.identity or options.tokenizer
+        where = options.where or ""
         identity |= {
             "input": self.storage.real(options.input),
             "output": self.storage.real(options.output),
             # Keyed hashes: they reveal nothing without the key.
             "key": key.seal(""),
-            "where": key.seal(options.where or ""),
+            "where": key.seal(where),
             "bundle": release.embedding.fingerprint,
             "layout": policy.layout.identity,
-            "tokenizer": policy.tokenizer.identity or options.tokenizer,
+            "tokenizer": tokenizer,
             "identifiers": policy.marks_identity,
         }
         identity |= {

@@ -91,12 +91,13 @@ def _places(lines: DataFrame, uses: DataFrame, terms: Terms) -> DataFrame:
     is_own = F.col("used") == F.col("context")
     no = F.lit(False)
     nothing = F.lit(0)
+    is_new = F.count("used") == 0
     is_same = F.array_contains("contents", F.col("content"))
     is_free = is_own & F.col("assessed")
     own_epsilon = F.when(is_own, F.col("epsilon"))
     pairs = lines.select(*_PLACE, "content", "context").join(uses, [*_PLACE], "left").distinct()
     of_places = {
-        "new": F.count("used") == 0,
+        "new": is_new,
         "same": F.coalesce(F.bool_or(is_same), no),
         "free": F.coalesce(F.bool_or(is_free), no),
         "in_all": F.coalesce(F.sum("epsilon"), nothing),
@@ -176,7 +177,7 @@ def _with_others(
         for column in sorted(columns):
             total = nothing
             for group in texts.groups(column):
-                of_group = [F.col(f"{name} {numbers[other]}") for other in group]
+                of_group = [F.col(f"{name} {numbers[in_group]}") for in_group in group]
                 # Null where the row never had the column.
                 total = total + F.greatest(nothing, *of_group)
             sums = F.when(F.col("column") == column, total.cast(_SUM)).otherwise(sums)

@@ -294,7 +294,7 @@ def _terms(
         distances = {name: getattr(guarantee.distances, name) for name in NEIGHBOURS}
     policy = recorded_policy(release.policy)
     policy["release words"] = str(release.search.release_words)
-    case_sensitive = table.spark.conf.get("spark.sql.caseSensitive")
+    exact_names = table.spark.conf.get("spark.sql.caseSensitive") == "true"
     return Terms(
         version=__version__,
         label=options.name,
@@ -306,7 +306,7 @@ def _terms(
         columns=columns.sanitized,
         tokens=columns.tokens,
         new_texts=options.new_text,
-        exact_names=case_sensitive == "true",
+        exact_names=exact_names,
         kept=columns.keep,
         policy=policy,
         law=dict(release.mechanism.noise_parameters(release.embedding.dimension)),

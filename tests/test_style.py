@@ -36,8 +36,8 @@ GOALS = (3.0, 16.0, 35.0, 1.0, 2.0, 0.0, 0.7, 0.5, 0.0, 0.0)
 UNFOLDED = (
     "jobs",
     *("dptext_spark/audit", "dptext_spark/calibration", "dptext_spark/embedding"),
-    *("dptext_spark/geometry", "dptext_spark/poincare", "dptext_spark/search"),
-    "dptext_spark/text",
+    *("dptext_spark/geometry", "dptext_spark/jobs", "dptext_spark/poincare"),
+    *("dptext_spark/search", "dptext_spark/text"),
 )
 """Folders that have been unfolded, and keep to the goals."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
@@ -37,6 +39,15 @@ def spark() -> Iterator[SparkSession]:
         patch.delenv("JAVA_TOOL_OPTIONS")
         yield session
         session.stop()
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which no Spark runs or is configured."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    for name in [*os.environ]:
+        if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN")):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """What is said of paths and columns before Spark starts: nothing that Spark would read is refused."""
 
-import os
-
 import pytest
 from pyspark import SparkContext
 
@@ -12,16 +10,6 @@ from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.run import TableRun
 from dptext_spark.tables.storage import LocalFiles, Storage, is_absent, is_plain, local_path
 from tests.helpers.tables import texts, write_table
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """A process in which no Spark runs or is configured."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    for name in [
-        name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))
-    ]:
-        monkeypatch.delenv(name)
 
 
 def check(name, path, **given):

@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark import __version__
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import InputError
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.output_table import OutputTable
-from dptext_spark.tables.places import Places
 from dptext_spark.tables.sampling import Sample
 from tests.helpers.tables import hashes, names, refused, rows_of, texts, write_table
 
@@ -155,29 +154,6 @@ def test_a_table_without_a_success_file_has_a_sign_of_its_own(dptext, table, tmp
     assert refused(
         dptext(table, *silent, *OVERWRITE), "a folder with a file _SUCCESS or _dptext_spark"
     )
-
-
-def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):
-
-    def check_apart(places):
-        Places.of(places).with_spark(spark).check_apart()
-
-    (tmp_path / "link").symlink_to(table)
-    for source, output in [
-        (table, tmp_path),
-        (table / "a.parquet", table),
-        (table, f"file:{tmp_path}/other/../in/"),
-        (tmp_path / "link", table),
-        (table, tmp_path / "link" / "out"),
-        (f"{tmp_path}/i*", table / "out"),
-    ]:
-        places = [("Input", "--input", str(source)), ("Output", "--output", str(output))]
-        with pytest.raises(ConfigError, match="inside one another"):
-            check_apart(places)
-    assert refused(dptext(table, output=table / "out"), "inside one another")
-    # A name that only begins alike is no folder above.
-    neighbour = ("Output", "--output", str(tmp_path / "in-sanitized"))
-    check_apart([("Input", "--input", str(table)), neighbour])
 
 
 def test_the_report_replaces_neither_input_nor_output_nor_a_file(dptext, table, tmp_path):

@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql.utils import is_remote
 
 from dptext_spark.accounting.laws import LossLaw, joint_loss_beyond
-from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, law_of, plainly
+from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, decimal_text, law_of
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
 from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered, table
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.ledger_folder import LedgerFolder
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_path
@@ -24,7 +24,7 @@ from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_pat
 
 def run(options: LedgerOptions) -> Report:
     """Run ``dptext ledger show``: read all events, add up; nothing is written."""
-    with plain_errors("The ledger could not be read"):
+    with spark_errors("The ledger could not be read"):
         if (is_plain() or is_remote()) and local_path(options.path) is not None:
             storage = LocalFiles()
         else:
@@ -98,12 +98,12 @@ def _described(ledger: Ledger, facts: Facts) -> str:
         counts = [*"---"]
         if entry.rows:
             counts = [f"{entry.rows[name]:,}" for name in ("new", "equal", "changed")]
-        first = (str(entry.number), entry.time, terms.label, plainly(terms.epsilon))
+        first = (str(entry.number), entry.time, terms.label, decimal_text(terms.epsilon))
         rows.append((*first, *counts, entry.state))
     releases = table(rows)
     if any(entry.state == "unfinished" for entry in ledger.entries):
         releases.append("unfinished: was killed, or is at work; it counts as spent.")
-    lines = [f"Largest sum of epsilon of one column in one row: {plainly(ledger.total())}"]
+    lines = [f"Largest sum of epsilon of one column in one row: {decimal_text(ledger.total())}"]
     lines += _scope(ledger)
     if facts["delta"]:
         lines.append(f"  except with probability {rounded_up(facts['delta'])}")

@@ -23,7 +23,7 @@ from dptext_spark.report.facts import (
     token_counts,
 )
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
-from dptext_spark.spark.failures import FAILED, plain_errors
+from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, column_counts, singled_out
 from dptext_spark.tables.dataframes import sent
@@ -59,7 +59,7 @@ def run(options: PrivatizeOptions) -> Report:
         release, guarantee = open_release(options)
         recall = recall_of(release.search, release.mechanism, release.embedding)
     table = table_run.open("dptext privatize")
-    with plain_errors(FAILED if options.incremental is None else CUT_OFF):
+    with spark_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
         worker = sent(table.spark, Sanitizer.open(release, key))

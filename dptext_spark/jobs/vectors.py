@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import Column
@@ -18,7 +17,7 @@ from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns, column_counts
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.partitioning import Partitioning
@@ -45,7 +44,7 @@ def run(options: VectorsOptions) -> Report:
     )
     embedding = _embedding(options)
     table = table_run.open("dptext vectors")
-    with plain_errors():
+    with spark_errors():
         lengths = _lengths(table, options.vector)
         if embedding is not None:
             lengths |= dict.fromkeys(options.text, embedding.dimension)
@@ -56,7 +55,8 @@ def run(options: VectorsOptions) -> Report:
         sample = None
         if embedding is not None:
             bundle = BundleFiles.send(table.spark, embedding)
-            reader = WordReader(bundle=bundle, policy=replace(WORDS_ALONE, tokenizer=tokenizer))
+            policy = WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
+            reader = WordReader(bundle=bundle, policy=policy)
             sample = table.input.sample(
                 reader,
                 fate="They are left out of the averages. Take an embedding that has more of them.",

@@ -31,7 +31,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.parquet import Parquet
@@ -94,7 +94,7 @@ class GrowingTable(Table):
         options = self.options
         policy = release.policy
         identity = {name: value for name, value in options.to_json().items() if name not in _FREE}
-        tokenizer = policy.tokenizer.identity or options.tokenizer
+        tokenizer = policy.tokenizer.identity or str(options.tokenizer)
         where = options.where or ""
         identity |= {
             "input": self.storage.real(options.input),
@@ -141,7 +141,7 @@ class GrowingTable(Table):
         # Once: a run knows its files when it begins.
         recheck = lru_cache(self.input.source.recheck)
 
-        @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
+        @spark_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
             counts_path = f"{self._checkpoint}/batches/{number:06d}.json"
             if self.storage.exists(counts_path):  # the run before was cut off just after

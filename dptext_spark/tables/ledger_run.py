@@ -27,8 +27,8 @@ from dptext_spark.accounting.ledger import (
     Unit,
     cost_of,
     damaged,
+    decimal_text,
     exact_sum,
-    plainly,
     recorded,
 )
 from dptext_spark.bars import progress
@@ -225,7 +225,7 @@ class LedgerRun:
         )
         self.costs.append(cost)
         counts = [entry.release for entry in before.family(self.terms) if entry.total is None]
-        return {"rows": rows, "total": plainly(total), "counts": counts}
+        return {"rows": rows, "total": decimal_text(total), "counts": counts}
 
     def _earlier(self, lines: DataFrame, before: Ledger) -> DataFrame | None:
         """Read fingerprints of earlier releases of the family; refuse those that were changed."""

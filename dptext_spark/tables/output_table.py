@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, Report, describe
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.batch import ROW
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.storage import LocalFiles
@@ -58,12 +58,12 @@ class OutputTable:
             public_report = report.to_publish(self.options.published)
             self.write_beside("public report", self.options.public_report_path, public_report)
         if self.options.reports is not None or not self.options.dry_run:
-            with plain_errors(failed):
+            with spark_errors(failed):
                 self.storage.make_folder(self.options.beside("private"), private=True)
                 self.storage.write(self.options.report_path, report.to_json(), private=True)
         return report
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already."""
-        with plain_errors(f"The output was written, but its {what} could not be"):
+        with spark_errors(f"The output was written, but its {what} could not be"):
             self.storage.write(path, text)

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import TableOptions
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import is_connect, session
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.catalog import CatalogTable
@@ -79,7 +79,7 @@ class TableRun:
             if is_connect(spark):
                 _check_connect(self.options, self.read, self.written)
             run = replace(self, places=self.places.with_spark(spark))
-            with plain_errors("The paths of input, output or report could not be looked up"):
+            with spark_errors("The paths of input, output or report could not be looked up"):
                 run.check_paths()
             table = InputTable.open(
                 spark, self.options, self.read, self.columns, grows=self.kind.grows

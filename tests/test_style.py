@@ -54,7 +54,7 @@ UNFOLDED = (
     "dptext_spark/sanitizer.py",
     "dptext_spark/search",
     "dptext_spark/spark",
-    "dptext_spark/tables/formats",
+    "dptext_spark/tables",
     "dptext_spark/text",
     "dptext_spark/word_reader.py",
     "jobs",

@@ -29,9 +29,9 @@ class Format(ABC):
     """A table, which is read or written, of a format; ``name`` is what the options call it.
 
     A run asks in this order, so that what is wrong is said early: :meth:`check_can_read` and
-    :meth:`check_can_write` once; :meth:`check_place` and :meth:`check_files` before Spark starts and
-    again with it; :meth:`check_columns` before; :meth:`open` and :meth:`check_schema` before the
-    first task; :meth:`write` once.
+    :meth:`check_can_write` once; :meth:`check_place` and :meth:`check_files` before Spark starts
+    and again with it; :meth:`check_columns` before; :meth:`open` and :meth:`check_schema` before
+    the first task; :meth:`write` once.
 
     Attributes:
         place: As ``--input`` or ``--output`` says it.

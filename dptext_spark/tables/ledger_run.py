@@ -158,10 +158,10 @@ class LedgerRun:
             # Before they are reserved: whoever sees the reservation can read them.
             folder = self.folder.rows(release)
             observation = Observation("dptext fingerprints")
-            with progress(self.table.spark, "Fingerprinting rows for the ledger"):
+            with progress(rows.sparkSession, "Fingerprinting rows for the ledger"):
                 lines.observe(observation, *measures()).write.parquet(folder)
             written = observation.get
-            lines = self.table.spark.read.schema(LINES).parquet(literal(folder))
+            lines = rows.sparkSession.read.schema(LINES).parquet(literal(folder))
         with self._turn():
             numbers = [entry.number for entry in self.folder.read().entries]
             now = datetime.now(UTC).isoformat(timespec="seconds")  # for people: it orders nothing

@@ -31,7 +31,7 @@ from dptext_spark.text.columns import check_positions
 from dptext_spark.word_reader import FEW
 
 if TYPE_CHECKING:  # workers import this module, and need no options
-    from dptext_spark.tables.source import Source
+    from dptext_spark.tables.source import TableSource
     from dptext_spark.vector_sanitizer import VectorCounts, VectorWorker
 
 MEDIAN: Final = "__dptext_median_words"
@@ -408,7 +408,7 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     return measured
 
 
-def check_refused(source: Source, columns: TableColumns) -> TableColumns:
+def check_refused(source: TableSource, columns: TableColumns) -> TableColumns:
     """Refuse fields that cannot be read and are asked for; drop names of those to leave out."""
     names = replace(columns, left_out=()).mentioned
     spared: set[str] = set()

@@ -35,7 +35,7 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, column_counts, shared
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.input_table import InputTable
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.text.policies import TextPolicy
 
 
@@ -164,7 +164,7 @@ def privatize(
         id=id,
         slots=policy.spans_column,
     )
-    source = Source(place="", read=df)
+    source = TableSource(place="", read=df)
     table = InputTable(source=source, columns=columns, trust_id=trust_id).checked()
     columns = table.columns
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)

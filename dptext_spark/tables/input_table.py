@@ -16,7 +16,7 @@ from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.partitioning import POSITION
 from dptext_spark.tables.sampling import Sample
-from dptext_spark.tables.source import Source, check_met, where
+from dptext_spark.tables.source import TableSource, check_met, where
 from dptext_spark.word_reader import WordReader
 
 
@@ -31,7 +31,7 @@ def input_format(options: InputOptions, *, grows: bool = False) -> Format:
 class InputTable:
     """A private table that is open."""
 
-    source: Source
+    source: TableSource
     columns: TableColumns
     where: str | None = None  # the filter, in SQL
     trust_id: bool = False  # whether ids are not checked

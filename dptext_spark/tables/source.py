@@ -83,7 +83,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class TableSource:
     """A table that is open.
 
     Attributes:
@@ -134,7 +134,7 @@ class Source:
         path = F.regexp_replace(lies["file_path"], self.root, "")
         return F.concat_ws("\n", lies["row_index"].cast("string"), path)
 
-    def stream(self) -> Source:
+    def stream(self) -> TableSource:
         """Return the same table as a stream of its files."""
         if self.load is None:
             raise ConfigError(

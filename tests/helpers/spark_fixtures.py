@@ -16,13 +16,13 @@ from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark import session as session_module
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.source import Source, own_session
+from dptext_spark.tables.source import TableSource, own_session
 from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA, write_key
 from tests.helpers.tables import texts, write_table
 
-Opened = Callable[..., Source]
+Opened = Callable[..., TableSource]
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +105,7 @@ def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Res
 def opened(spark: SparkSession) -> Opened:
     """Open a table as a run does; its format is the end of its name unless told."""
 
-    def source(place: Path | str, name: str = "", **options: str) -> Source:
+    def source(place: Path | str, name: str = "", **options: str) -> TableSource:
         read = Format.named(
             name or str(place).partition(".")[2].partition(".")[0], str(place), options
         )

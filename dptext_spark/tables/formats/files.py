@@ -30,7 +30,7 @@ from dptext_spark.tables.folders import (
 )
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.source import Source, setting
+from dptext_spark.tables.source import TableSource, setting
 from dptext_spark.tables.storage import (
     NO_FILE,
     LocalFiles,
@@ -109,7 +109,7 @@ class FileFormat(Format):
         if literal(self.place) == self.place and not storage.exists(self.place):
             raise self.unreadable(NO_FILE)
 
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         storage = Storage(spark)
         storage.check_file_names(self.place)
         try:
@@ -132,7 +132,7 @@ class FileFormat(Format):
             f"The input {self.place} cannot be read as a table", allowed=allowed, got=got
         )
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         """Return the table as it is read, without what the names of its files say."""
         read = self.load(spark.read)
         in_both = columns_in_both(read)
@@ -143,7 +143,7 @@ class FileFormat(Format):
                 allowed=f"in {self.title}, one of both",
                 do=f"Rename the column in the files or in the folders; or {FILES_ALONE}",
             )
-        return Source(place=self.place, read=read, in_both=in_both)
+        return TableSource(place=self.place, read=read, in_both=in_both)
 
     def load(self, reader: Any) -> DataFrame:
         """Return the files as a frame, by a reader or a reader of streams."""
@@ -166,7 +166,7 @@ class FileFormat(Format):
         """Return the options of Spark's writer, apart from the codec."""
         return {**self.write_defaults, **self.options}
 
-    def _whole(self, storage: Storage, source: Source) -> Source:
+    def _whole(self, storage: Storage, source: TableSource) -> TableSource:
         """Return a table with its partitions, and with what names its rows."""
         place = self.place
         files = source.read.inputFiles()

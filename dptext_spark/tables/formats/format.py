@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.tables.storage import LocalFiles
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Format(ABC):
             raise ConfigError(what, allowed=f"that for {', '.join(names)}", do=do)
 
     @abstractmethod
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         """Open the table; no row comes out, though a reader may read rows to find their types.
 
         Raises:

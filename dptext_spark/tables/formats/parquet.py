@@ -40,7 +40,7 @@ from dptext_spark.tables.columns import TableColumns, absent_columns
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
 from dptext_spark.tables.formats.format import PARQUET_CODECS
-from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
+from dptext_spark.tables.source import NANOS_AS_LONG, TableSource, setting
 from dptext_spark.tables.storage import (
     LocalFiles,
     Storage,
@@ -89,7 +89,7 @@ class Parquet(FileFormat):
     read_always = MERGED
     codecs = PARQUET_CODECS
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         storage = Storage(spark)
         try:
             with setting(spark, NANOS_AS_LONG, "false"):
@@ -106,7 +106,7 @@ class Parquet(FileFormat):
                 raise
         return self._merged(storage, self.load(spark.read.schema(StructType())))
 
-    def _merged(self, storage: Storage, listed: DataFrame) -> Source:
+    def _merged(self, storage: Storage, listed: DataFrame) -> TableSource:
         """Return the columns that a frame's files have together, without those of their folders."""
         spark = listed.sparkSession
         partitions = {*map(str.lower, partition_columns(listed))}
@@ -144,7 +144,7 @@ class Parquet(FileFormat):
             return df.select(*columns)
 
         read = self.load(spark.read.schema(StructType(fields)))
-        return Source(
+        return TableSource(
             place=self.place, read=read, prepare=converted, refused=refused, in_both=in_both
         )
 

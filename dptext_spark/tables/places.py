@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations, starmap
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from pyspark.sql import SparkSession
 
@@ -13,8 +13,8 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.storage import LocalFiles, Storage, is_partition
 
-INPUT = "Input"
-OUTPUT = "Output"
+INPUT: Final = "Input"
+OUTPUT: Final = "Output"
 
 
 class Place(NamedTuple):

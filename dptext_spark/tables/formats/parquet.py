@@ -149,7 +149,7 @@ class Parquet(FileFormat):
         )
 
     def check_columns(self, storage: LocalFiles, columns: TableColumns) -> None:
-        """Refuse columns that no file of this machine has; name those of the first that are near."""
+        """Refuse columns that no file of this machine has; name near ones of the first file."""
         place = Path(local_path(self.place) or "")
         if storage.spark is not None or not storage.sees(self.place) or self.options:
             return

@@ -128,7 +128,7 @@ def _worker(
         noise = ReleaseNoise.of(
             key,
             salt=options.name,
-            law=projection.noise_parameters(),
+            noise_parameters=projection.noise_parameters(),
             fingerprint=_fingerprint(options, embedding, name),
         )
         words = reader if name in options.text else None

@@ -100,8 +100,8 @@ def seen_by_lebesgue(points, words, noisy, rows, epsilon):
     """Noisy points (t, n + 1) of the density exp(-epsilon d) by Lebesgue measure around words (t,).
 
     Their distance r has the density exp(-epsilon r) d(s^n), where the points nearer than r are a Euclidean
-    ball of radius s and centre k along the way to the word. Given r, the cosine c at that centre has the density
-    1 - v c over a uniform direction's, v = -dk/ds; quantiles by it make directions uniform.
+    ball of radius s and centre k along the way to the word. Given r, the cosine c at that centre has the
+    density 1 - v c over a uniform direction's, v = -dk/ds; quantiles by it make directions uniform.
     """
     n, radii = points.shape[1], 2 * np.arctanh(np.linalg.norm(points, axis=1))
     quantiles, units = np.empty(len(words)), np.empty((len(words), n))
@@ -114,7 +114,7 @@ def seen_by_lebesgue(points, words, noisy, rows, epsilon):
         gap = np.log(np.linalg.norm(inside[own] - point, axis=1))
         sinh = np.exp(gap - (log_rims[own] + np.log1p(-(point @ point))) / 2)
         distance = 2 * np.arcsinh(sinh)
-        centre, radius, lean = _euclidean_ball(distance, far)
+        centre, _, lean = _euclidean_ball(distance, far)
         log_radius = np.log(_euclidean_ball(r, far)[1])
         density = n * log_radius - epsilon * r  # over ln s
         steps = np.exp((density[1:] + density[:-1]) / 2 - density.max()) * np.diff(log_radius)
@@ -139,7 +139,7 @@ def normal(rows):
 
 
 def _euclidean_ball(r, far):
-    """Centre and radius of the ball of hyperbolic radius r around a word so far out, and -d centre / d radius."""
+    """Centre k and radius s of the ball of hyperbolic radius r around a word so far out, and -dk/ds."""
     ends = np.tanh((far + r) / 2), np.tanh((far - r) / 2)
     outer, inner = 1 / np.cosh((far + r) / 2) ** 2, 1 / np.cosh((far - r) / 2) ** 2
     lean = (inner - outer) / (inner + outer)
@@ -179,7 +179,7 @@ def noise_p_values(quantiles, unit, along):
 
 
 def ranked(distances, t, count, weights=None):
-    """Shares (count,) of the words chosen for points, distances (..., count), equally likely or by weights."""
+    """Shares (count,) of the words chosen for points, distances (..., count); alike, or by weights."""
     flat = distances.reshape(-1, count)
     first = flat.argmin(axis=1)
     weights = np.ones(len(flat)) if weights is None else weights

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dptext_spark.geometry.lebesgue import euclidean_radius
+from dptext_spark.geometry.lebesgue import ball_radius
 from dptext_spark.geometry.sphere import gamma_quantile
 from dptext_spark.noise import UNIFORM_BITS
 
@@ -50,7 +50,7 @@ def ball_point_distance(
     Along the share of the volume, as along a coordinate of the direction, two scores are equal
     twice at most.
     """
-    spread = euclidean_radius(np.array(dimension / epsilon), np.array(least_rim))
+    spread = ball_radius(np.array(dimension / epsilon), np.array(least_rim))
     radius = 1.0 + (bits + 1) * math.log(2.0) + dimension * (1.0 - math.log(float(spread)))
     arcs = _arcs(dimension) + 1
     if not vickrey:

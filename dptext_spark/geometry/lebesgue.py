@@ -10,7 +10,6 @@ The volume is s^n.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final
@@ -18,16 +17,18 @@ from typing import Final
 import numpy as np
 import scipy
 
-from dptext_spark.geometry import Floats, Ints
+from dptext_spark.geometry import Floats
 from dptext_spark.geometry.ball import SHARPEST_EPSILON, rims
 
-_gauss_legendre = cache(lambda: scipy.special.roots_legendre(12))  # on the interval from -1 to 1
+_NODES: Final = 12
 # A density this many nats under its peak holds less than 1e-20 of the mass, which no uniform sees.
-_DEPTH: Final = 60.0
+# The ends are looked for among these values of ln t.
+_DEPTH: Final = 80.0
+_LOG_RADII: Final = (-130.0, 40.0)
 # Nats by which the density of any word changes within a cell, at most.
 _NATS: Final = 2.0
 _NEWTON_STEPS: Final = 6
-_CELLS: Final = 1 << 20  # numbers that are held at once
+_NUMBERS: Final = 1 << 20  # that are held at once
 
 # Of noise that is computed, as a Euclidean distance: measured against 60 digits, below half of it.
 POINT_ERROR: Final = 2.0**-50
@@ -51,147 +52,109 @@ class BallRadii:
         """Cut the radii of all words with this rim or a larger one into cells."""
         epsilon = min(epsilon, SHARPEST_EPSILON)
 
-        def fall(log_t: float, rim: float) -> float:
-            return epsilon - dimension * _growth(math.exp(log_t), rim)
+        log_t = np.linspace(*_LOG_RADII, 1 << 13)
 
-        def height(log_t: float, rim: float, level: float = 0.0) -> float:
-            t = np.array(math.exp(log_t))
-            return float(_log_density(t, np.array(rim), dimension, epsilon)) - level
+        def ends(rim: float) -> Floats:
+            logs = _log_density(np.exp(log_t), np.array(rim), dimension, epsilon)
+            return np.asarray(np.exp(log_t[logs > logs.max() - _DEPTH][[0, -1]]))
 
-        def end(rim: float, way: float) -> float:
-            """Return where the density of a rim is far under its peak, on one side of it."""
-            ratio = dimension / epsilon
-            low = math.log(math.asinh(ratio))
-            high = math.log(math.asinh(ratio * 2.0 / rim))
-            peak = scipy.optimize.brentq(fall, low - 1e-9, high + 1e-9, args=(rim,))
-            level = height(peak, rim) - _DEPTH
-            outside = peak + way
-            while height(outside, rim) > level:
-                outside += way
-            return math.exp(scipy.optimize.brentq(height, peak, outside, args=(rim, level)))
-
-        last = end(least_rim, 1.0)
+        last = ends(least_rim)[1]
         rim_radius = 2.0 * math.atanh(math.sqrt(1.0 - least_rim))
-        edges = [end(1.0, -1.0)]
+        edges = [float(ends(1.0)[0])]
         while edges[-1] < last:
             t = edges[-1]
-            steepest = max(dimension * _growth(t, least_rim), epsilon)
-            edges.append(t + min(t, max(1.0, (t - rim_radius) / 2.0), _NATS / steepest))
+            # The slope of ln s is below coth t, and below this, for all words.
+            slope = min(1.0 / math.tanh(t), 2.0 / least_rim / math.sinh(min(t, 700.0)))
+            steps = t, max(1.0, (t - rim_radius) / 2.0), _NATS / max(dimension * slope, epsilon)
+            edges.append(t + min(steps))
         return cls(dimension=dimension, epsilon=epsilon, edges=np.array(edges))
 
     def log_masses(self, word_rims: Floats) -> Floats:
         """Compute ln of the integral of s(t)^n exp(-epsilon t), for words (k,)."""
-        logs = np.empty(len(word_rims))
-        for part in self._parts(len(word_rims)):
-            masses, tops = self._masses(word_rims[part])
-            logs[part] = np.log(masses.sum(axis=1)) + tops
-        return logs
+        blocks = np.array_split(word_rims, -(-len(word_rims) // self._block))
+        return np.concatenate([self._masses(block)[1] for block in blocks])
 
-    def radii(self, word_rims: Floats, places: Ints, uniforms: Floats) -> Floats:
-        """Turn uniforms (t,) into radii (t,) of words that are ``places`` (t,) in rims (k,)."""
-        order = np.argsort(places, kind="stable")
+    def radii(self, word_rims: Floats, uniforms: Floats) -> Floats:
+        """Turn uniforms (t,) into radii (t,) around words of these rims (t,)."""
         radii = np.empty(len(uniforms))
-        for part in self._parts(len(word_rims)):
-            ends = np.searchsorted(places[order], [part.start, part.stop])
-            tokens = order[ends[0] : ends[1]]
-            radii[tokens] = self._of_words(
-                word_rims[part], places[tokens] - part.start, uniforms[tokens]
-            )
+        order = np.argsort(word_rims, kind="stable")
+        for start in range(0, len(order), self._block):
+            tokens = order[start : start + self._block]
+            distinct, rows = np.unique(word_rims[tokens], return_inverse=True)
+            with np.errstate(under="ignore"):
+                masses, levels = self._masses(distinct)
+                # Each half is counted from its own end, where probabilities keep their digits.
+                upper = uniforms[tokens] > 0.5
+                for half, edges, cells in (
+                    (~upper, self.edges, masses),
+                    (upper, self.edges[::-1], masses[:, ::-1]),
+                ):
+                    shares = uniforms[tokens[half]]
+                    if cells is not masses:
+                        shares = 1.0 - shares
+                    below = np.cumsum(np.pad(cells, ((0, 0), (1, 0))), axis=1)[rows[half]]
+                    words = distinct[rows[half]], levels[rows[half]]
+                    radii[tokens[half]] = self._quantiles(shares, edges, below, *words)
         return radii
 
-    def _parts(self, words: int) -> Iterator[slice]:
-        size = max(1, _CELLS // (len(self.edges) * len(_gauss_legendre()[0])))
-        for start in range(0, words, size):
-            yield slice(start, min(start + size, words))
+    @property
+    def _block(self) -> int:
+        return max(1, _NUMBERS // (len(self.edges) * _NODES))
 
     def _masses(self, word_rims: Floats) -> tuple[Floats, Floats]:
-        """Integrate over cells: (k, cells), in units of exp(tops), (k,)."""
+        """Integrate over cells: shares of the whole (k, cells), and ln of the whole, (k,)."""
         nodes, weights = _gauss_legendre()
         widths = np.diff(self.edges)
-        t = self.edges[:-1, None] + widths[:, None] * ((1.0 + nodes) / 2.0)
-        logs = self._log_density(t, word_rims[:, None, None])
+        t = self.edges[:-1, None] + widths[:, None] * nodes
+        logs = _log_density(t, word_rims[:, None, None], self.dimension, self.epsilon)
         tops = logs.max(axis=(1, 2))
-        logs -= tops[:, None, None]
         with np.errstate(under="ignore"):
-            np.exp(logs, out=logs)
-            logs *= weights / 2.0
-            return logs.sum(axis=2) * widths, tops
-
-    def _of_words(self, word_rims: Floats, places: Ints, uniforms: Floats) -> Floats:
-        with np.errstate(under="ignore"):
-            masses, tops = self._masses(word_rims)
-            totals = masses.sum(axis=1)
-            masses /= totals[:, None]
-            zeros = np.zeros((len(masses), 1))
-            below = np.concatenate([zeros, np.cumsum(masses, axis=1)], axis=1)
-            above = np.concatenate([zeros, np.cumsum(masses[:, ::-1], axis=1)], axis=1)
-            levels = np.log(totals) + tops
-            radii = np.empty(len(uniforms))
-            upper = uniforms > 0.5
-            size = max(1, _CELLS // len(self.edges))
-            # Each half is counted from its own end, where probabilities keep their digits.
-            for half, edges, table in (
-                (~upper, self.edges, below),
-                (upper, self.edges[::-1], above),
-            ):
-                tokens = np.flatnonzero(half)
-                for start in range(0, len(tokens), size):
-                    block = tokens[start : start + size]
-                    words = places[block]
-                    inner = uniforms[block]
-                    if table is above:
-                        inner = 1.0 - inner
-                    radii[block] = self._quantiles(
-                        inner, edges, table[words], word_rims[words], levels[words]
-                    )
-        return radii
+            masses = (np.exp(logs - tops[:, None, None]) * weights).sum(axis=2) * widths
+            wholes = masses.sum(axis=1)
+            return masses / wholes[:, None], np.log(wholes) + tops
 
     def _quantiles(
-        self, masses: Floats, edges: Floats, edge_masses: Floats, rim: Floats, level: Floats
+        self, shares: Floats, edges: Floats, below: Floats, rim: Floats, level: Floats
     ) -> Floats:
-        """Compute radii (t,) from the probability (t,) between them and the first edge."""
-        rows = np.arange(len(masses))
-        cell = (edge_masses < masses[:, None]).sum(axis=1) - 1
+        """Compute radii (t,) from the probability (t,) between them and the first edge.
+
+        ``below`` (t, cells + 1) has that of all edges, ``level`` (t,) is ln of the whole integral.
+        """
+        rows = np.arange(len(shares))
+        cell = (below < shares[:, None]).sum(axis=1) - 1
         start = edges[cell]
         width = edges[cell + 1] - start
-        inside = masses - edge_masses[rows, cell]
-        share = inside / (edge_masses[rows, cell + 1] - edge_masses[rows, cell])
+        inside = shares - below[rows, cell]
+        part = inside / (below[rows, cell + 1] - below[rows, cell])
         nodes, weights = _gauss_legendre()
-        column = rim[:, None]
+        law = self.dimension, self.epsilon
         for _ in range(_NEWTON_STEPS):
-            reach = share * width
-            t = start[:, None] + reach[:, None] * ((1.0 + nodes) / 2.0)
-            density = np.exp(self._log_density(t, column) - level[:, None])
-            missing = inside - np.abs(reach) * (density * (weights / 2.0)).sum(axis=1)
-            slope = np.abs(width) * np.exp(self._log_density(start + reach, rim) - level)
-            share = np.clip(share + missing / slope, 0.0, 1.0)
-        return np.asarray(start + share * width)
+            reach = part * width
+            t = start[:, None] + reach[:, None] * nodes
+            density = np.exp(_log_density(t, rim[:, None], *law) - level[:, None])
+            missing = inside - np.abs(reach) * (density * weights).sum(axis=1)
+            slope = np.abs(width) * np.exp(_log_density(start + reach, rim, *law) - level)
+            part = np.clip(part + missing / slope, 0.0, 1.0)
+        return np.asarray(start + part * width)
 
-    def _log_density(self, t: Floats, rim: Floats) -> Floats:
-        return _log_density(t, rim, self.dimension, self.epsilon)
+
+@cache
+def _gauss_legendre() -> tuple[Floats, Floats]:
+    """Return nodes and weights of Gauss and Legendre's rule on the interval from 0 to 1."""
+    nodes, weights = scipy.special.roots_legendre(_NODES)
+    return (1.0 + nodes) / 2.0, weights / 2.0
 
 
 def _log_density(t: Floats, rim: Floats, dimension: int, epsilon: float) -> Floats:
     """Compute ln of s(t)^n exp(-epsilon t)."""
-    logs = np.log(euclidean_radius(t, rim))
-    logs *= dimension
-    logs -= epsilon * t
-    return np.asarray(logs)
+    return np.asarray(dimension * np.log(ball_radius(t, rim)) - epsilon * t)
 
 
-def euclidean_radius(t: Floats, rim: Floats) -> Floats:
+def ball_radius(t: Floats, rim: Floats) -> Floats:
     """Compute the Euclidean radius s(t) of the ball of hyperbolic radius t around a word."""
     with np.errstate(under="ignore"):
-        spread = 4.0 * np.exp(-t)
-        spread = spread + rim * np.square(np.expm1(-t))
+        spread = 4.0 * np.exp(-t) + rim * np.square(np.expm1(-t))
         return np.asarray(rim * -np.expm1(-2.0 * t) / spread)
-
-
-def _growth(t: float, rim: float) -> float:
-    """Compute the slope of ln s(t), which falls with t and with the rim."""
-    z = math.exp(-t)
-    over = 2.0 * z * (2.0 * z * rim + (2.0 - rim) * (1.0 + z * z))
-    return over / (-math.expm1(-2.0 * t) * (4.0 * z + rim * math.expm1(-t) ** 2))
 
 
 def uniform_in_balls(points: Floats, radii: Floats, shares: Floats, directions: Floats) -> Floats:

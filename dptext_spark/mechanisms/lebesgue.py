@@ -13,12 +13,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.geometry.ball import rims
-from dptext_spark.geometry.lebesgue import (
-    POINT_ERROR,
-    BallRadii,
-    euclidean_radius,
-    uniform_in_balls,
-)
+from dptext_spark.geometry.lebesgue import POINT_ERROR, BallRadii, ball_radius, uniform_in_balls
 from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
 from dptext_spark.mechanisms.hyperbolic import BallDensity
@@ -37,18 +32,17 @@ class LebesgueNoise(NoisyNearest):
 
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
         """Turn words and uniforms (t, n + 2) into points, float64 (t, n + 1)."""
-        radii = np.empty(len(words))
+        points = np.asarray(self.vectors[words])
         if epsilons is None:
             epsilons = np.full(len(words), self.epsilon)
+        radii = np.empty(len(words))
+        word_rims = rims(points)
         for epsilon in np.unique(epsilons).tolist():
             rows = np.flatnonzero(epsilons == epsilon)
-            distinct, places = np.unique(words[rows], return_inverse=True)
-            law = self.radii_law(epsilon)
-            word_rims = rims(np.asarray(self.vectors[distinct]))
-            radii[rows] = law.radii(word_rims, places, uniforms[rows, 0])
+            radii[rows] = self.radii_law(epsilon).radii(word_rims[rows], uniforms[rows, 0])
         shares = uniforms[:, 1].copy()
         directions = uniform_directions(uniforms[:, 2:])
-        return uniform_in_balls(np.asarray(self.vectors[words]), radii, shares, directions)
+        return uniform_in_balls(points, radii, shares, directions)
 
     def radii_law(self, epsilon: float) -> BallRadii:
         """Return the law of the balls' radii at an epsilon."""
@@ -106,9 +100,9 @@ class HyperbolicLebesgue(NoiseMechanism):
     def claim(self, embedding: Embedding) -> Claim:
         law = LebesgueRange(epsilon=self.epsilon, dimension=embedding.dimension)
         remark = (
-            "The density is that of the paper, whose claim of epsilon itself takes its constant for the same "
-            "around all words; from word to word it changes by the lesser of epsilon and "
-            f"{embedding.dimension} nats per unit of distance at most."
+            "The paper claims epsilon itself, but its density has another constant around each word: "
+            "its logarithm changes by up to epsilon per unit of distance, and by no more than "
+            f"{embedding.dimension}."
         )
         return Claim(
             epsilon=law.bound(1.0),
@@ -133,8 +127,8 @@ class HyperbolicLebesgue(NoiseMechanism):
         """Return the bits of the median ball's Euclidean radius, around the outermost word."""
         rim = self._least_rim(embedding)
         law = BallRadii.of(dimension=embedding.dimension, epsilon=self.epsilon, least_rim=rim)
-        median = law.radii(np.array([rim]), np.array([0]), np.array([0.5]))
-        radius = float(euclidean_radius(median, np.array(rim))[0])
+        median = law.radii(np.array([rim]), np.array([0.5]))
+        radius = float(ball_radius(median, np.array(rim))[0])
         return bits_left(POINT_ERROR / radius, embedding.dimension)
 
     def _least_rim(self, embedding: Embedding) -> float:

@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from dptext_spark.accounting.laws import LebesgueRange, loss_beyond
 from dptext_spark.accounting.row_budget import RowBudget
@@ -16,7 +16,7 @@ from dptext_spark.mechanisms import HyperbolicIcdm, HyperbolicLebesgue
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 
-LAWS = list(itertools.product((1, 2, 10, 100), (1e-3, 0.5, 8.0, 300.0), (0.0, 1.0, 6.0, 14.0)))
+LAWS = list(itertools.product((1, 10, 100), (1e-3, 8.0, 300.0), (0.0, 6.0, 14.0)))
 
 
 def rim_of(radius):
@@ -31,14 +31,13 @@ def law(n, epsilon, farthest=14.0):
 def log_integral(n, epsilon, radius, stop=None):
     """ln of the integral of (sinh t / (cosh t + cosh R))^n exp(-epsilon t) up to ``stop``, by its formula."""
     end = 14.0 + 100.0 / epsilon + 2.0 * n / epsilon if stop is None else stop
-    t = np.geomspace(1e-10 * end, end, 400_001).astype(np.longdouble)
+    x = np.linspace(np.log(1e-10 * end), np.log(end), 40_001)
+    t = np.exp(x)
     half = np.exp(-2.0 * t)
-    logs = np.log1p(-half) - np.log1p(half + 2.0 * np.exp(-t) * np.cosh(np.longdouble(radius)))
-    logs = n * logs - epsilon * t + np.log(t)
+    logs = np.log1p(-half) - np.log1p(half + 2.0 * np.exp(-t) * np.cosh(radius))
+    logs = n * logs - epsilon * t + x
     peak = logs.max()
-    sums = np.exp(logs - peak)
-    sums[[0, -1]] /= 2.0
-    return float(peak + np.log(sums.sum() * (np.log(t[-1]) - np.log(t[0])) / (len(t) - 1)))
+    return float(peak + np.log(integrate.simpson(np.exp(logs - peak), x=x)))
 
 
 @pytest.mark.parametrize(("n", "epsilon", "radius"), LAWS)

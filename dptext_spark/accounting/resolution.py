@@ -44,11 +44,9 @@ def ball_point_distance(
 ) -> float:
     """Bound the total variation for the word of a uniform point of a random ball around a word.
 
-    A radius t in place of t' moves the uniform point by 1 - (s / s')^n in total variation, for s
-    below s'. Over the cells of the radius' uniform that adds up to 1 - n ln s of the first cell's
-    middle, at most, in half cells; s^n is there at least 2^-(bits + 1) exp(-n) s(n / epsilon)^n.
-    Along the share of the volume, as along a coordinate of the direction, two scores are equal
-    twice at most.
+    The radius costs 1 - n ln s half cells, s that of the first cell's middle: s^n is there at least
+    2^-(bits + 1) exp(-n) s(n / epsilon)^n. Along the share of the volume, as along a coordinate of
+    the direction, two scores are equal twice at most.
     """
     spread = ball_radius(np.array(dimension / epsilon), np.array(least_rim))
     radius = 1.0 + (bits + 1) * math.log(2.0) + dimension * (1.0 - math.log(float(spread)))

@@ -84,17 +84,14 @@ class BallRadii:
             with np.errstate(under="ignore"):
                 masses, levels = self._masses(distinct)
                 # Each half is counted from its own end, where probabilities keep their digits.
-                upper = uniforms[tokens] > 0.5
-                for half, edges, cells in (
-                    (~upper, self.edges, masses),
-                    (upper, self.edges[::-1], masses[:, ::-1]),
+                shares = uniforms[tokens]
+                for half, inner, edges, cells in (
+                    (shares <= 0.5, shares, self.edges, masses),
+                    (shares > 0.5, 1.0 - shares, self.edges[::-1], masses[:, ::-1]),
                 ):
-                    shares = uniforms[tokens[half]]
-                    if cells is not masses:
-                        shares = 1.0 - shares
                     below = np.cumsum(np.pad(cells, ((0, 0), (1, 0))), axis=1)[rows[half]]
                     words = distinct[rows[half]], levels[rows[half]]
-                    radii[tokens[half]] = self._quantiles(shares, edges, below, *words)
+                    radii[tokens[half]] = self._quantiles(inner[half], edges, below, *words)
         return radii
 
     @property

@@ -42,40 +42,29 @@ class HyperbolicNoise(NoisyNearest):
         return HyperbolicDensity(self, words)
 
 
-class BallDensity(NoiseDensity):
-    """A density that rests on a noisy point's hyperbolic distances from words."""
+class HyperbolicDensity(NoiseDensity):
+    """Density by hyperbolic volume, which falls with the hyperbolic distance from the word."""
 
     dtype = np.float64  # near the edge single precision does not tell points apart
 
-    def __init__(self, vectors: Floats, words: Ints) -> None:
-        self._vectors = vectors
-        space, self._time = lorentz(np.asarray(vectors[words]))
+    def __init__(self, noise: HyperbolicNoise, words: Ints) -> None:
+        self._noise = noise
+        space, self._time = lorentz(np.asarray(noise.vectors[words]))
         self._klein = space / self._time[:, None]
 
     def still(self, words: Ints) -> Floats:
-        vectors = np.asarray(self._vectors[words])
+        vectors = np.asarray(self._noise.vectors[words])
         any_direction = np.broadcast_to(np.eye(1, vectors.shape[1]), vectors.shape)
         return translated(vectors, np.zeros(len(words)), any_direction)
 
-    def distances(self, points: Floats) -> Floats:
-        """Compute distances of noisy points (t, n + 1) from the k words, (t, k)."""
+    def __call__(self, points: Floats) -> Floats32:
         # cosh d = q0 u0 (1 - w·v) for points q0 (1, w) and words u0 (1, v).
         products = 1.0 - points[:, 1:] @ self._klein.T
         logarithms = np.log(np.maximum(products, np.finfo(np.float64).tiny))
         logarithms += points[:, :1] + np.log(self._time)
         np.maximum(logarithms, 0.0, out=logarithms)  # rounding may leave less
-        return np.asarray(logarithms + np.log1p(np.sqrt(-np.expm1(-2.0 * logarithms))))
-
-
-class HyperbolicDensity(BallDensity):
-    """Density by hyperbolic volume, which falls with the hyperbolic distance from the word."""
-
-    def __init__(self, noise: HyperbolicNoise, words: Ints) -> None:
-        super().__init__(noise.vectors, words)
-        self._law = noise.law
-
-    def __call__(self, points: Floats) -> Floats32:
-        return -self._law.fall(self.distances(points)).astype(np.float32)
+        distances = logarithms + np.log1p(np.sqrt(-np.expm1(-2.0 * logarithms)))
+        return -self._noise.law.fall(distances).astype(np.float32)
 
 
 class BallNoise(NoiseMechanism):

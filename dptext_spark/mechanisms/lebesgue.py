@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_spark.accounting.laws import LebesgueRange
+from dptext_spark.accounting.laws import LebesgueRange, VolumeLaw
 from dptext_spark.accounting.resolution import ball_point_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import PoincareBall, Space
@@ -16,25 +16,26 @@ from dptext_spark.geometry.ball import rims
 from dptext_spark.geometry.lebesgue import POINT_ERROR, BallRadii, ball_radius, uniform_in_balls
 from dptext_spark.geometry.sphere import bits_left, uniform_directions
 from dptext_spark.guarantee import Claim
-from dptext_spark.mechanisms.hyperbolic import BallDensity
+from dptext_spark.mechanisms.hyperbolic import HyperbolicDensity, HyperbolicNoise
 from dptext_spark.mechanisms.mechanism import NoiseParameters
-from dptext_spark.mechanisms.noisy import NoiseDensity, NoiseMechanism, NoisyNearest
+from dptext_spark.mechanisms.noisy import NoiseDensity, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
 
 @dataclass(frozen=True, kw_only=True)
-class LebesgueNoise(NoisyNearest):
-    """Uniform points of random balls around words, then nearest words."""
+class LebesgueNoise(HyperbolicNoise):
+    """Uniform points of random balls around words, then nearest words.
 
-    vectors: Floats  # (V, n), the input words' points in the ball
-    epsilon: float
+    The density falls with the distance as that of its law does, but by Lebesgue measure.
+    """
+
     least_rim: float  # of all words
 
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
         """Turn words and uniforms (t, n + 2) into points, float64 (t, n + 1)."""
         points = np.asarray(self.vectors[words])
         if epsilons is None:
-            epsilons = np.full(len(words), self.epsilon)
+            epsilons = np.full(len(words), self.law.epsilon)
         radii = np.empty(len(words))
         word_rims = rims(points)
         for epsilon in np.unique(epsilons).tolist():
@@ -53,18 +54,19 @@ class LebesgueNoise(NoisyNearest):
         return LebesgueDensity(self, words)
 
 
-class LebesgueDensity(BallDensity):
+class LebesgueDensity(HyperbolicDensity):
     """Density by Lebesgue measure: exp(-epsilon d) over its integral, which differs between words."""
 
     def __init__(self, noise: LebesgueNoise, words: Ints) -> None:
-        super().__init__(noise.vectors, words)
-        self._epsilon = noise.epsilon
-        law = noise.radii_law(noise.epsilon)
-        self._log_masses = law.log_masses(rims(np.asarray(noise.vectors[words])))
+        super().__init__(noise, words)
+        law = noise.radii_law(noise.law.epsilon)
+        logs = law.log_masses(rims(np.asarray(noise.vectors[words])))
+        self._log_masses = logs.astype(np.float32)
 
     def __call__(self, points: Floats) -> Floats32:
-        falls = self._epsilon * self.distances(points)
-        return (-falls - self._log_masses).astype(np.float32)
+        densities = super().__call__(points)
+        densities -= self._log_masses
+        return densities
 
 
 class HyperbolicLebesgue(NoiseMechanism):
@@ -91,7 +93,7 @@ class HyperbolicLebesgue(NoiseMechanism):
     def bind(self, embedding: Embedding, search: Search) -> LebesgueNoise:
         return LebesgueNoise(
             vectors=embedding.vectors,
-            epsilon=self.epsilon,
+            law=VolumeLaw(dimension=embedding.dimension, epsilon=self.epsilon),
             least_rim=self._least_rim(embedding),
             search=search.of_words(embedding),
             vickrey=self.t,

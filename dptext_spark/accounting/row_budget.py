@@ -151,7 +151,7 @@ def _composed_lengths() -> list[int]:
 
 
 def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> list[float]:
-    """Compute the epsilons of a pure budget: the bound is a straight line, or below it from 1 on."""
+    """Compute the epsilons of a pure budget: the bound is a line, or from 1 on below it."""
     half = law(0.5).bound(budget.within)
     one = law(1.0).bound(budget.within)
     slope = 2.0 * (one - half)

@@ -1,4 +1,4 @@
-"""The density exp(-epsilon d(x, p)) by Lebesgue measure of the Poincaré ball, drawn by random balls.
+"""The density exp(-epsilon d(x, p)) by Lebesgue measure of the ball, drawn by random balls.
 
 exp(-epsilon d) is the integral of epsilon exp(-epsilon t) over all t above d. So x is a uniform
 point of the ball of hyperbolic radius t around p, where t has a density proportional to

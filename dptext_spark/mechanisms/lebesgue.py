@@ -55,7 +55,7 @@ class LebesgueNoise(HyperbolicNoise):
 
 
 class LebesgueDensity(HyperbolicDensity):
-    """Density by Lebesgue measure: exp(-epsilon d) over its integral, which differs between words."""
+    """Density by Lebesgue measure: exp(-epsilon d) over its integral, another one for each word."""
 
     def __init__(self, noise: LebesgueNoise, words: Ints) -> None:
         super().__init__(noise, words)
@@ -70,7 +70,7 @@ class LebesgueDensity(HyperbolicDensity):
 
 
 class HyperbolicLebesgue(NoiseMechanism):
-    """Noise whose density by Lebesgue measure of the ball is proportional to exp(-epsilon d(x, word)).
+    """Noise whose density by Lebesgue measure of the ball falls as exp(-epsilon d(x, word)).
 
     It is the exponential mechanism with all points of the ball as its range. Its constant differs
     from word to word: the proven epsilon is the parameter plus the lesser of it and n.
@@ -102,8 +102,8 @@ class HyperbolicLebesgue(NoiseMechanism):
     def claim(self, embedding: Embedding) -> Claim:
         law = LebesgueRange(epsilon=self.epsilon, dimension=embedding.dimension)
         remark = (
-            "The paper claims epsilon itself, but its density has another constant around each word: "
-            "its logarithm changes by up to epsilon per unit of distance, and by no more than "
+            "The paper claims epsilon itself, but its density has another constant around each "
+            "word: its logarithm changes by up to epsilon per unit of distance, and by at most "
             f"{embedding.dimension}."
         )
         return Claim(
@@ -111,8 +111,8 @@ class HyperbolicLebesgue(NoiseMechanism):
             law=law,
             delta_num=self.delta_num(embedding, embedding.dimension),
             noise_bits=self.noise_bits(embedding),
-            source="McSherry and Talwar 2007, Theorem 6, with the ball as range, for the density of "
-            "Feyisetan et al. 2019, section V-A",
+            source="McSherry and Talwar 2007, Theorem 6, with the ball as range, for the density "
+            "of Feyisetan et al. 2019, section V-A",
             remarks=(remark,),
         )
 
@@ -134,6 +134,6 @@ class HyperbolicLebesgue(NoiseMechanism):
         return bits_left(POINT_ERROR / radius, embedding.dimension)
 
     def _least_rim(self, embedding: Embedding) -> float:
-        """Return 1 - |p|² of the outermost word, or a little less: times are in single precision."""
+        """Return 1 - |p|² of the outermost word, or a little less: times are single precision."""
         time = float(self.space(embedding, PoincareBall).lorentz_time.max())
         return 2.0 / (1.0 + time * (1.0 + 1e-6))

@@ -486,8 +486,8 @@ class Hierarchy:
     def of(cls, ball: Embedding, pairs: Path, count: int, *, closure: bool) -> Hierarchy:
         names = ball.words.to_pylist()
         table = csv.read_csv(pairs, parse_options=csv.ParseOptions(delimiter="\t"))
-        hyponyms, hypernyms = (table.column(column).to_pylist() for column in range(2))
-        relations = Relations.from_words(hyponyms, hypernyms)
+        hyponyms = table.column(0).to_pylist()
+        relations = Relations.from_words(hyponyms, table.column(1).to_pylist())
         if closure:
             relations = relations.closure()
         rank = {name: row for row, name in enumerate(names)}
@@ -517,7 +517,7 @@ class Hierarchy:
         return float((guesses[places] == words).mean())
 
     def kept(self, configured: Mechanism) -> list[str]:
-        """Measure words that stay, hypernyms, ancestors in common, and the two most frequent words."""
+        """Measure words that stay, hypernyms, common ancestors, and the two most frequent words."""
         words, outputs = self.drawn(configured)
         both = self.ancestors[words].multiply(self.ancestors[outputs]).sum(axis=1)
         counts = self.ancestors.sum(axis=1)
@@ -546,9 +546,9 @@ def hypernyms(
     hierarchy = Hierarchy.of(Embedding.open(ball), pairs, words, closure=transitive_closure)
     lines = []
     with threadpool_limits(1):
-        for wanted in success:
+        for target in success:
             for name in ("hyperbolic-lebesgue", "exponential"):
-                configured, share = of_success(hierarchy, name, wanted)
+                configured, share = of_success(hierarchy, name, target)
                 claim = configured.guarantee(hierarchy.ball)
                 nats = claim.losses()[0]["pure"]
                 numbers = (f"{configured.epsilon:.3g}", f"{claim.epsilon:.3g}", f"{nats:.3g}")

@@ -1,0 +1,106 @@
+"""Spans of identifiers in texts.
+
+A span's own characters alone decide whether it is marked and as what. No word around it counts. An
+ordered list of patterns decides: each looks at what those before it left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from dptext_spark.text.patterns.addresses import LINKS, NETWORKS
+from dptext_spark.text.patterns.dates import AGES, DATES, SHORT_DATES, TIMES
+from dptext_spark.text.patterns.numbers import (
+    ACCOUNTS,
+    CARDS,
+    CODES,
+    COORDINATES,
+    NATIONAL,
+    NUMBERS,
+    PHONE_NUMBERS,
+    phone_form,
+)
+from dptext_spark.text.patterns.pattern import DIGITS, Pattern
+from dptext_spark.text.patterns.tables import SHA256
+from dptext_spark.text.patterns.view import BLANK, SPOKEN_DOT, View, zones
+
+PATTERNS: Final = (
+    *LINKS,
+    *NUMBERS[:1],
+    *NETWORKS[:1],
+    *ACCOUNTS,
+    *NETWORKS[1:],
+    *DATES,
+    *COORDINATES,
+    *NATIONAL,
+    *CARDS,
+    *TIMES,
+    *PHONE_NUMBERS,
+    *SHORT_DATES,
+    *AGES,
+    *CODES,
+    *NUMBERS[1:],
+)
+TYPES: Final = (
+    *("email", "url", "iban", "card", "ip", "date", "phone", "mac", "path", "handle", "time"),
+    *("coordinates", "age", "ssn", "nino", "dni", "fiscale", "cpf"),
+)
+"""What is marked by default."""
+OPTIONAL: Final = ("pesel", "steuerid", "bsn", "nhs", "code")
+"""What only a check digit, or less, distinguishes from other numbers: marked where it is named."""
+NUMBER: Final = "number"
+_WITH_SIGNS: Final = ("email", "url", "ip", "date", "path", "handle", "time", "coordinates", "age")
+_REVISION: Final = "3"  # another one whenever what is found changes without its pattern
+VERSION: Final = hashlib.sha256(
+    f"{[(p.type, p.regex.pattern) for p in PATTERNS]}{SHA256}{_REVISION}".encode()
+).hexdigest()[:12]
+"""Of the patterns: another one may give a row other words, so it is in the noise's context."""
+
+
+@lru_cache(maxsize=16)
+def _of_types(types: frozenset[str]) -> tuple[Pattern, ...]:
+    return tuple(pattern for pattern in PATTERNS if pattern.type in types)
+
+
+def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
+    """Find spans of these types in a visible text: start, end and type, in order."""
+    patterns = _of_types(frozenset(types))
+    spans = []
+    for first, end in zones(text):
+        view = View(text[first:end])
+        for start, stop, name in _view_spans(view.text, patterns):
+            start, stop = view.place(start, stop)
+            spans.append((first + start, first + stop, name))
+    return spans
+
+
+def _view_spans(view: str, patterns: tuple[Pattern, ...]) -> list[tuple[int, int, str]]:
+    """Return spans of a view in order: each pattern looks at what those before it left."""
+    signs = frozenset(view)
+    has_digits = not signs.isdisjoint(DIGITS)
+    spans: list[tuple[int, int, str]] = []
+    for pattern in patterns:
+        if pattern.signs is DIGITS and not has_digits or pattern.signs.isdisjoint(signs):
+            continue
+        pieces: list[str] = []
+        place = 0
+        for start, end in pattern.spans(view):
+            spans.append((start, end, pattern.type))
+            pieces += [view[place:start], BLANK * (end - start)]
+            place = end
+        if pieces:
+            view = "".join([*pieces, view[place:]])
+    return sorted(spans)
+
+
+def canonical(name: str, span: str) -> str:
+    """Return one spelling for all spellings of a span of a type."""
+    view = View(span).text.replace(SPOKEN_DOT, ".").replace(" at ", "@").casefold()
+    if name in _WITH_SIGNS:
+        return view
+    if name == "phone":
+        return phone_form(view)
+    return "".join(letter for letter in view if letter.isalnum())

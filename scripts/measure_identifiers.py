@@ -293,7 +293,12 @@ def national(source: random.Random) -> Iterator[Spelling]:
     nhs = plain_numbers["nhs"]
     yield "other national", "steuerid groups", f"{tax[:2]} {tax[2:5]} {tax[5:8]} {tax[8:]}"
     yield "other national", "nhs groups", f"{nhs[:3]} {nhs[3:6]} {nhs[6:]}"
-    yield "other national", "nir", digits(source, "1 85 05 78 ### ### ##")
+    nir = digits(source, "1850578######")
+    nir += f"{97 - int(nir) % 97:02}"
+    yield "nir", "bare", nir
+    nir = f"{nir[0]} {nir[1:3]} {nir[3:5]} {nir[5:7]} {nir[7:10]} {nir[10:13]} {nir[13:]}"
+    yield "nir", "plain", nir
+    yield from gapped("nir", nir)
     yield "other national", "personnummer", digits(source, "850728-####")
     yield "other national", "hetu", digits(source, "131052-###A")
     yield "other national", "aadhaar", digits(source, "#### #### ####")

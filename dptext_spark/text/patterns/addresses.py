@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Final
 
-from dptext_spark.text.patterns.pattern import Pattern, Span, W, whole
+from dptext_spark.text.patterns.pattern import Pattern, Span, W, even
 from dptext_spark.text.patterns.tables import DOMAINS
 from dptext_spark.text.patterns.view import BLANK, SPOKEN_DOT
 
@@ -23,14 +23,15 @@ _ALONE: Final = (
 _ALONE_DOMAINS: Final = frozenset([*_ALONE, *map(str.upper, _ALONE)])
 
 _HEX: Final = "[0-9A-Fa-f]"
+_VERSION: Final = re.compile(r"[0-9](?:\.[0-9]){3}")
 _PART: Final = r"[^\s\\/:*?\"<>|]{1,255}"
 _HOMES: Final = "home|Users|users|export/home|var/mail|var/spool/mail|media|Documents and Settings"
 
 
 def _mail(match: re.Match[str]) -> Span:
     """Return a mail address without spoken dots that lead to no domain."""
-    start, end = match.span()
-    address = match[0]
+    start, end = match.span("all")
+    address = match["all"]
     while SPOKEN_DOT in address:
         name, dot, domain = address.rpartition(SPOKEN_DOT)
         if domain.lower() in DOMAINS:
@@ -46,8 +47,8 @@ def _host(match: re.Match[str]) -> Span:
     """Return a host that stands alone, or one of any domain with a path."""
     domain = match["domain"]
     if match["tail"]:
-        return match.span() if domain.lower() in DOMAINS else None
-    return match.span() if domain in _ALONE_DOMAINS else None
+        return match.span("all") if domain.lower() in DOMAINS else None
+    return match.span("all") if domain in _ALONE_DOMAINS else None
 
 
 def _network(match: re.Match[str]) -> Span:
@@ -57,19 +58,18 @@ def _network(match: re.Match[str]) -> Span:
         ipaddress.ip_address(address)
     except ValueError:
         return None
-    if DIGITS_ALONE.fullmatch(address) or not any(map(str.isdecimal, address)):
+    if _VERSION.fullmatch(address) or not any(map(str.isdecimal, address)):
         return None
-    return match.span()
+    return match.span("all")
 
-
-DIGITS_ALONE: Final = re.compile(r"[0-9](?:\.[0-9]){3}")
 
 LINKS: Final = (
     Pattern.of(
         "url",
         rf"(?i:[a-z][a-z0-9+.-]{{1,30}}://|www\.|mailto:(?=[^@\s]{{0,64}}@)|(?:jdbc|odbc|sips?|xmpp):){_TAIL}"
         rf"|{_LOCAL}@{_LABEL}(?:\.{_LABEL}){{0,8}}:(?=[\w~.-]{{0,300}}/){_TAIL}",
-        signs=":.",
+        first=r"^\W_",
+        needs=(":", "www.", "WWW."),
         open_end=True,
     ),
     Pattern.of(
@@ -77,44 +77,49 @@ LINKS: Final = (
         rf"{_LOCAL}(?:@{_LABEL}(?:[.{SPOKEN_DOT}]{_LABEL}){{1,8}}"
         rf"| at {_LABEL}(?:{SPOKEN_DOT}{_LABEL}){{1,8}})",
         _mail,
-        signs=f"@{SPOKEN_DOT}",
+        first=r"^\W_",
+        needs=f"@{SPOKEN_DOT}",
     ),
     Pattern.of(
         "url",
         rf"(?:{_LABEL}\.){{1,6}}(?P<domain>[^\W\d_]{{2,24}}|xn--[\w-]{{1,59}}){_PORT}"
         rf"(?P<tail>[/?#](?:{_TAIL})?)?",
         _host,
-        signs=".",
+        first=r"^\W_",
+        needs=".",
     ),
     Pattern.of(
         "path",
-        rf"(?:[A-Za-z]:[\\/]|\\\\(?=[\w.$-]))(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}(?:{_PART})?"
+        rf"(?:[A-Za-z]:[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}(?:{_PART})?"
         r"(?<![.,;!)'\]}])"
         rf"|~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
         rf"|~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])",
-        signs="\\/",
+        first=r"A-Za-z\\/~",
+        needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
         open_end=True,
     ),
-    Pattern.of("handle", rf"(?<![\w.@/+-])@(?=[\w.]{{0,30}}[^\W\d_])\w(?:[\w.]{{0,62}}\w)?", signs="@"),
+    Pattern.of("handle", rf"(?<![\w.@/+-])@(?=[\w.]{{0,30}}[^\W\d_])\w(?:[\w.]{{0,62}}\w)?", first="@", needs="@"),
 )
 NETWORKS: Final = (
     Pattern.of(
         "mac",
-        rf"{_HEX}{{2}}([:. -])(?:{_HEX}{{2}}\1){{4}}(?:{_HEX}{{2}}\1{_HEX}{{2}}\1)?{_HEX}{{2}}"
-        rf"|(?:{_HEX}{{4}}\.){{2}}{_HEX}{{4}}",
-        whole,
-    ),
-    Pattern.of(
-        "ip",
-        rf"(?<![0-9]\.)(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?!\.[0-9]){_PORT}(?:/[0-9]{{1,2}})?",
-        _network,
-        signs=".",
+        rf"(?:{_HEX}{{2}}[:. -]){{5}}(?:(?:{_HEX}{{2}}[:. -]){{2}})?{_HEX}{{2}}(?![:.-]{_HEX})"
+        rf"|(?<!{_HEX}\.)(?:{_HEX}{{4}}\.){{2}}{_HEX}{{4}}(?!\.{_HEX})",
+        even,
+        first="0-9A-Fa-f",
     ),
     Pattern.of(
         "ip",
         rf"(?<![:.])\[?(?P<ip>(?:{_HEX}{{0,4}}:){{2,7}}(?:[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}|{_HEX}{{0,4}}))"
         r"(?:%[\w-]{1,15})?(?:\](?::[0-9]{1,5})?)?(?:/[0-9]{1,3})?(?![:\w])",
         _network,
-        signs=":",
+        first=r"0-9A-Fa-f:\[",
+        needs=":",
+    ),
+    Pattern.of(
+        "ip",
+        rf"(?<![0-9]\.)(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?!\.[0-9]){_PORT}(?:/[0-9]{{1,2}})?",
+        _network,
+        needs=".",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dptext_spark.text.patterns.pattern import Pattern, Span, W
+from dptext_spark.text.patterns.pattern import MONTH, Pattern, Span, W, is_even
 from dptext_spark.text.patterns.tables import DAYS, MONTHS, SHORT_MONTHS
 from dptext_spark.text.patterns.view import DAY_SIGN, MONTH_SIGN, YEAR_SIGN
 
@@ -13,16 +13,26 @@ _DAY: Final = "(?:0?[1-9]|[12][0-9]|3[01])(?![0-9])"
 _MONTH: Final = "(?:0?[1-9]|1[0-2])(?![0-9])"
 _YEAR: Final = "[12][0-9]{3}(?![0-9])"
 _SHORT: Final = "[0-9]{2}(?![0-9])"
-_BETWEEN: Final = r"( ?[./_\u00b7-] ?| )"
+_BETWEEN: Final = r"(?: ?[./_\u00b7-] ?| )"
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|CET|[+-][0-9]{2}:?[0-9]{2}))?"
 _HALF: Final = r"(?: ?(?i:[ap]\.?m\.?|uhr|h))?"
 _CLOCK: Final = rf"[0-9]{{1,2}}[:h][0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]{{1,9}})?)?{_HALF}{_ZONE}"
-_THEN: Final = rf"(?:(?:,? ?(?:at |um |a las |- ?)?|T|:){_CLOCK})?"
+_THEN: Final = rf"(?:(?:,? ?(?i:at |um |a las |- ?)?|T|:){_CLOCK})?"
 _NAME: Final = r"[^\W\d_]{3,15}"
 
 # Those that say a month with a day alone; others need a year.
 _ENGLISH: Final = frozenset("jan feb mar apr may jun jul aug sep sept oct nov dec".split())
 _WEEKDAY_BEFORE: Final = re.compile(rf"(?<!{W})([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?[,.]{{0,2}} $")
+_WEEKDAY_AFTER: Final = re.compile(rf",? ([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?(?!{W})")
+
+
+_WORDS: Final = re.compile(r"[^\W\d_]{3,15}")
+_MONTHS: Final = MONTHS | SHORT_MONTHS | _ENGLISH
+
+
+def has_month(view: str) -> bool:
+    """Return whether a view has the name of a month."""
+    return not _MONTHS.isdisjoint(_WORDS.findall(view.lower()))
 
 
 def _is_month(name: str, *, has_year: bool) -> bool:
@@ -34,12 +44,15 @@ def _is_month(name: str, *, has_year: bool) -> bool:
 
 def _named(match: re.Match[str]) -> Span:
     """Return a date with the name of a month, and with the day of the week before it."""
-    start, end = match.span()
+    start, end = match.span("all")
     if not _is_month(match["month"], has_year=bool(match["year"])):
         return None
     day = _WEEKDAY_BEFORE.search(match.string, max(start - 30, 0), start)
     if day is not None and day[1].lower() in DAYS:
-        return day.start(), end
+        start = day.start()
+    day = _WEEKDAY_AFTER.match(match.string, end)
+    if day is not None and day[1].lower() in DAYS:
+        end = day.end()
     return start, end
 
 
@@ -51,42 +64,55 @@ def _month_first(match: re.Match[str]) -> Span:
     return _named(match)
 
 
+def _numeric(match: re.Match[str]) -> Span:
+    """Return a date whose numbers are separated alike."""
+    return match.span("all") if is_even(match["day"] or "") else None
+
+
 def _clock(match: re.Match[str]) -> Span:
     """Return a time of a day."""
     hours = int(match["hours"])
     minutes = int(match["minutes"])
-    return match.span() if hours < 25 and minutes < 60 else None
+    return match.span("all") if hours < 25 and minutes < 60 else None
 
 
 DATES: Final = (
     Pattern.of(
         "date",
-        rf"(?<![0-9][./-])(?:{_DAY}{_BETWEEN}{_MONTH}\1{_YEAR}|{_MONTH}{_BETWEEN}{_DAY}\2{_YEAR}"
-        rf"|{_YEAR}(:|{_BETWEEN[1:-1]}){_MONTH}\3{_DAY})(?![./-][0-9]){_THEN}"
+        rf"(?<![0-9][./-])(?P<day>{_DAY}{_BETWEEN}{_MONTH}{_BETWEEN}{_YEAR}"
+        rf"|{_MONTH}{_BETWEEN}{_DAY}{_BETWEEN}{_YEAR}|{_YEAR}(?:{_BETWEEN}|:){_MONTH}(?:{_BETWEEN}|:){_DAY})(?![./-][0-9]){_THEN}"
         rf"|{_YEAR} ?[{YEAR_SIGN}\ub144] ?{_MONTH} ?[{MONTH_SIGN}\uc6d4](?: ?{_DAY} ?[{DAY_SIGN}\uc77c])?",
+        _numeric,
     ),
     Pattern.of(
         "date",
-        rf"{_DAY}(?:st|nd|rd|th|er|e|\u00b0|\.|:e)?(?:,? (?:of|de|a|den) | d'|[ ./-]{{0,2}})"
+        rf"{_DAY}(?i:st|nd|rd|th|er|e|\u00b0|\.|:e)?(?i:,? (?:of|de|a|den) | d'|[ ./-]{{0,2}})"
         rf"(?P<month>{_NAME})\.?"
-        rf"(?:(?:,? ?(?:de |del )?|[-/.])(?P<year>'?{_SHORT}(?!:)|{_YEAR})(?: ?[grm\u0433\u0440]\.)?)?"
+        rf"(?:(?:,? ?(?i:de |del )?|[-/.])(?P<year>'?{_SHORT}(?!:)|{_YEAR})(?i: ?[grm\u0433\u0440]\.)?)?"
         rf"{_THEN}",
         _named,
+        needs=(MONTH,),
     ),
     Pattern.of(
         "date",
         rf"(?P<month>{_NAME})\.?(?:[ -]?{_DAY}(?:st|nd|rd|th)?"
         rf"(?:(?:,? |, ?|-)(?P<year>'{_SHORT}|{_YEAR}))?){_THEN}",
         _month_first,
+        first=r"^\W\d_",
+        needs=(MONTH,),
     ),
     Pattern.of(
-        "date", rf"(?P<month>{_NAME})\.?,?[ -]?(?:de |del |of )?(?P<year>{_YEAR}){_THEN}", _named
+        "date", rf"(?P<month>{_NAME})\.?,?[ -]?(?i:de |del |of )?(?P<year>{_YEAR}){_THEN}",
+        _named,
+        first=r"^\W\d_",
+        needs=(MONTH,),
     ),
     Pattern.of(
         "date",
         rf"(?P<year>{_YEAR})(?:\.|,| [mg]\.|\. gada)?[ -](?:{_DAY}\. )?(?P<month>{_NAME})\.?"
         rf"(?:[ -]{_DAY}(?: d)?\.?)?",
         _named,
+        needs=(MONTH,),
     ),
 )
 TIMES: Final = (
@@ -95,14 +121,15 @@ TIMES: Final = (
         r"(?<![0-9][:.,])(?P<hours>[0-9]{1,2})(?:[:h]|\.(?=[0-9]{2}(?i: ?[ap]\.?m| uhr)))"
         rf"(?P<minutes>[0-9]{{2}})(?::[0-9]{{2}}(?:[.,][0-9]{{1,9}})?)?{_HALF}{_ZONE}(?![:.,]?[0-9])",
         _clock,
-        signs=":h.",
+        needs=":h.",
     ),
 )
 SHORT_DATES: Final = (
     Pattern.of(
         "date",
-        rf"(?<![0-9][./-])(?:{_DAY}([/-]){_MONTH}\1{_SHORT}|{_MONTH}([/-]){_DAY}\2{_SHORT}"
-        rf"|[0-9]{{2}}(\. ?)[0-9]{{2}}\3{_SHORT})(?![./-][0-9]){_THEN}",
+        rf"(?<![0-9][./-])(?P<day>{_DAY}[/-]{_MONTH}[/-]{_SHORT}|{_MONTH}[/-]{_DAY}[/-]{_SHORT}"
+        rf"|[0-9]{{2}}\. ?[0-9]{{2}}\. ?{_SHORT})(?![./-][0-9]){_THEN}",
+        _numeric,
     ),
 )
 AGES: Final = (
@@ -110,6 +137,7 @@ AGES: Final = (
         "age",
         r"(?i:aged?|agee? de):? ?(?:9[0-9]|1[01][0-9])(?i: years?)?"
         r"|(?:9[0-9]|1[01][0-9])(?i:[ -]?(?:years?|yrs?)[ -](?:olds?|of age)| ?y/?o|[- ]?jahrige[nrs]?"
-        r"| (?:ans|anos|anni|jahre|jaar|ar gammal|lat))",
+        r"| (?:ans|anos|anni|jahre(?: alt)?|jaar(?: oud)?|ar gammal|lat))",
+        first="0-9Aa",
     ),
 )

@@ -7,12 +7,13 @@ ordered list of patterns decides: each looks at what those before it left.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
 from dptext_spark.text.patterns.addresses import LINKS, NETWORKS
-from dptext_spark.text.patterns.dates import AGES, DATES, SHORT_DATES, TIMES
+from dptext_spark.text.patterns.dates import AGES, DATES, SHORT_DATES, TIMES, has_month
 from dptext_spark.text.patterns.numbers import (
     ACCOUNTS,
     CARDS,
@@ -23,7 +24,7 @@ from dptext_spark.text.patterns.numbers import (
     PHONE_NUMBERS,
     phone_form,
 )
-from dptext_spark.text.patterns.pattern import DIGITS, Pattern
+from dptext_spark.text.patterns.pattern import FIGURE, MONTH, Pattern
 from dptext_spark.text.patterns.tables import SHA256
 from dptext_spark.text.patterns.view import BLANK, SPOKEN_DOT, View, zones
 
@@ -35,10 +36,11 @@ PATTERNS: Final = (
     *NETWORKS[1:],
     *DATES,
     *COORDINATES,
+    *PHONE_NUMBERS[:1],
     *NATIONAL,
     *CARDS,
     *TIMES,
-    *PHONE_NUMBERS,
+    *PHONE_NUMBERS[1:],
     *SHORT_DATES,
     *AGES,
     *CODES,
@@ -46,7 +48,7 @@ PATTERNS: Final = (
 )
 TYPES: Final = (
     *("email", "url", "iban", "card", "ip", "date", "phone", "mac", "path", "handle", "time"),
-    *("coordinates", "age", "ssn", "nino", "dni", "fiscale", "cpf"),
+    *("coordinates", "age", "ssn", "nino", "dni", "fiscale", "nir", "cpf"),
 )
 """What is marked by default."""
 OPTIONAL: Final = ("pesel", "steuerid", "bsn", "nhs", "code")
@@ -60,30 +62,47 @@ VERSION: Final = hashlib.sha256(
 """Of the patterns: another one may give a row other words, so it is in the noise's context."""
 
 
-@lru_cache(maxsize=16)
-def _of_types(types: frozenset[str]) -> tuple[Pattern, ...]:
-    return tuple(pattern for pattern in PATTERNS if pattern.type in types)
+_FIGURES: Final = re.compile("[0-9]")
+
+
+@lru_cache(maxsize=64)
+def _chosen(types: frozenset[str], hints: str) -> tuple[Pattern, ...]:
+    """Return the patterns of some types that may match a view with these hints, in order."""
+    patterns = (pattern for pattern in PATTERNS if pattern.type in types)
+    return tuple(pattern for pattern in patterns if _may_match(pattern, hints))
+
+
+def _may_match(pattern: Pattern, hints: str) -> bool:
+    needs = {*pattern.needs} & {FIGURE, MONTH}
+    return not needs or any(need in hints for need in needs)
 
 
 def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
     """Find spans of these types in a visible text: start, end and type, in order."""
-    patterns = _of_types(frozenset(types))
+    types = frozenset(types)
     spans = []
     for first, end in zones(text):
         view = View(text[first:end])
-        for start, stop, name in _view_spans(view.text, patterns):
+        for start, stop, name in _view_spans(view.text, types):
             start, stop = view.place(start, stop)
             spans.append((first + start, first + stop, name))
     return spans
 
 
-def _view_spans(view: str, patterns: tuple[Pattern, ...]) -> list[tuple[int, int, str]]:
+def _view_spans(view: str, types: frozenset[str]) -> list[tuple[int, int, str]]:
     """Return spans of a view in order: each pattern looks at what those before it left."""
-    signs = frozenset(view)
-    has_digits = not signs.isdisjoint(DIGITS)
+    hints = ""
+    if _FIGURES.search(view):
+        hints += FIGURE
+    if has_month(view):
+        hints += MONTH
     spans: list[tuple[int, int, str]] = []
-    for pattern in patterns:
-        if pattern.signs is DIGITS and not has_digits or pattern.signs.isdisjoint(signs):
+    signs = view + hints
+    for pattern in _chosen(types, hints):
+        for need in pattern.needs:
+            if need in signs:
+                break
+        else:
             continue
         pieces: list[str] = []
         place = 0

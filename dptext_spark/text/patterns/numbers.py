@@ -8,7 +8,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Final
 
-from dptext_spark.text.patterns.pattern import GAP, Pattern, Span, W
+from dptext_spark.text.patterns.pattern import GAP, Pattern, Span, W, even, is_even
 from dptext_spark.text.patterns.tables import IBANS, PHONES
 
 _GROUPS: Final = re.compile("[0-9]+")
@@ -41,22 +41,22 @@ def is_luhn(text: str) -> bool:
 
 def _iban(match: re.Match[str]) -> Span:
     """Return an account number: as long as its country's are, with the right check digits."""
-    length = IBANS.get(match[0][:2].upper())
+    length = IBANS.get(match["all"][:2].upper())
     if length is None:
         return None
-    places = [place for place, letter in enumerate(match[0]) if letter.isalnum()]
+    places = [place for place, letter in enumerate(match["all"]) if letter.isalnum()]
     if len(places) < length:
         return None
     end = places[length - 1] + 1
-    code = _NOT_LETTERS.sub("", match[0][:end])
+    code = _NOT_LETTERS.sub("", match["all"][:end])
     number = "".join(str(int(letter, 36)) for letter in code[4:] + code[:4])
-    if int(number) % 97 != 1 or match[0][end : end + 1].isalnum():
+    if int(number) % 97 != 1 or match["all"][end : end + 1].isalnum():
         return None
-    return match.start(), match.start() + end
+    return match.start("all"), match.start("all") + end
 
 
 def _card(match: re.Match[str]) -> Span:
-    return match.span() if is_luhn(match[0]) else None
+    return match.span("all") if is_luhn(match["all"]) and is_even(match["all"]) else None
 
 
 # Phone numbers
@@ -80,9 +80,9 @@ def _is_phone(number: str) -> bool:
 
 def _international(match: re.Match[str]) -> Span:
     """Return a phone number with a country code: the longest that its country's plan has."""
-    start, end = match.span()
-    digits = figures(match[0])
-    prefix = len(digits) - len(digits.removeprefix("00")) if "+" not in match[0] else 0
+    start, end = match.span("all")
+    digits = figures(match["all"])
+    prefix = len(digits) - len(digits.removeprefix("00")) if "+" not in match["all"] else 0
     boundaries = _boundaries(match, start, end)
     for stop, count in reversed(boundaries):
         if _is_phone(digits[prefix:count]):
@@ -112,10 +112,10 @@ _EXTENSIONS: Final = re.compile(rf"{_EXTENSION}(?!{W})")
 
 def _national(match: re.Match[str]) -> Span:
     """Return a phone number that begins as one: up to 11 figures, or more behind a country's."""
-    start, end = match.span()
-    has_trunk = match[0][0] == "0"
+    start, end = match.span("all")
+    has_trunk = match["all"][0] == "0"
     least = 9 if has_trunk else 7
-    most = 15 if "(0)" in match[0] else 11 + has_trunk
+    most = 15 if "(0)" in match["all"] else 11 + has_trunk
     for stop, count in reversed(_boundaries(match, start, end)):
         if least <= count <= most:
             return start, _with_extension(match, stop)
@@ -124,7 +124,7 @@ def _national(match: re.Match[str]) -> Span:
 
 def _grouped(match: re.Match[str]) -> Span:
     """Return a phone number that only its groups show: not a decimal, years or thousands."""
-    start, end = match.span()
+    start, end = match.span("all")
     boundaries = _boundaries(match, start, end)
     for stop, count in reversed(boundaries):
         if 7 <= count <= 11 and not _is_amount(match.string[start:stop]):
@@ -177,6 +177,10 @@ def _is_dni(text: str) -> bool:
     return "TRWAGMYFPDXBNJZSQVHLCKE"[int(figures(number)) % 23] == text[-1].upper()
 
 
+def _is_nir(digits: str) -> bool:
+    return int(digits[-2:]) == 97 - int(digits[:-2]) % 97
+
+
 _is_pesel = _weighed((1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1), 10)
 _is_bsn = _weighed((9, 8, 7, 6, 5, 4, 3, 2, -1), 11)
 _is_nhs = _weighed((10, 9, 8, 7, 6, 5, 4, 3, 2, 1), 11)
@@ -184,34 +188,42 @@ _is_nhs = _weighed((10, 9, 8, 7, 6, 5, 4, 3, 2, 1), 11)
 
 def _checked(check: Callable[[str], bool]) -> Callable[[re.Match[str]], Span]:
     def span(match: re.Match[str]) -> Span:
-        return match.span() if check(figures(match[0])) else None
+        return match.span("all") if check(figures(match["all"])) else None
 
     return span
 
 
 _G: Final = r"[ ._\u00b7-]?"
 NATIONAL: Final = (
-    Pattern.of("ssn", r"(?!000|666|9)[0-9]{3}([ ._\u00b7-])(?!00)[0-9]{2}\1(?!0000)[0-9]{4}"),
+    Pattern.of("ssn", r"(?!000|666|9)[0-9]{3}[ ._\u00b7-](?!00)[0-9]{2}[ ._\u00b7-](?!0000)[0-9]{4}", even),
     Pattern.of(
         "nino",
         rf"(?i:[a-ceghj-prstw-z][a-ceghj-nprstw-z]){_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}(?i:[a-d])",
+        first="A-Za-z",
     ),
     Pattern.of(
         "dni",
-        r"(?:(?i:[xyz])[ -]?[0-9]{7}|[0-9]{2}([. ]?)[0-9]{3}\1[0-9]{3})[ -]?(?i:[a-hj-np-tv-z])",
-        lambda match: match.span() if _is_dni(match[0]) else None,
+        r"(?:(?i:[xyz])[ -]?[0-9]{7}|[0-9]{2}[. ]?[0-9]{3}[. ]?[0-9]{3})[ -]?(?i:[a-hj-np-tv-z])",
+        lambda match: match.span("all") if _is_dni(match["all"]) else None,
+        first="0-9XYZxyz",
     ),
     Pattern.of(
         "fiscale",
         r"(?i:[a-z]{3} ?[a-z]{3} ?[0-9lmnp-v]{2} ?[a-ehlmprst] ?[0-9lmnp-v]{2} ?[a-z][0-9lmnp-v]{3} ?[a-z])",
+        first="A-Za-z",
     ),
-    Pattern.of("cpf", rf"[0-9]{{3}}([. ])[0-9]{{3}}\1[0-9]{{3}}[ /-][0-9]{{2}}", _checked(_is_cpf)),
+    Pattern.of(
+        "nir",
+        rf"[12]{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{3}}{_G}[0-9]{{3}}{_G}[0-9]{{2}}",
+        _checked(_is_nir),
+    ),
+    Pattern.of("cpf", rf"[0-9]{{3}}[. ][0-9]{{3}}[. ][0-9]{{3}}[ /-][0-9]{{2}}", _checked(_is_cpf)),
     Pattern.of("pesel", "[0-9]{2}[0-39][0-9][0-3][0-9]{6}", _checked(_is_pesel)),
     Pattern.of(
-        "steuerid", r"[1-9][0-9]( ?)[0-9]{3}\1[0-9]{3}\1[0-9]{3}", _checked(_is_tax_number)
+        "steuerid", r"[1-9][0-9] ?[0-9]{3} ?[0-9]{3} ?[0-9]{3}", _checked(_is_tax_number)
     ),
-    Pattern.of("bsn", r"[0-9]{4}([ .]?)[0-9]{2}\1[0-9]{3}", _checked(_is_bsn)),
-    Pattern.of("nhs", r"[0-9]{3}([ -]?)[0-9]{3}\1[0-9]{4}", _checked(_is_nhs)),
+    Pattern.of("bsn", r"[0-9]{4}[ .]?[0-9]{2}[ .]?[0-9]{3}", _checked(_is_bsn)),
+    Pattern.of("nhs", r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", _checked(_is_nhs)),
 )
 
 # Coordinates
@@ -225,22 +237,24 @@ _DECIMAL: Final = r"[+-]?[0-9]{1,3}\.[0-9]{3,12}(?![0-9]) ?\u00b0?"
 
 def _pair(match: re.Match[str]) -> Span:
     """Return a pair of a latitude and a longitude."""
-    first, second = (abs(float(number)) for number in re.findall(r"[0-9]+\.[0-9]+", match[0]))
-    return match.span() if first <= 180 and second <= 180 and min(first, second) <= 90 else None
+    first, second = (abs(float(number)) for number in re.findall(r"[0-9]+\.[0-9]+", match["all"]))
+    return match.span("all") if first <= 180 and second <= 180 and min(first, second) <= 90 else None
 
 
 COORDINATES: Final = (
     Pattern.of(
         "coordinates",
-        rf"{_DECIMAL} ?[NS]?(?: ?[,;/] ?| ){_DECIMAL}(?: ?[EWO](?!{W}))?",
+        rf"(?:geo:)?{_DECIMAL} ?[NS]?(?: ?[,;/] ?| ){_DECIMAL}(?: ?[EWO](?!{W}))?",
         _pair,
-        signs=".",
+        first="0-9g+-",
+        needs=".",
         open_end=True,
     ),
     Pattern.of(
         "coordinates",
         rf"(?:[NS] ?)?(?:{_DEGREES}|{_DECIMAL}\u00b0 ?)[NSEWO](?:[,;/]? ?(?:[EW] ?)?(?:{_DEGREES}|{_DECIMAL} ?)[EWO])?",
-        signs="\u00b0",
+        first="0-9NS",
+        needs="\u00b0",
     ),
 )
 
@@ -252,13 +266,14 @@ ACCOUNTS: Final = (
         "iban",
         r"[A-Za-z]{2} ?[0-9]{2}(?:[ ._\u00b7-]?[A-Za-z0-9]{1,8}){3,14}",
         _iban,
+        first="A-Za-z",
     ),
 )
 CARDS: Final = (
     Pattern.of(
         "card",
-        r"[2-6][0-9]{3}(?P<gap>(?: ?[-./_\u00b7\u2014] ?| ))(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{1,4}"
-        r"(?:(?P=gap)[0-9]{3})?|[0-9]{6}(?P=gap)[0-9]{4,5})|[1-6][0-9]{12,18}|[056][0-9]{11}",
+        rf"[2-6][0-9]{{3}}(?:(?:{GAP}[0-9]{{4}}){{2}}{GAP}[0-9]{{1,4}}(?:{GAP}[0-9]{{3}})?"
+        rf"|{GAP}[0-9]{{6}}{GAP}[0-9]{{4,5}})|[1-6][0-9]{{12,18}}|[056][0-9]{{11}}",
         _card,
     ),
 )
@@ -268,27 +283,29 @@ PHONE_NUMBERS: Final = (
         rf"{_START}(?:\(?\+ ?(?=[1-9])|\(?00 ?(?=[1-9]))[0-9]{{1,5}}\)?"
         rf"(?:(?:{GAP})?\((?:[0-9]{{1,5}})\))?(?:(?:{GAP})?[0-9]++)?+{_REST}{_EXTENSION}",
         _international,
+        first="+0(",
     ),
     Pattern.of(
         "phone",
-        rf"{_START}(?:[0-9]{{1,3}} ?(?=\(0\))|1[ -]?(?=\())?\([0-9]{{1,6}}\)(?:{GAP})?[0-9]++{_REST}{_EXTENSION}"
+        rf"{_START}(?:[0-9]{{1,3}} ?(?=\(0\))|[18](?:{GAP})?(?=\())?\([0-9][0-9 ./-]{{0,7}}\)(?:{GAP})?[0-9]++{_REST}{_EXTENSION}"
         rf"|{_START}0[0-9]*+{_REST}{_EXTENSION}"
-        rf"|{_START}(?:1[ .-])?[2-9][0-9]{{2}}([ .-])[0-9]{{3}}\1[0-9]{{4}}{_EXTENSION}",
+        rf"|{_START}(?:1[ .-])?[2-9][0-9]{{2}}[ .-][0-9]{{3}}[ .-][0-9]{{4}}{_EXTENSION}",
         _national,
+        first="0-9(",
     ),
-    Pattern.of("phone", rf"{_START}[0-9]{{1,6}}(?:{GAP}[0-9]{{2,8}}){{1,5}}{_EXTENSION}", _grouped),
+    Pattern.of("phone", rf"{_START}(?<![0-9] )[0-9]{{1,6}}(?:{GAP}[0-9]{{2,8}}){{1,5}}{_EXTENSION}", _grouped),
 )
 
 
 def _is_number(match: re.Match[str]) -> Span:
     """Return a number with three figures in a row, or of three parts with full stops."""
-    is_long = re.search("[0-9]{3}", match[0]) is not None
-    return match.span() if is_long or match[0].count(".") > 1 else None
+    is_long = re.search("[0-9]{3}", match["all"]) is not None
+    return match.span("all") if is_long or match["all"].count(".") > 1 else None
 
 
 def _chain(match: re.Match[str]) -> Span:
     """Return six figures and more, however they are separated."""
-    return match.span() if len(figures(match[0])) >= 6 else None
+    return match.span("all") if len(figures(match["all"])) >= 6 else None
 
 
 _HEX: Final = "[0-9A-Fa-f]"
@@ -296,16 +313,16 @@ _HEX: Final = "[0-9A-Fa-f]"
 
 def _code(match: re.Match[str]) -> Span:
     """Return a code of capitals and figures."""
-    code = match[0]
+    code = match["all"]
     has_both = any(map(str.isdecimal, code)) and any(map(str.isupper, code))
-    return match.span() if has_both and len(_NOT_LETTERS.sub("", code)) >= 4 else None
+    return match.span("all") if has_both and len(_NOT_LETTERS.sub("", code)) >= 4 else None
 
 
 CODES: Final = (
-    Pattern.of("code", r"[A-Z0-9]{1,20}(?:(?:[-./_#]| (?=[A-Z]{0,3}[0-9]|[A-Z]{1,3}(?![^\W_])))[A-Z0-9]{1,20}){0,7}", _code),
+    Pattern.of("code", r"[A-Z0-9]{1,20}(?:(?:[-./_#]| (?=[A-Z]{0,3}[0-9]|[A-Z]{1,3}(?![^\W_])))[A-Z0-9]{1,20}){0,7}", _code, first="A-Z0-9"),
 )
 NUMBERS: Final = (
-    Pattern.of("number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}"),
+    Pattern.of("number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}", first="0-9A-Fa-f", needs="-"),
     Pattern.of("number", r"[0-9]++(?:(?: ?[-\u2014./_\u00b7:|~*+()] ?| |[,;'])[0-9]++)*", _chain),
     Pattern.of("number", r"[0-9]++(?:[-\u2014.,/:'_\u00b7][0-9]++)*", _is_number),
 )

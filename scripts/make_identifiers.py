@@ -23,9 +23,35 @@ from pathlib import Path
 from typing import Any, Final
 
 OUTPUT: Final = Path(__file__).parents[1] / "dptext_spark" / "text" / "patterns" / "tables.json"
-LANGUAGES: Final = (
-    "bg ca cs da de el en es et fi fr hr hu it lt lv nb nl pl pt ro ru sk sl sv tr uk".split()
-)
+LANGUAGES: Final = [
+    "bg",
+    "ca",
+    "cs",
+    "da",
+    "de",
+    "el",
+    "en",
+    "es",
+    "et",
+    "fi",
+    "fr",
+    "hr",
+    "hu",
+    "it",
+    "lt",
+    "lv",
+    "nb",
+    "nl",
+    "pl",
+    "pt",
+    "ro",
+    "ru",
+    "sk",
+    "sl",
+    "sv",
+    "tr",
+    "uk",
+]
 KINDS: Final = (
     "fixed_line",
     "mobile",

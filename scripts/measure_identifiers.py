@@ -29,12 +29,78 @@ from pathlib import Path
 from typing import Any, Final
 
 LOCALES: Final = {
-    "tune": "de_DE fr_FR en_GB es_ES pl_PL ru_RU sv_SE tr_TR it_IT hu_HU nl_NL".split(),
-    "report": "en_US de_AT fr_CH es_MX pt_BR cs_CZ fi_FI da_DK el_GR ro_RO uk_UA".split(),
+    "tune": [
+        "de_DE",
+        "fr_FR",
+        "en_GB",
+        "es_ES",
+        "pl_PL",
+        "ru_RU",
+        "sv_SE",
+        "tr_TR",
+        "it_IT",
+        "hu_HU",
+        "nl_NL",
+    ],
+    "report": [
+        "en_US",
+        "de_AT",
+        "fr_CH",
+        "es_MX",
+        "pt_BR",
+        "cs_CZ",
+        "fi_FI",
+        "da_DK",
+        "el_GR",
+        "ro_RO",
+        "uk_UA",
+    ],
 }
 REGIONS: Final = {
-    "tune": "DE FR GB ES PL RU SE TR IT HU NL BE IE IN JP ZA MY AR CA UA".split(),
-    "report": "US AT CH MX BR CZ FI DK GR RO PT NO AU NZ KR SG CL CO EG IL".split(),
+    "tune": [
+        "DE",
+        "FR",
+        "GB",
+        "ES",
+        "PL",
+        "RU",
+        "SE",
+        "TR",
+        "IT",
+        "HU",
+        "NL",
+        "BE",
+        "IE",
+        "IN",
+        "JP",
+        "ZA",
+        "MY",
+        "AR",
+        "CA",
+        "UA",
+    ],
+    "report": [
+        "US",
+        "AT",
+        "CH",
+        "MX",
+        "BR",
+        "CZ",
+        "FI",
+        "DK",
+        "GR",
+        "RO",
+        "PT",
+        "NO",
+        "AU",
+        "NZ",
+        "KR",
+        "SG",
+        "CL",
+        "CO",
+        "EG",
+        "IL",
+    ],
 }
 TEXTS: Final = {
     "tune": [
@@ -63,16 +129,28 @@ TEXTS: Final = {
     ],
 }
 GAPS: Final = {
-    "no-break": "\u00a0", "narrow": "\u202f", "thin": "\u2009", "tab": "\t", "two spaces": "  ",
-    "line": "\n", "hyphen": "\u2011", "dash": "\u2013", "dot": "\u00b7", "underscore": "_",
-}  # fmt: skip
+    "no-break": "\u00a0",
+    "narrow": "\u202f",
+    "thin": "\u2009",
+    "tab": "\t",
+    "two spaces": "  ",
+    "line": "\n",
+    "hyphen": "\u2011",
+    "dash": "\u2013",
+    "dot": "\u00b7",
+    "underscore": "_",
+}
 
 Spelling = tuple[str, str, str]  # type, spelling, text
 
 
 def digits(source: random.Random, pattern: str) -> str:
-    """Return a pattern with a figure for each ``#``, a capital for each ``A``, a letter for ``a``."""
-    letters = {"#": string.digits, "A": string.ascii_uppercase, "a": string.ascii_lowercase, "x": "0123456789abcdef"}
+    """Return a pattern with a figure for each ``#``, a capital for each ``A``."""
+    letters = {
+        "#": string.digits,
+        "A": string.ascii_uppercase,
+        "x": "0123456789abcdef",
+    }
     return "".join(source.choice(letters[sign]) if sign in letters else sign for sign in pattern)
 
 
@@ -82,7 +160,7 @@ def gapped(kind: str, text: str, of: str = " ") -> Iterator[Spelling]:
         yield kind, name, text.replace(of, gap)
 
 
-def mail(source: random.Random, faker: Any) -> Iterator[Spelling]:
+def mail(faker: Any) -> Iterator[Spelling]:
     address = f"{faker.user_name()}@{faker.domain_name()}"
     user, _, host = address.partition("@")
     spoken = host.replace(".", " dot ")
@@ -129,28 +207,40 @@ def links(source: random.Random, faker: Any) -> Iterator[Spelling]:
 def networks(source: random.Random, faker: Any) -> Iterator[Spelling]:
     four, six = faker.ipv4(), faker.ipv6()
     spellings = {
-        "plain": four, "port": f"{four}:{source.randint(1, 9999)}", "prefix": f"{four}/24",
-        "v6": six, "short v6": re.sub(r":.*:", "::", six), "mapped": f"::ffff:{four}",
-        "zone": "fe80::1%eth0", "v6 port": f"[{six}]:443", "v6 prefix": f"{six}/64",
-    }  # fmt: skip
+        "plain": four,
+        "port": f"{four}:{source.randint(1, 9999)}",
+        "prefix": f"{four}/24",
+        "v6": six,
+        "short v6": re.sub(r":.*:", "::", six),
+        "mapped": f"::ffff:{four}",
+        "zone": "fe80::1%eth0",
+        "v6 port": f"[{six}]:443",
+        "v6 prefix": f"{six}/64",
+    }
     yield from (("ip", name, text) for name, text in spellings.items())
     mac = faker.mac_address()
     bare = mac.replace(":", "")
     spellings = {
-        "plain": mac, "capitals": mac.upper(), "hyphens": mac.replace(":", "-"),
+        "plain": mac,
+        "capitals": mac.upper(),
+        "hyphens": mac.replace(":", "-"),
         "dots": f"{bare[:4]}.{bare[4:8]}.{bare[8:]}",
-    }  # fmt: skip
+    }
     yield from (("mac", name, text) for name, text in spellings.items())
 
 
-def files(source: random.Random, faker: Any) -> Iterator[Spelling]:
+def files(faker: Any) -> Iterator[Spelling]:
     user, word = faker.user_name(), faker.word()
     spellings = {
-        "plain": f"/home/{user}/{word}.txt", "mac": f"/Users/{user}/Documents/{word}.pdf",
-        "windows": f"C:\\Users\\{user}\\Documents\\{word}.docx", "share": f"\\\\server\\{user}\\{word}",
-        "spaces": f"C:\\Users\\{user}\\My Documents\\{word}.docx", "slashes": f"C:/Users/{user}/{word}",
-        "escaped": f"C:\\\\Users\\\\{user}\\\\{word}", "tilde": f"~{user}/{word}",
-    }  # fmt: skip
+        "plain": f"/home/{user}/{word}.txt",
+        "mac": f"/Users/{user}/Documents/{word}.pdf",
+        "windows": f"C:\\Users\\{user}\\Documents\\{word}.docx",
+        "share": f"\\\\server\\{user}\\{word}",
+        "spaces": f"C:\\Users\\{user}\\My Documents\\{word}.docx",
+        "slashes": f"C:/Users/{user}/{word}",
+        "escaped": f"C:\\\\Users\\\\{user}\\\\{word}",
+        "tilde": f"~{user}/{word}",
+    }
     yield from (("path", name, text) for name, text in spellings.items())
     yield "handle", "plain", f"@{user}"
     yield "handle", "capitals", f"@{user.title()}"
@@ -220,12 +310,24 @@ def dates(source: random.Random, faker: Any, locale: str) -> Iterator[Spelling]:
     day = faker.date_of_birth(minimum_age=1, maximum_age=89)
     two = f"{day:%d.%m.%Y}"
     spellings = {
-        "plain": f"{day:%d/%m/%Y}", "plain US": f"{day:%m/%d/%Y}", "plain ISO": f"{day:%Y-%m-%d}", "plain dots": two,
-        "dots and spaces": two.replace(".", ". "), "spaces": two.replace(".", " "), "ISO time": f"{day:%Y-%m-%d}T02:00:52.78Z",
-        "time": f"{day:%Y-%m-%d} 12:30:01", "short": f"{day:%d/%m/%y}", "slashed": f"{day:%Y/%m/%d}",
-        "hyphens": f"{day:%d-%b-%Y}", "log": f"{day:%d/%b/%Y}:13:55:36 +0000", "mail": f"{day:%a, %d %b %Y} 13:55:36 +0000",
-        "English": f"{day:%d %B %Y}", "US": f"{day:%B %d, %Y}", "day and month": f"{day:%d %B}", "capitals": f"{day:%d %B %Y}".upper(),
-    }  # fmt: skip
+        "plain": f"{day:%d/%m/%Y}",
+        "plain US": f"{day:%m/%d/%Y}",
+        "plain ISO": f"{day:%Y-%m-%d}",
+        "plain dots": two,
+        "dots and spaces": two.replace(".", ". "),
+        "spaces": two.replace(".", " "),
+        "ISO time": f"{day:%Y-%m-%d}T02:00:52.78Z",
+        "time": f"{day:%Y-%m-%d} 12:30:01",
+        "short": f"{day:%d/%m/%y}",
+        "slashed": f"{day:%Y/%m/%d}",
+        "hyphens": f"{day:%d-%b-%Y}",
+        "log": f"{day:%d/%b/%Y}:13:55:36 +0000",
+        "mail": f"{day:%a, %d %b %Y} 13:55:36 +0000",
+        "English": f"{day:%d %B %Y}",
+        "US": f"{day:%B %d, %Y}",
+        "day and month": f"{day:%d %B}",
+        "capitals": f"{day:%d %B %Y}".upper(),
+    }
     for width in ("medium", "long", "full"):
         spellings[f"{width} local"] = babel.format_date(day, width, locale=locale)
     spellings["capitals local"] = spellings["long local"].upper()
@@ -234,23 +336,39 @@ def dates(source: random.Random, faker: Any, locale: str) -> Iterator[Spelling]:
     yield from gapped("date", f"{day:%d-%m-%Y}", "-")
     hour, minute = source.randint(0, 23), source.randint(0, 59)
     spellings = {
-        "plain": f"{hour:02}:{minute:02}", "seconds": f"{hour:02}:{minute:02}:07", "half": f"{hour % 12 + 1}:{minute:02} pm",
-        "h": f"{hour:02}h{minute:02}", "Uhr": f"{hour:02}.{minute:02} Uhr", "zone": f"{hour:02}:{minute:02}Z",
-    }  # fmt: skip
+        "plain": f"{hour:02}:{minute:02}",
+        "seconds": f"{hour:02}:{minute:02}:07",
+        "half": f"{hour % 12 + 1}:{minute:02} pm",
+        "h": f"{hour:02}h{minute:02}",
+        "Uhr": f"{hour:02}.{minute:02} Uhr",
+        "zone": f"{hour:02}:{minute:02}Z",
+    }
     yield from (("time", name, text) for name, text in spellings.items())
 
 
 def places(source: random.Random, faker: Any) -> Iterator[Spelling]:
     lat, lon = float(faker.latitude()), float(faker.longitude())
-    dms = f"{int(abs(lat))}\u00b0 {source.randint(10, 59)}' {source.randint(10, 59)}\" N, {int(abs(lon))}\u00b0 {source.randint(10, 59)}' {source.randint(10, 59)}\" E"
+    north = digits(source, f"{abs(lat):.0f}\u00b0 1#' 2#\" N")
+    east = digits(source, f"{abs(lon):.0f}\u00b0 3#' 4#\" E")
+    dms = f"{north}, {east}"
     spellings = {
-        "plain": f"{lat:.4f}, {lon:.4f}", "comma": f"{lat:.6f},{lon:.6f}", "degrees": dms,
-        "primes": dms.replace("'", "\u2032").replace('"', "\u2033"), "tight": dms.replace(" ", ""),
-        "letters": f"{abs(lat):.4f}\u00b0 N, {abs(lon):.4f}\u00b0 E", "link": f"geo:{lat:.4f},{lon:.4f}",
-    }  # fmt: skip
+        "plain": f"{lat:.4f}, {lon:.4f}",
+        "comma": f"{lat:.6f},{lon:.6f}",
+        "degrees": dms,
+        "primes": dms.replace("'", "\u2032").replace('"', "\u2033"),
+        "tight": dms.replace(" ", ""),
+        "letters": f"{abs(lat):.4f}\u00b0 N, {abs(lon):.4f}\u00b0 E",
+        "link": f"geo:{lat:.4f},{lon:.4f}",
+    }
     yield from (("coordinates", name, text) for name, text in spellings.items())
     age = source.randint(90, 104)
-    for name, text in {"plain": "{} years old", "aged": "aged {}", "hyphens": "{}-year-old", "ans": "{} ans", "jahre": "{} Jahre alt"}.items():
+    for name, text in {
+        "plain": "{} years old",
+        "aged": "aged {}",
+        "hyphens": "{}-year-old",
+        "ans": "{} ans",
+        "jahre": "{} Jahre alt",
+    }.items():
         yield "age", name, text.format(age)
 
 
@@ -276,7 +394,12 @@ def national(source: random.Random) -> Iterator[Spelling]:
     yield "dni", "plain", number + letter
     yield "dni", "hyphen", f"{number}-{letter}"
     yield "dni", "dots", f"{number[:2]}.{number[2:5]}.{number[5:]}-{letter}"
-    code = digits(source, "AAAAAA##") + source.choice("ABCDEHLMPRST") + f"{source.randint(1, 31):02}" + digits(source, "A###A")
+    code = (
+        digits(source, "AAAAAA##")
+        + source.choice("ABCDEHLMPRST")
+        + f"{source.randint(1, 31):02}"
+        + digits(source, "A###A")
+    )
     yield "fiscale", "plain", code
     yield "fiscale", "groups", f"{code[:3]} {code[3:6]} {code[6:11]} {code[11:]}"
     yield "fiscale", "small", code.lower()
@@ -284,9 +407,11 @@ def national(source: random.Random) -> Iterator[Spelling]:
     yield "cpf", "plain", f"{cpf[:3]}.{cpf[3:6]}.{cpf[6:9]}-{cpf[9:]}"
     yield "cpf", "bare", cpf
     plain_numbers = {
-        "pesel": checked("pl.pesel", "#####0#####"), "bsn": checked("nl.bsn", "#########"),
-        "steuerid": checked("de.idnr", "###########"), "nhs": checked("gb.nhs", "##########"),
-    }  # fmt: skip
+        "pesel": checked("pl.pesel", "#####0#####"),
+        "bsn": checked("nl.bsn", "#########"),
+        "steuerid": checked("de.idnr", "###########"),
+        "nhs": checked("gb.nhs", "##########"),
+    }
     for name, number in plain_numbers.items():
         yield "other national", name, number
     tax = plain_numbers["steuerid"]
@@ -306,19 +431,123 @@ def national(source: random.Random) -> Iterator[Spelling]:
     yield "other national", "rodne cislo", digits(source, "850728/####")
 
 
-def codes(source: random.Random, faker: Any) -> Iterator[Spelling]:
+def codes(source: random.Random) -> Iterator[Spelling]:
     forms = {
-        "plate": "A-AA ####", "plate FR": "AA-###-AA", "plate GB": "AA## AAA", "passport": "A########", "postcode": "AA# #AA",
-        "booking": "AA#A#A", "invoice": "INV-2023-00##", "parcel": "AA ### ### ### AA", "serial": "AA##-A#A#-##AA", "flight": "AA ####",
-    }  # fmt: skip
+        "plate": "A-AA ####",
+        "plate FR": "AA-###-AA",
+        "plate GB": "AA## AAA",
+        "passport": "A########",
+        "postcode": "AA# #AA",
+        "booking": "AA#A#A",
+        "invoice": "INV-2023-00##",
+        "parcel": "AA ### ### ### AA",
+        "serial": "AA##-A#A#-##AA",
+        "flight": "AA ####",
+    }
     for name, form in forms.items():
         yield "code", name, re.sub("[A#](?![NV])", lambda sign: digits(source, sign[0]), form)
     numbers = {
-        "order": "##-##-##", "spaces": "## ## ## ##", "slashes": "##/##/##/##", "dots": "##.##.##", "long": "#########", "stars": "##*##*##",
-        "underscores": "##_##_##", "lines": "##\n##\n##", "uuid": "xxxxxxxx-xxxx-4xxx-axxx-xxxxxxxxxxxx",
-    }  # fmt: skip
+        "order": "##-##-##",
+        "spaces": "## ## ## ##",
+        "slashes": "##/##/##/##",
+        "dots": "##.##.##",
+        "long": "#########",
+        "stars": "##*##*##",
+        "underscores": "##_##_##",
+        "lines": "##\n##\n##",
+        "uuid": "xxxxxxxx-xxxx-4xxx-8xxx-xxxxxxxxxxxx",
+    }
     for name, form in numbers.items():
         yield "number", name, digits(source, form)
+
+
+def unseen(source: random.Random, faker: Any) -> Iterator[Spelling]:
+    """Yield spellings that only the reported set has: no pattern was tuned on them."""
+    host, user, word = faker.domain_name(), faker.user_name(), faker.word()
+    number, day = (
+        digits(source, "170 ### ## ##"),
+        faker.date_of_birth(minimum_age=1, maximum_age=89),
+    )
+    iban, four = faker.iban(), faker.ipv4()
+    card = card_number(source)
+    spellings = {
+        "email": [
+            f"{user} @ {host}",
+            f"{user}(@){host}",
+            f'"{user}"@{host}',
+            f"{user}\\u0040{host}",
+            f"{user}&commat;{host}",
+            f"{user} AT {host.replace('.', ' DOT ')}",
+        ],
+        "url": [
+            f"[x](https://{host}/{user})",
+            f"{host}:8080/{user}",
+            f"http[s]://{host}/{user}",
+            f"https%3A%2F%2F{host}%2F{user}",
+            f"{host}",
+            f"mongodb+srv://{user}:p%40ss@{host}/?w=1",
+            f"//{host}/{user}",
+        ],
+        "ip": [
+            four.replace(".", "[.]"),
+            f"{four}-{four}",
+            f"http://{four}/",
+            f"{four}/255.255.255.0",
+        ],
+        "path": [
+            f"%USERPROFILE%\\{user}\\{word}",
+            f"/var/lib/{user}/{word}.db",
+            f"/home/{user}",
+            f"\\\\?\\C:\\Users\\{user}",
+        ],
+        "handle": [f"(@{user})", f"@{user}:", f"u/{user}", f".@{user}"],
+        "iban": [
+            f"IBAN:{iban}",
+            f"{iban[:4]} {iban[4:8]} {iban[8:]}",
+            iban.replace("", " ").strip(),
+        ],
+        "card": [
+            f"{card[:4]} - {card[4:8]} - {card[8:12]} - {card[12:]}",
+            f"{card[:4]}/{card[4:8]}/{card[8:12]}/{card[12:]}",
+            f"{card[:8]} {card[8:]}",
+        ],
+        "phone": [
+            f"+49 (0) {number}",
+            f"+49.{number.replace(' ', '.')}",
+            f"0{number.replace(' ', '/', 1)}",
+            f"tel:+49-{number.replace(' ', '-')}",
+            f"0049-{number}",
+            f"(+49){number}",
+            f"0{number} Durchwahl 12",
+            f"+49 {number.replace(' ', ' - ')}",
+        ],
+        "date": [
+            f"{day:%d/%b/%y}",
+            f"the {day.day}th of {day:%B}, {day:%Y}",
+            f"{day:%b}. {day.day}, '{day:%y}",
+            f"{day:%Y}.{day:%m}.{day:%d}.",
+            f"{day:%Y}\u5e74{day.month}\u6708{day.day}\u65e5",
+            f"{day:%A}, {day:%B} {day.day}",
+            f"{day:%d}|{day:%m}|{day:%Y}",
+            f"{day:%m/%Y}",
+        ],
+        "time": ["14 h 35", "2.30pm", "14:35:07,123", "T14:35Z"],
+        "coordinates": [
+            "52.5200N 13.4050E",
+            "N 52\u00b0 31.2' E 13\u00b0 24.3'",
+            "lat=52.52001, lon=13.40502",
+            "52\u00b031'12.5\"N 13\u00b024'18.1\"E",
+        ],
+        "ssn": [
+            digits(source, "### - 12 - ####"),
+            digits(source, "12345####"),
+            digits(source, "123/45/####"),
+        ],
+        "age": ["94 y/o", "94yo", "94 yrs old", "age: 97"],
+    }
+    for kind, texts in spellings.items():
+        for number, text in enumerate(texts, 1):
+            yield kind, f"unseen {number}", text
 
 
 def make(path: Path, name: str = "report") -> None:
@@ -333,16 +562,37 @@ def make(path: Path, name: str = "report") -> None:
         latin.seed_instance(source.random())
         for _ in range(8):
             spellings = [
-                *mail(source, latin), *links(source, latin), *networks(source, faker), *files(source, latin),
-                *accounts(source, latin if not hasattr(faker, "iban") else faker), *phones(source, REGIONS[name]),
-                *dates(source, faker, locale), *places(source, faker), *national(source), *codes(source, faker),
-            ]  # fmt: skip
+                *mail(latin),
+                *links(source, latin),
+                *networks(source, faker),
+                *files(latin),
+                *accounts(source, latin if not hasattr(faker, "iban") else faker),
+                *phones(source, REGIONS[name]),
+                *dates(source, faker, locale),
+                *places(source, faker),
+                *national(source),
+                *codes(source),
+            ]
+            if name == "report":
+                spellings += unseen(source, latin)
             for kind, spelling, text in spellings:
-                before, after = source.choice(TEXTS[name]).replace("{{", "{").replace("}}", "}").split("{}")
-                rows.append({"type": kind, "spelling": spelling, "text": text, "before": before, "after": after})
+                before, after = (
+                    source.choice(TEXTS[name]).replace("{{", "{").replace("}}", "}").split("{}")
+                )
+                rows.append(
+                    {
+                        "type": kind,
+                        "spelling": spelling,
+                        "text": text,
+                        "before": before,
+                        "after": after,
+                    }
+                )
     path.write_text(json.dumps(rows), encoding="utf-8")
-    print(f"{len(rows):,} identifiers of {len({row['type'] for row in rows})} types in "
-          f"{len({(row['type'], row['spelling']) for row in rows})} spellings")  # fmt: skip
+    print(
+        f"{len(rows):,} identifiers of {len({row['type'] for row in rows})} types in "
+        f"{len({(row['type'], row['spelling']) for row in rows})} spellings"
+    )
 
 
 def parts(text: str) -> Counter[str]:
@@ -359,7 +609,9 @@ def is_leak(row: dict[str, str], released: str) -> bool:
     return any(raw[token] for token in parts(row["text"]))
 
 
-def shares(rows: Iterable[dict[str, str]], leaks: Iterable[bool], *, spelling: bool) -> dict[str, float]:
+def shares(
+    rows: Iterable[dict[str, str]], leaks: Iterable[bool], *, spelling: bool
+) -> dict[str, float]:
     """Return the share of identifiers without a leak by type, or by type and spelling."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row, leak in zip(rows, leaks, strict=True):
@@ -388,21 +640,46 @@ def measure(path: Path, bundle: Path, *options: str) -> None:
                 policy=TextPolicy(layout=layout, **policy),
             )
             sanitizer = Sanitizer.open(release, NoiseKey(bytes(32)))
-            released = sanitizer.sanitize(texts, pa.array(range(len(rows))), column="t").values.to_pylist()
+            released = sanitizer.sanitize(
+                texts, pa.array(range(len(rows))), column="t"
+            ).values.to_pylist()
             leaks = [is_leak(row, text) for row, text in zip(rows, released, strict=True)]
             columns[f"{epsilon}, {layout}"] = shares(rows, leaks, spelling=False)
             columns[f"{epsilon}, {layout}"]["all"] = 1 - sum(leaks) / len(rows)
-            plain = [leak for row, leak in zip(rows, leaks, strict=True) if row["spelling"].startswith("plain")]
+            plain = [
+                leak
+                for row, leak in zip(rows, leaks, strict=True)
+                if row["spelling"].startswith("plain")
+            ]
             columns[f"{epsilon}, {layout}"]["plain spellings"] = 1 - sum(plain) / len(plain)
+            new = [
+                leak
+                for row, leak in zip(rows, leaks, strict=True)
+                if row["spelling"].startswith("unseen")
+            ]
+            columns[f"{epsilon}, {layout}"]["unseen spellings"] = 1 - sum(new) / max(len(new), 1)
             if epsilon == 1000 and layout == "words":
                 leaky = shares(rows, leaks, spelling=True)
     counts = Counter(row["type"] for row in rows) + Counter({"all": len(rows)})
     counts["plain spellings"] = sum(row["spelling"].startswith("plain") for row in rows)
-    print("| type | identifiers | " + " | ".join(columns) + " |\n|---|" + "---|" * (1 + len(columns)))
+    counts["unseen spellings"] = sum(row["spelling"].startswith("unseen") for row in rows)
+    print(
+        "| type | identifiers | " + " | ".join(columns) + " |\n|---|" + "---|" * (1 + len(columns))
+    )
     for name in counts:
-        print(f"| {name} | {counts[name]:,} | " + " | ".join(f"{column[name]:.1%}" for column in columns.values()) + " |")
+        print(
+            f"| {name} | {counts[name]:,} | "
+            + " | ".join(f"{column[name]:.1%}" for column in columns.values())
+            + " |"
+        )
     print("\nSpellings of which parts come out at 1000:")
-    print(", ".join(f"{name} {share:.0%}" for name, share in sorted(leaky.items(), key=lambda item: item[1]) if share < 0.995))
+    print(
+        ", ".join(
+            f"{name} {share:.0%}"
+            for name, share in sorted(leaky.items(), key=lambda item: item[1])
+            if share < 0.995
+        )
+    )
 
 
 def prose(path: Path, column: str) -> None:
@@ -423,8 +700,10 @@ def prose(path: Path, column: str) -> None:
         for first, end, name in text_spans:
             marks[name] += 1
             hidden[name] += sum(any(map(str.isalpha, token)) for token in tokenize(text[first:end]))
-    print(f"{words:,} words, {words / seconds:,.0f} a second; words with letters in marks: "
-          f"{sum(hidden.values()) / words:.4%}; marks {dict(marks)}, words in them {dict(hidden)}")  # fmt: skip
+    print(
+        f"{words:,} words, {words / seconds:,.0f} a second; words with letters in marks: "
+        f"{sum(hidden.values()) / words:.4%}; marks {dict(marks)}, words in them {dict(hidden)}"
+    )
 
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {"make": make, "measure": measure, "prose": prose}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -10,7 +10,8 @@ from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.noise import NoiseKey
 from dptext_spark.text.joined import cut_marked
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, canonical, find
+from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, find
+from dptext_spark.text.patterns.forms import canonical
 from dptext_spark.text.tokens import (
     Tokenizer,
     all_visible,

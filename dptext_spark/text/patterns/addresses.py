@@ -17,9 +17,37 @@ _PORT: Final = r"(?::[0-9]{1,5})?"
 
 # Where a host stands alone: in small or in capital letters, but no word that begins a sentence
 # after a full stop ("end.Info"), and no ending of files ("main.py").
-_ALONE: Final = (
-    "com net org edu gov info io biz de fr uk nl ch ru jp cn br se dk fi cz eu ca au kr tw hk ie nz"
-).split()
+_ALONE: Final = [
+    "com",
+    "net",
+    "org",
+    "edu",
+    "gov",
+    "info",
+    "io",
+    "biz",
+    "de",
+    "fr",
+    "uk",
+    "nl",
+    "ch",
+    "ru",
+    "jp",
+    "cn",
+    "br",
+    "se",
+    "dk",
+    "fi",
+    "cz",
+    "eu",
+    "ca",
+    "au",
+    "kr",
+    "tw",
+    "hk",
+    "ie",
+    "nz",
+]
 _ALONE_DOMAINS: Final = frozenset([*_ALONE, *map(str.upper, _ALONE)])
 
 _HEX: Final = "[0-9A-Fa-f]"
@@ -30,10 +58,10 @@ _HOMES: Final = "home|Users|users|export/home|var/mail|var/spool/mail|media|Docu
 
 def _mail(match: re.Match[str]) -> Span:
     """Return a mail address without spoken dots that lead to no domain."""
-    start, end = match.span("all")
+    start = match.start("all")
     address = match["all"]
     while SPOKEN_DOT in address:
-        name, dot, domain = address.rpartition(SPOKEN_DOT)
+        name, _, domain = address.rpartition(SPOKEN_DOT)
         if domain.lower() in DOMAINS:
             return start, start + len(address)
         address = name
@@ -90,7 +118,8 @@ LINKS: Final = (
     ),
     Pattern.of(
         "path",
-        rf"(?:[A-Za-z]:[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}(?:{_PART})?"
+        rf"(?:[A-Za-z]:[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}"
+        rf"(?:{_PART})?"
         r"(?<![.,;!)'\]}])"
         rf"|~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
         rf"|~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])",
@@ -98,7 +127,12 @@ LINKS: Final = (
         needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
         open_end=True,
     ),
-    Pattern.of("handle", rf"(?<![\w.@/+-])@(?=[\w.]{{0,30}}[^\W\d_])\w(?:[\w.]{{0,62}}\w)?", first="@", needs="@"),
+    Pattern.of(
+        "handle",
+        r"(?<![\w.@/+-])@(?=[\w.]{0,30}[^\W\d_])\w(?:[\w.]{0,62}\w)?",
+        first="@",
+        needs="@",
+    ),
 )
 NETWORKS: Final = (
     Pattern.of(

@@ -21,8 +21,12 @@ _THEN: Final = rf"(?:(?:,? ?(?i:at |um |a las |- ?)?|T|:){_CLOCK})?"
 _NAME: Final = r"[^\W\d_]{3,15}"
 
 # Those that say a month with a day alone; others need a year.
-_ENGLISH: Final = frozenset("jan feb mar apr may jun jul aug sep sept oct nov dec".split())
-_WEEKDAY_BEFORE: Final = re.compile(rf"(?<!{W})([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?[,.]{{0,2}} $")
+_ENGLISH: Final = frozenset(
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"]
+)
+_WEEKDAY_BEFORE: Final = re.compile(
+    rf"(?<!{W})([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?[,.]{{0,2}} $"
+)
 _WEEKDAY_AFTER: Final = re.compile(rf",? ([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?(?!{W})")
 
 
@@ -59,7 +63,11 @@ def _named(match: re.Match[str]) -> Span:
 def _month_first(match: re.Match[str]) -> Span:
     """Return a date that begins with a month: without a year only of a month known as one."""
     name = match["month"].lower()
-    if not match["year"] and len(name) < 6 and name not in _ENGLISH | {"march", "april", "june", "july"}:
+    if (
+        not match["year"]
+        and len(name) < 6
+        and name not in _ENGLISH | {"march", "april", "june", "july"}
+    ):
         return None
     return _named(match)
 
@@ -71,10 +79,11 @@ def _numeric(match: re.Match[str]) -> Span:
 
 def _clock(match: re.Match[str]) -> Span:
     """Return a time of a day."""
-    hours = int(match["hours"])
-    minutes = int(match["minutes"])
+    hours, minutes, *_ = map(int, _NUMBERS.findall(match["all"]))
     return match.span("all") if hours < 25 and minutes < 60 else None
 
+
+_NUMBERS: Final = re.compile("[0-9]+")
 
 DATES: Final = (
     Pattern.of(
@@ -83,6 +92,13 @@ DATES: Final = (
         rf"|{_MONTH}{_BETWEEN}{_DAY}{_BETWEEN}{_YEAR}|{_YEAR}(?:{_BETWEEN}|:){_MONTH}(?:{_BETWEEN}|:){_DAY})(?![./-][0-9]){_THEN}"
         rf"|{_YEAR} ?[{YEAR_SIGN}\ub144] ?{_MONTH} ?[{MONTH_SIGN}\uc6d4](?: ?{_DAY} ?[{DAY_SIGN}\uc77c])?",
         _numeric,
+    ),
+    Pattern.of(
+        "date",
+        rf"(?P<year>{_YEAR})(?:\.|,| [mg]\.|\. gada)?[ -](?:{_DAY}\. )?(?P<month>{_NAME})\.?"
+        rf"(?:[ -]{_DAY}(?: d)?\.?)?",
+        _named,
+        needs=(MONTH,),
     ),
     Pattern.of(
         "date",
@@ -102,24 +118,17 @@ DATES: Final = (
         needs=(MONTH,),
     ),
     Pattern.of(
-        "date", rf"(?P<month>{_NAME})\.?,?[ -]?(?i:de |del |of )?(?P<year>{_YEAR}){_THEN}",
+        "date",
+        rf"(?P<month>{_NAME})\.?,?[ -]?(?i:de |del |of )?(?P<year>{_YEAR}){_THEN}",
         _named,
         first=r"^\W\d_",
-        needs=(MONTH,),
-    ),
-    Pattern.of(
-        "date",
-        rf"(?P<year>{_YEAR})(?:\.|,| [mg]\.|\. gada)?[ -](?:{_DAY}\. )?(?P<month>{_NAME})\.?"
-        rf"(?:[ -]{_DAY}(?: d)?\.?)?",
-        _named,
         needs=(MONTH,),
     ),
 )
 TIMES: Final = (
     Pattern.of(
         "time",
-        r"(?<![0-9][:.,])(?P<hours>[0-9]{1,2})(?:[:h]|\.(?=[0-9]{2}(?i: ?[ap]\.?m| uhr)))"
-        rf"(?P<minutes>[0-9]{{2}})(?::[0-9]{{2}}(?:[.,][0-9]{{1,9}})?)?{_HALF}{_ZONE}(?![:.,]?[0-9])",
+        rf"(?<![0-9][:.,])(?:{_CLOCK}|[0-9]{{1,2}}\.[0-9]{{2}}(?i: ?[ap]\.?m\.?| uhr))(?![:.,]?[0-9])",
         _clock,
         needs=":h.",
     ),
@@ -128,7 +137,7 @@ SHORT_DATES: Final = (
     Pattern.of(
         "date",
         rf"(?<![0-9][./-])(?P<day>{_DAY}[/-]{_MONTH}[/-]{_SHORT}|{_MONTH}[/-]{_DAY}[/-]{_SHORT}"
-        rf"|[0-9]{{2}}\. ?[0-9]{{2}}\. ?{_SHORT})(?![./-][0-9]){_THEN}",
+        rf"|(?=[0-9]{{2}}){_DAY}\. ?(?=[0-9]{{2}}){_MONTH}\. ?{_SHORT})(?![./-][0-9]){_THEN}",
         _numeric,
     ),
 )

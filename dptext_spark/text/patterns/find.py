@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -22,11 +22,11 @@ from dptext_spark.text.patterns.numbers import (
     NATIONAL,
     NUMBERS,
     PHONE_NUMBERS,
-    phone_form,
 )
+from dptext_spark.text.patterns.own import OwnPatterns
 from dptext_spark.text.patterns.pattern import FIGURE, MONTH, Pattern
 from dptext_spark.text.patterns.tables import SHA256
-from dptext_spark.text.patterns.view import BLANK, SPOKEN_DOT, View, zones
+from dptext_spark.text.patterns.view import BLANK, View, zones
 
 PATTERNS: Final = (
     *LINKS,
@@ -54,7 +54,6 @@ TYPES: Final = (
 OPTIONAL: Final = ("pesel", "steuerid", "bsn", "nhs", "code")
 """What only a check digit, or less, distinguishes from other numbers: marked where it is named."""
 NUMBER: Final = "number"
-_WITH_SIGNS: Final = ("email", "url", "ip", "date", "path", "handle", "time", "coordinates", "age")
 _REVISION: Final = "3"  # another one whenever what is found changes without its pattern
 VERSION: Final = hashlib.sha256(
     f"{[(p.type, p.regex.pattern) for p in PATTERNS]}{SHA256}{_REVISION}".encode()
@@ -77,16 +76,37 @@ def _may_match(pattern: Pattern, hints: str) -> bool:
     return not needs or any(need in hints for need in needs)
 
 
-def find(text: str, types: Collection[str]) -> list[tuple[int, int, str]]:
-    """Find spans of these types in a visible text: start, end and type, in order."""
+def find(
+    text: str, types: Collection[str], own: OwnPatterns | None = None
+) -> list[tuple[int, int, str]]:
+    """Find spans of these types in a visible text: start, end and type, in order.
+
+    A user's own types come first, and what the user allows is no span.
+    """
     types = frozenset(types)
-    spans = []
-    for first, end in zones(text):
-        view = View(text[first:end])
+    spans: list[tuple[int, int, str]] = []
+    rest = text
+    if own is not None:
+        spans = own.find(text)
+        rest = _blanked(text, spans)
+    for first, end in zones(rest):
+        view = View(rest[first:end])
         for start, stop, name in _view_spans(view.text, types):
             start, stop = view.place(start, stop)
             spans.append((first + start, first + stop, name))
+    if own is not None:
+        spans = [span for span in sorted(spans) if not own.allows(span[2], text[span[0] : span[1]])]
     return spans
+
+
+def _blanked(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """Return a text with a sign that no pattern has in the place of spans, in order."""
+    pieces: list[str] = []
+    place = 0
+    for start, end, _ in spans:
+        pieces += [text[place:start], BLANK * (end - start)]
+        place = end
+    return "".join([*pieces, text[place:]])
 
 
 def _view_spans(view: str, types: frozenset[str]) -> list[tuple[int, int, str]]:
@@ -104,22 +124,8 @@ def _view_spans(view: str, types: frozenset[str]) -> list[tuple[int, int, str]]:
                 break
         else:
             continue
-        pieces: list[str] = []
-        place = 0
-        for start, end in pattern.spans(view):
-            spans.append((start, end, pattern.type))
-            pieces += [view[place:start], BLANK * (end - start)]
-            place = end
-        if pieces:
-            view = "".join([*pieces, view[place:]])
+        new_spans = [(start, end, pattern.type) for start, end in pattern.spans(view)]
+        if new_spans:
+            spans += new_spans
+            view = _blanked(view, new_spans)
     return sorted(spans)
-
-
-def canonical(name: str, span: str) -> str:
-    """Return one spelling for all spellings of a span of a type."""
-    view = View(span).text.replace(SPOKEN_DOT, ".").replace(" at ", "@").casefold()
-    if name in _WITH_SIGNS:
-        return view
-    if name == "phone":
-        return phone_form(view)
-    return "".join(letter for letter in view if letter.isalnum())

@@ -74,7 +74,9 @@ def _is_phone(number: str) -> bool:
         if code in PHONES:
             rest = number[length:]
             plan = _plan(code)
-            return plan.fullmatch(rest) is not None or plan.fullmatch(rest[1:]) is not None and rest[0] == "0"
+            return plan.fullmatch(rest) is not None or (
+                plan.fullmatch(rest[1:]) is not None and rest[0] == "0"
+            )
     return False
 
 
@@ -99,14 +101,6 @@ def _with_extension(match: re.Match[str], stop: int) -> int:
     return stop if extension is None else extension.end()
 
 
-def phone_form(number: str) -> str:
-    """Return a phone number's figures and extension, with one plus before a country's code."""
-    letters = "".join(letter for letter in number if letter.isalnum())
-    if "+" in number or letters.startswith("00"):
-        return f"+{figures(number.replace('(0)', '')).removeprefix('00')}"
-    return letters
-
-
 _EXTENSIONS: Final = re.compile(rf"{_EXTENSION}(?!{W})")
 
 
@@ -125,11 +119,10 @@ def _national(match: re.Match[str]) -> Span:
 def _grouped(match: re.Match[str]) -> Span:
     """Return a phone number that only its groups show: not a decimal, years or thousands."""
     start, end = match.span("all")
-    boundaries = _boundaries(match, start, end)
-    for stop, count in reversed(boundaries):
-        if 7 <= count <= 11 and not _is_amount(match.string[start:stop]):
-            return start, _with_extension(match, stop)
-    return None
+    *_, (stop, count) = _boundaries(match, start, match.end("groups"))
+    if 7 <= count <= 11 and not _is_amount(match["groups"]):
+        return start, end
+    return stop, stop
 
 
 _AMOUNT: Final = re.compile(
@@ -138,7 +131,9 @@ _AMOUNT: Final = re.compile(
 
 
 def _is_amount(text: str) -> bool:
-    return _AMOUNT.fullmatch(text) is not None and not re.fullmatch(r"[0-9]{3} [0-9]{3} [0-9]{3}", text)
+    return _AMOUNT.fullmatch(text) is not None and not re.fullmatch(
+        r"[0-9]{3} [0-9]{3} [0-9]{3}", text
+    )
 
 
 # National numbers
@@ -195,7 +190,9 @@ def _checked(check: Callable[[str], bool]) -> Callable[[re.Match[str]], Span]:
 
 _G: Final = r"[ ._\u00b7-]?"
 NATIONAL: Final = (
-    Pattern.of("ssn", r"(?!000|666|9)[0-9]{3}[ ._\u00b7-](?!00)[0-9]{2}[ ._\u00b7-](?!0000)[0-9]{4}", even),
+    Pattern.of(
+        "ssn", r"(?!000|666|9)[0-9]{3}[ ._\u00b7-](?!00)[0-9]{2}[ ._\u00b7-](?!0000)[0-9]{4}", even
+    ),
     Pattern.of(
         "nino",
         rf"(?i:[a-ceghj-prstw-z][a-ceghj-nprstw-z]){_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}(?i:[a-d])",
@@ -217,11 +214,9 @@ NATIONAL: Final = (
         rf"[12]{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{3}}{_G}[0-9]{{3}}{_G}[0-9]{{2}}",
         _checked(_is_nir),
     ),
-    Pattern.of("cpf", rf"[0-9]{{3}}[. ][0-9]{{3}}[. ][0-9]{{3}}[ /-][0-9]{{2}}", _checked(_is_cpf)),
+    Pattern.of("cpf", r"[0-9]{3}[. ][0-9]{3}[. ][0-9]{3}[ /-][0-9]{2}", _checked(_is_cpf)),
     Pattern.of("pesel", "[0-9]{2}[0-39][0-9][0-3][0-9]{6}", _checked(_is_pesel)),
-    Pattern.of(
-        "steuerid", r"[1-9][0-9] ?[0-9]{3} ?[0-9]{3} ?[0-9]{3}", _checked(_is_tax_number)
-    ),
+    Pattern.of("steuerid", r"[1-9][0-9] ?[0-9]{3} ?[0-9]{3} ?[0-9]{3}", _checked(_is_tax_number)),
     Pattern.of("bsn", r"[0-9]{4}[ .]?[0-9]{2}[ .]?[0-9]{3}", _checked(_is_bsn)),
     Pattern.of("nhs", r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", _checked(_is_nhs)),
 )
@@ -229,16 +224,18 @@ NATIONAL: Final = (
 # Coordinates
 
 
-_DEGREES: Final = (
-    r"[0-9]{1,3} ?\u00b0 ?(?:[0-9]{1,2}(?:[.,][0-9]{1,6})? ?' ?(?:[0-9]{1,2}(?:[.,][0-9]{1,6})? ?(?:\"|'') ?)?)?"
-)
-_DECIMAL: Final = r"[+-]?[0-9]{1,3}\.[0-9]{3,12}(?![0-9]) ?\u00b0?"
+_MINUTES: Final = r"[0-9]{1,2}(?:[.,][0-9]{1,6})?"
+_SECONDS: Final = rf"(?:{_MINUTES} ?(?:\"|'') ?)?"
+_DEGREES: Final = rf"[0-9]{{1,3}} ?\u00b0 ?(?:{_MINUTES} ?' ?{_SECONDS})?"
+_DECIMAL: Final = r"[+-]?[0-9]{1,3}\.[0-9]{3,12}(?![0-9])(?: ?\u00b0)?"
 
 
 def _pair(match: re.Match[str]) -> Span:
     """Return a pair of a latitude and a longitude."""
     first, second = (abs(float(number)) for number in re.findall(r"[0-9]+\.[0-9]+", match["all"]))
-    return match.span("all") if first <= 180 and second <= 180 and min(first, second) <= 90 else None
+    return (
+        match.span("all") if first <= 180 and second <= 180 and min(first, second) <= 90 else None
+    )
 
 
 COORDINATES: Final = (
@@ -252,7 +249,8 @@ COORDINATES: Final = (
     ),
     Pattern.of(
         "coordinates",
-        rf"(?:[NS] ?)?(?:{_DEGREES}|{_DECIMAL}\u00b0 ?)[NSEWO](?:[,;/]? ?(?:[EW] ?)?(?:{_DEGREES}|{_DECIMAL} ?)[EWO])?",
+        rf"(?:[NS] ?)?(?:{_DEGREES}|{_DECIMAL}\u00b0 ?)[NSEWO]"
+        rf"(?:[,;/]? ?(?:[EW] ?)?(?:{_DEGREES}|{_DECIMAL} ?)[EWO])?",
         first="0-9NS",
         needs="\u00b0",
     ),
@@ -264,7 +262,7 @@ _REST: Final = rf"(?:{GAP}[0-9]++){{0,7}}+"
 ACCOUNTS: Final = (
     Pattern.of(
         "iban",
-        r"[A-Za-z]{2} ?[0-9]{2}(?:[ ._\u00b7-]?[A-Za-z0-9]{1,8}){3,14}",
+        r"[A-Za-z]{2} ?[0-9]{2}(?:[ ._\u00b7-]?[A-Za-z0-9]){11,30}",
         _iban,
         first="A-Za-z",
     ),
@@ -287,27 +285,34 @@ PHONE_NUMBERS: Final = (
     ),
     Pattern.of(
         "phone",
-        rf"{_START}(?:[0-9]{{1,3}} ?(?=\(0\))|[18](?:{GAP})?(?=\())?\([0-9][0-9 ./-]{{0,7}}\)(?:{GAP})?[0-9]++{_REST}{_EXTENSION}"
+        rf"{_START}(?:[0-9]{{1,3}} ?(?=\(0\))|[18](?:{GAP})?(?=\())?"
+        rf"\([0-9][0-9 ./-]{{0,7}}\)(?:{GAP})?[0-9]++{_REST}{_EXTENSION}"
         rf"|{_START}0[0-9]*+{_REST}{_EXTENSION}"
         rf"|{_START}(?:1[ .-])?[2-9][0-9]{{2}}[ .-][0-9]{{3}}[ .-][0-9]{{4}}{_EXTENSION}",
         _national,
         first="0-9(",
     ),
-    Pattern.of("phone", rf"{_START}(?<![0-9] )[0-9]{{1,6}}(?:{GAP}[0-9]{{2,8}}){{1,5}}{_EXTENSION}", _grouped),
+    Pattern.of("phone", rf"{_START}(?P<groups>[0-9]++(?:{GAP}[0-9]++)++){_EXTENSION}", _grouped),
 )
 
 
-def _is_number(match: re.Match[str]) -> Span:
+def _long(match: re.Match[str]) -> Span:
     """Return a number with three figures in a row, or of three parts with full stops."""
-    is_long = re.search("[0-9]{3}", match["all"]) is not None
-    return match.span("all") if is_long or match["all"].count(".") > 1 else None
+    start, end = match.span("all")
+    if _THREE.search(match.string, start, end) or match["all"].count(".") > 1:
+        return start, end
+    return end, end
 
 
 def _chain(match: re.Match[str]) -> Span:
     """Return six figures and more, however they are separated."""
-    return match.span("all") if len(figures(match["all"])) >= 6 else None
+    start, end = match.span("all")
+    if len(figures(match["all"])) >= 6:
+        return start, end
+    return end, end
 
 
+_THREE: Final = re.compile("[0-9]{3}")
 _HEX: Final = "[0-9A-Fa-f]"
 
 
@@ -319,10 +324,17 @@ def _code(match: re.Match[str]) -> Span:
 
 
 CODES: Final = (
-    Pattern.of("code", r"[A-Z0-9]{1,20}(?:(?:[-./_#]| (?=[A-Z]{0,3}[0-9]|[A-Z]{1,3}(?![^\W_])))[A-Z0-9]{1,20}){0,7}", _code, first="A-Z0-9"),
+    Pattern.of(
+        "code",
+        r"[A-Z0-9]{1,20}(?:(?:[-./_#]| (?=[A-Z]{0,3}[0-9]|[A-Z]{1,3}(?![^\W_])))[A-Z0-9]{1,20}){0,7}",
+        _code,
+        first="A-Z0-9",
+    ),
 )
 NUMBERS: Final = (
-    Pattern.of("number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}", first="0-9A-Fa-f", needs="-"),
+    Pattern.of(
+        "number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}", first="0-9A-Fa-f", needs="-"
+    ),
     Pattern.of("number", r"[0-9]++(?:(?: ?[-\u2014./_\u00b7:|~*+()] ?| |[,;'])[0-9]++)*", _chain),
-    Pattern.of("number", r"[0-9]++(?:[-\u2014.,/:'_\u00b7][0-9]++)*", _is_number),
+    Pattern.of("number", r"[0-9]++(?:[-\u2014.,/:'_\u00b7][0-9]++)*", _long),
 )

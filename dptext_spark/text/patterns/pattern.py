@@ -47,7 +47,8 @@ class Pattern:
         type: The name of what it finds.
         needs: A view without any of these has none.
         regex: What it matches, as the group ``all``; no letter or figure may stand next to that.
-        span: Returns what of a match is a span, or None if nothing is.
+        span: Returns what of a match is a span, or None if nothing is; an empty one where no span
+            begins before it.
     """
 
     type: str
@@ -82,6 +83,7 @@ class Pattern:
             place = match.start() + 1
             span = self.span(match)
             if span is not None:
-                yield span
-                _, place = span
+                start, place = span
+                if start < place:
+                    yield span
             match = self.regex.search(view, place)

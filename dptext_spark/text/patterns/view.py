@@ -44,23 +44,24 @@ class _Signs(dict[int, str]):
 
 
 def _sign(character: str) -> str:
-    if character in _SIGNS:
-        return _SIGNS[character]
     category = unicodedata.category(character)
-    if character.isspace() or category[0] == "Z":
-        return " "
-    if category == "Nd":
-        return str(unicodedata.decimal(character))
-    if category == "Pd":
-        return "-"
-    if category[0] == "M":
-        return _MARK if "\u0300" <= character <= "\u036f" else _MARK_LETTER
-    if _UNSPACED.match(character):
-        return BLANK
     first, *marks = unicodedata.normalize("NFKD", character)
-    if all(map(unicodedata.combining, marks)):
-        return first
-    return character
+    sign = character
+    if character in _SIGNS:
+        sign = _SIGNS[character]
+    elif character.isspace() or category[0] == "Z":
+        sign = " "
+    elif category == "Nd":
+        sign = str(unicodedata.decimal(character))
+    elif category == "Pd":
+        sign = "-"
+    elif category[0] == "M":
+        sign = _MARK if "\u0300" <= character <= "\u036f" else _MARK_LETTER
+    elif _UNSPACED.match(character):
+        sign = BLANK
+    elif all(map(unicodedata.combining, marks)):
+        sign = first
+    return sign
 
 
 _TABLE: Final = _Signs()

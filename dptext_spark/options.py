@@ -47,8 +47,9 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import TYPES, Identifiers, Surrogates
+from dptext_spark.text.identifiers import Identifiers, Surrogates
 from dptext_spark.text.layout import Layout
+from dptext_spark.text.patterns.find import OPTIONAL, TYPES
 from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
 from dptext_spark.text.tokens import Segmentation
 
@@ -382,7 +383,9 @@ class PolicyOptions(Options):
     )
     tokenizer: Tokenizer = TOKENIZER()
     identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
-        f"{', '.join(TYPES)}: mask, mask:TYPE,TYPE, surrogate:LABEL or off", "mask"
+        f"mask, mask:TYPE,TYPE, surrogate:LABEL or off; types: {', '.join(TYPES)}; "
+        f"where they are named: {', '.join(OPTIONAL)}",
+        "mask",
     )
     numbers: Literal["mask", "words"] = WORDS(
         "numbers of more than two figures: mask, or words of the vocabulary", "mask"

@@ -546,8 +546,8 @@ def unseen(source: random.Random, faker: Any) -> Iterator[Spelling]:
         "age": ["94 y/o", "94yo", "94 yrs old", "age: 97"],
     }
     for kind, texts in spellings.items():
-        for number, text in enumerate(texts, 1):
-            yield kind, f"unseen {number}", text
+        for place, text in enumerate(texts, 1):
+            yield kind, f"unseen {place}", text
 
 
 def make(path: Path, name: str = "report") -> None:
@@ -621,7 +621,7 @@ def shares(
     return {name: free / count for name, (free, count) in totals.items()}
 
 
-def measure(path: Path, bundle: Path, *options: str) -> None:
+def measure(path: Path, bundle: Path, identifiers: str = "mask") -> None:
     """Print the shares of identifiers without a leak, by type, at two epsilons and two layouts."""
     import pyarrow as pa
 
@@ -631,13 +631,12 @@ def measure(path: Path, bundle: Path, *options: str) -> None:
     rows = json.loads(path.read_text(encoding="utf-8"))
     texts = pa.array([row["before"] + row["text"] + row["after"] for row in rows])
     columns: dict[str, dict[str, float]] = {}
-    policy = dict(option.split("=", 1) for option in options)
     for epsilon in (1000, 10):
         for layout in ("words", "keep"):
             release = Release.open(
                 embedding=bundle,
                 mechanism=Laplace(epsilon=float(epsilon)),
-                policy=TextPolicy(layout=layout, **policy),
+                policy=TextPolicy(layout=layout, identifiers=identifiers),
             )
             sanitizer = Sanitizer.open(release, NoiseKey(bytes(32)))
             released = sanitizer.sanitize(

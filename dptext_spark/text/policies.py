@@ -24,10 +24,10 @@ from dptext_spark.text.columns import (
     read_spans,
     with_letter,
 )
-from dptext_spark.text.identifiers import MARKS, NUMBER, NUMBERS, Identifiers
+from dptext_spark.text.identifiers import MARKS, NUMBERS, Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.patterns.find import VERSION
+from dptext_spark.text.patterns.find import NUMBER, VERSION
 from dptext_spark.text.tokens import Segmentation, tokenize
 
 # For n words there are ln n points on average: with 10^7 words more than these in 10^-18 of cases.

@@ -15,7 +15,7 @@ _YEAR: Final = "[12][0-9]{3}(?![0-9])"
 _SHORT: Final = "[0-9]{2}(?![0-9])"
 _BETWEEN: Final = r"(?: ?[./_\u00b7-] ?| )"
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|CET|[+-][0-9]{2}:?[0-9]{2}))?"
-_HALF: Final = r"(?: ?(?i:[ap]\.?m\.?|uhr|h))?"
+_HALF: Final = r"(?: ?(?i:[ap]m|[ap]\.m\.|uhr|h))?"
 _CLOCK: Final = rf"[0-9]{{1,2}}[:h][0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]{{1,9}})?)?{_HALF}{_ZONE}"
 _THEN: Final = rf"(?:(?:,? ?(?i:at |um |a las |- ?)?|T|:){_CLOCK})?"
 _NAME: Final = r"[^\W\d_]{3,15}"
@@ -95,16 +95,16 @@ DATES: Final = (
     ),
     Pattern.of(
         "date",
-        rf"(?P<year>{_YEAR})(?:\.|,| [mg]\.|\. gada)?[ -](?:{_DAY}\. )?(?P<month>{_NAME})\.?"
-        rf"(?:[ -]{_DAY}(?: d)?\.?)?",
+        rf"(?P<year>{_YEAR})(?:\.|,| [mg]\.|\. gada)?[ -](?:{_DAY}\. )?(?P<month>{_NAME})"
+        rf"(?:\.?[ -]{_DAY}(?: d)?)?",
         _named,
         needs=(MONTH,),
     ),
     Pattern.of(
         "date",
         rf"{_DAY}(?i:st|nd|rd|th|er|e|\u00b0|\.|:e)?(?i:,? (?:of|de|a|den) | d'|[ ./-]{{0,2}})"
-        rf"(?P<month>{_NAME})\.?"
-        rf"(?:(?:,? ?(?i:de |del )?|[-/.])(?P<year>'?{_SHORT}(?!:)|{_YEAR})(?i: ?[grm\u0433\u0440]\.)?)?"
+        rf"(?P<month>{_NAME})"
+        rf"(?:\.?(?:,? ?(?i:de |del )?|[-/.])(?P<year>'?{_SHORT}(?!:)|{_YEAR})(?i: ?[gr\u0433\u0440]\.)?)?"
         rf"{_THEN}",
         _named,
         needs=(MONTH,),
@@ -128,7 +128,7 @@ DATES: Final = (
 TIMES: Final = (
     Pattern.of(
         "time",
-        rf"(?<![0-9][:.,])(?:{_CLOCK}|[0-9]{{1,2}}\.[0-9]{{2}}(?i: ?[ap]\.?m\.?| uhr))(?![:.,]?[0-9])",
+        rf"(?<![0-9][:.,])(?:{_CLOCK}|[0-9]{{1,2}}\.[0-9]{{2}}(?i: ?[ap]m| ?[ap]\.m\.| uhr))(?![:.,]?[0-9])",
         _clock,
         needs=":h.",
     ),

@@ -206,7 +206,7 @@ NATIONAL: Final = (
     ),
     Pattern.of(
         "fiscale",
-        r"(?i:[a-z]{3} ?[a-z]{3} ?[0-9lmnp-v]{2} ?[a-ehlmprst] ?[0-9lmnp-v]{2} ?[a-z][0-9lmnp-v]{3} ?[a-z])",
+        r"(?i:[a-z]{3} ?[a-z]{3} ?[0-9]{2} ?[a-ehlmprst] ?[0-9]{2} ?[a-z][0-9]{3} ?[a-z])",
         first="A-Za-z",
     ),
     Pattern.of(

@@ -45,7 +45,7 @@ class _Signs(dict[int, str]):
 
 def _sign(character: str) -> str:
     category = unicodedata.category(character)
-    first, *marks = unicodedata.normalize("NFKD", character)
+    parts = unicodedata.normalize("NFKD", character)
     sign = character
     if character in _SIGNS:
         sign = _SIGNS[character]
@@ -59,8 +59,8 @@ def _sign(character: str) -> str:
         sign = _MARK if "\u0300" <= character <= "\u036f" else _MARK_LETTER
     elif _UNSPACED.match(character):
         sign = BLANK
-    elif all(map(unicodedata.combining, marks)):
-        sign = first
+    elif all(map(unicodedata.combining, parts[1:])):
+        sign = parts[0]
     return sign
 
 

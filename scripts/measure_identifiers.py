@@ -128,6 +128,9 @@ TEXTS: Final = {
         "We have been told that {} is the one to use",
     ],
 }
+SAMPLE: Final = 4_000
+"""Identifiers that ``measure`` releases, drawn from all."""
+
 GAPS: Final = {
     "no-break": "\u00a0",
     "narrow": "\u202f",
@@ -461,8 +464,8 @@ def codes(source: random.Random) -> Iterator[Spelling]:
         yield "number", name, digits(source, form)
 
 
-def unseen(source: random.Random, faker: Any) -> Iterator[Spelling]:
-    """Yield spellings that only the reported set has: no pattern was tuned on them."""
+def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
+    """Yield spellings that only the reported set has."""
     host, user, word = faker.domain_name(), faker.user_name(), faker.word()
     number, day = (
         digits(source, "170 ### ## ##"),
@@ -547,7 +550,7 @@ def unseen(source: random.Random, faker: Any) -> Iterator[Spelling]:
     }
     for kind, texts in spellings.items():
         for place, text in enumerate(texts, 1):
-            yield kind, f"unseen {place}", text
+            yield kind, f"rare {place}", text
 
 
 def make(path: Path, name: str = "report") -> None:
@@ -574,7 +577,7 @@ def make(path: Path, name: str = "report") -> None:
                 *codes(source),
             ]
             if name == "report":
-                spellings += unseen(source, latin)
+                spellings += rare(source, latin)
             for kind, spelling, text in spellings:
                 before, after = (
                     source.choice(TEXTS[name]).replace("{{", "{").replace("}}", "}").split("{}")
@@ -602,10 +605,13 @@ def parts(text: str) -> Counter[str]:
     return Counter(token.casefold() for token in tokenize(text))
 
 
+_MARK: Final = re.compile(r"\[[A-Z]+\]")
+
+
 def is_leak(row: dict[str, str], released: str) -> bool:
     """Return whether a released text has a part of the identifier that stands not elsewhere."""
     around = parts(row["before"]) + parts(row["after"])
-    raw = parts(released) - around
+    raw = parts(_MARK.sub(" ", released)) - around
     return any(raw[token] for token in parts(row["text"]))
 
 
@@ -629,6 +635,7 @@ def measure(path: Path, bundle: Path, identifiers: str = "mask") -> None:
     from dptext_spark.noise import NoiseKey
 
     rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
     texts = pa.array([row["before"] + row["text"] + row["after"] for row in rows])
     columns: dict[str, dict[str, float]] = {}
     for epsilon in (1000, 10):
@@ -654,14 +661,14 @@ def measure(path: Path, bundle: Path, identifiers: str = "mask") -> None:
             new = [
                 leak
                 for row, leak in zip(rows, leaks, strict=True)
-                if row["spelling"].startswith("unseen")
+                if row["spelling"].startswith("rare")
             ]
-            columns[f"{epsilon}, {layout}"]["unseen spellings"] = 1 - sum(new) / max(len(new), 1)
+            columns[f"{epsilon}, {layout}"]["rare spellings"] = 1 - sum(new) / max(len(new), 1)
             if epsilon == 1000 and layout == "words":
                 leaky = shares(rows, leaks, spelling=True)
     counts = Counter(row["type"] for row in rows) + Counter({"all": len(rows)})
     counts["plain spellings"] = sum(row["spelling"].startswith("plain") for row in rows)
-    counts["unseen spellings"] = sum(row["spelling"].startswith("unseen") for row in rows)
+    counts["rare spellings"] = sum(row["spelling"].startswith("rare") for row in rows)
     print(
         "| type | identifiers | " + " | ".join(columns) + " |\n|---|" + "---|" * (1 + len(columns))
     )

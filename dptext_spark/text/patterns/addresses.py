@@ -103,7 +103,7 @@ LINKS: Final = (
     Pattern.of(
         "email",
         rf"{_LOCAL}(?:@{_LABEL}(?:[.{SPOKEN_DOT}]{_LABEL}){{1,8}}"
-        rf"| at {_LABEL}(?:{SPOKEN_DOT}{_LABEL}){{1,8}})",
+        rf"|(?i: at ){_LABEL}(?:{SPOKEN_DOT}{_LABEL}){{1,8}})",
         _mail,
         first=r"^\W_",
         needs=f"@{SPOKEN_DOT}",
@@ -118,12 +118,13 @@ LINKS: Final = (
     ),
     Pattern.of(
         "path",
-        rf"(?:[A-Za-z]:[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}"
+        rf"(?:(?:[A-Za-z]:|%[A-Z]{{3,20}}%)[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))"
+        rf"(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}"
         rf"(?:{_PART})?"
         r"(?<![.,;!)'\]}])"
         rf"|~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
         rf"|~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])",
-        first=r"A-Za-z\\/~",
+        first=r"A-Za-z\\/~%",
         needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
         open_end=True,
     ),

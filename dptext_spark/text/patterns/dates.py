@@ -16,7 +16,8 @@ _SHORT: Final = "[0-9]{2}(?![0-9])"
 _BETWEEN: Final = r"(?: ?[./_\u00b7-] ?| )"
 _ZONE: Final = r"(?: ?(?:Z|UTC|GMT|CET|[+-][0-9]{2}:?[0-9]{2}))?"
 _HALF: Final = r"(?: ?(?i:[ap]m|[ap]\.m\.|uhr|h))?"
-_CLOCK: Final = rf"[0-9]{{1,2}}[:h][0-9]{{2}}(?::[0-9]{{2}}(?:[.,][0-9]{{1,9}})?)?{_HALF}{_ZONE}"
+_SECONDS: Final = r"(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?"
+_CLOCK: Final = rf"[0-9]{{1,2}}(?::| ?h ?)[0-9]{{2}}{_SECONDS}{_HALF}{_ZONE}"
 _THEN: Final = rf"(?:(?:,? ?(?i:at |um |a las |- ?)?|T|:){_CLOCK})?"
 _NAME: Final = r"[^\W\d_]{3,15}"
 
@@ -25,9 +26,9 @@ _ENGLISH: Final = frozenset(
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"]
 )
 _WEEKDAY_BEFORE: Final = re.compile(
-    rf"(?<!{W})([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?[,.]{{0,2}} $"
+    rf"(?<!{W})([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)[,.]{{0,2}} $"
 )
-_WEEKDAY_AFTER: Final = re.compile(rf",? ([^\W\d_]{{3,15}})(?:-[^\W\d_]{{3,10}})?(?!{W})")
+_WEEKDAY_AFTER: Final = re.compile(rf",? ([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)(?!{W})")
 
 
 _WORDS: Final = re.compile(r"[^\W\d_]{3,15}")
@@ -128,8 +129,10 @@ DATES: Final = (
 TIMES: Final = (
     Pattern.of(
         "time",
-        rf"(?<![0-9][:.,])(?:{_CLOCK}|[0-9]{{1,2}}\.[0-9]{{2}}(?i: ?[ap]m| ?[ap]\.m\.| uhr))(?![:.,]?[0-9])",
+        rf"(?<![0-9][:.,])T?(?:{_CLOCK}"
+        rf"|[0-9]{{1,2}}\.[0-9]{{2}}(?i: ?[ap]m| ?[ap]\.m\.| uhr))(?![:.,]?[0-9])",
         _clock,
+        first="0-9T",
         needs=":h.",
     ),
 )

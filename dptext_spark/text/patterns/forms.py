@@ -12,7 +12,7 @@ _WITH_SIGNS: Final = ("email", "url", "ip", "date", "path", "handle", "time", "c
 
 def canonical(name: str, span: str) -> str:
     """Return one spelling for all spellings of a span of a type."""
-    view = View(span).text.replace(SPOKEN_DOT, ".").replace(" at ", "@").casefold()
+    view = View(span).text.casefold().replace(SPOKEN_DOT, ".").replace(" at ", "@")
     if name in _WITH_SIGNS:
         return view
     if name == "phone":

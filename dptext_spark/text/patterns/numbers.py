@@ -249,7 +249,8 @@ COORDINATES: Final = (
     ),
     Pattern.of(
         "coordinates",
-        rf"(?:[NS] ?)?(?:{_DEGREES}|{_DECIMAL}\u00b0 ?)[NSEWO]"
+        rf"[NS] ?{_DEGREES}[,;/]? ?[EW] ?{_DEGREES}(?<=[0-9'\"\u00b0])"
+        rf"|(?:[NS] ?)?(?:{_DEGREES}|{_DECIMAL}\u00b0 ?)[NSEWO]"
         rf"(?:[,;/]? ?(?:[EW] ?)?(?:{_DEGREES}|{_DECIMAL} ?)[EWO])?",
         first="0-9NS",
         needs="\u00b0",
@@ -257,6 +258,7 @@ COORDINATES: Final = (
 )
 
 _START: Final = r"(?<![0-9][.,/'-])"
+_PLUS: Final = "(?:\\+|00) ?(?=[1-9])"
 _REST: Final = rf"(?:{GAP}[0-9]++){{0,7}}+"
 
 ACCOUNTS: Final = (
@@ -278,7 +280,7 @@ CARDS: Final = (
 PHONE_NUMBERS: Final = (
     Pattern.of(
         "phone",
-        rf"{_START}(?:\(?\+ ?(?=[1-9])|\(?00 ?(?=[1-9]))[0-9]{{1,5}}\)?"
+        rf"{_START}(?:{_PLUS}[0-9]{{1,5}}|\({_PLUS}[0-9]{{1,5}}\))"
         rf"(?:(?:{GAP})?\((?:[0-9]{{1,5}})\))?(?:(?:{GAP})?[0-9]++)?+{_REST}{_EXTENSION}",
         _international,
         first="+0(",

@@ -91,70 +91,69 @@ def _network(match: re.Match[str]) -> Span:
     return match.span("all")
 
 
-LINKS: Final = (
-    Pattern.of(
-        "url",
-        rf"(?i:[a-z][a-z0-9+.-]{{1,30}}://|www\.|mailto:(?=[^@\s]{{0,64}}@)|(?:jdbc|odbc|sips?|xmpp):){_TAIL}"
-        rf"|{_LOCAL}@{_LABEL}(?:\.{_LABEL}){{0,8}}:(?=[\w~.-]{{0,300}}/){_TAIL}",
-        first=r"^\W_",
-        needs=(":", "www.", "WWW."),
-        open_end=True,
-    ),
-    Pattern.of(
-        "email",
-        rf"{_LOCAL}(?:@{_LABEL}(?:[.{SPOKEN_DOT}]{_LABEL}){{1,8}}"
-        rf"|(?i: at ){_LABEL}(?:{SPOKEN_DOT}{_LABEL}){{1,8}})",
-        _mail,
-        first=r"^\W_",
-        needs=f"@{SPOKEN_DOT}",
-    ),
-    Pattern.of(
-        "url",
-        rf"(?:{_LABEL}\.){{1,6}}(?P<domain>[^\W\d_]{{2,24}}|xn--[\w-]{{1,59}}){_PORT}"
-        rf"(?P<tail>[/?#](?:{_TAIL})?)?",
-        _host,
-        first=r"^\W_",
-        needs=".",
-    ),
-    Pattern.of(
-        "path",
-        rf"(?:(?:[A-Za-z]:|%[A-Z]{{3,20}}%)[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))"
-        rf"(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}"
-        rf"(?:{_PART})?"
-        r"(?<![.,;!)'\]}])"
-        rf"|~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
-        rf"|~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])",
-        first=r"A-Za-z\\/~%",
-        needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
-        open_end=True,
-    ),
-    Pattern.of(
-        "handle",
-        r"(?<![\w.@/+-])@(?=[\w.]{0,30}[^\W\d_])\w(?:[\w.]{0,62}\w)?",
-        first="@",
-        needs="@",
-    ),
+LINK: Final = Pattern.of(
+    "url",
+    rf"(?i:[a-z][a-z0-9+.-]{{1,30}}://|www\.|mailto:(?=[^@\s]{{0,64}}@)"
+    rf"|(?:jdbc|odbc|sips?|xmpp):){_TAIL}"
+    rf"|{_LOCAL}@{_LABEL}(?:\.{_LABEL}){{0,8}}:(?=[\w~.-]{{0,300}}/){_TAIL}",
+    first=r"^\W_",
+    needs=(":", "www.", "WWW."),
+    open_end=True,
 )
-NETWORKS: Final = (
-    Pattern.of(
-        "mac",
-        rf"(?:{_HEX}{{2}}[:. -]){{5}}(?:(?:{_HEX}{{2}}[:. -]){{2}})?{_HEX}{{2}}(?![:.-]{_HEX})"
-        rf"|(?<!{_HEX}\.)(?:{_HEX}{{4}}\.){{2}}{_HEX}{{4}}(?!\.{_HEX})",
-        even,
-        first="0-9A-Fa-f",
-    ),
-    Pattern.of(
-        "ip",
-        rf"(?<![:.])\[?(?P<ip>(?:{_HEX}{{0,4}}:){{2,7}}(?:[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}|{_HEX}{{0,4}}))"
-        r"(?:%[\w-]{1,15})?(?:\](?::[0-9]{1,5})?)?(?:/[0-9]{1,3})?(?![:\w])",
-        _network,
-        first=r"0-9A-Fa-f:\[",
-        needs=":",
-    ),
-    Pattern.of(
-        "ip",
-        rf"(?<![0-9]\.)(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?!\.[0-9]){_PORT}(?:/[0-9]{{1,2}})?",
-        _network,
-        needs=".",
-    ),
+EMAIL: Final = Pattern.of(
+    "email",
+    rf"{_LOCAL}(?:@{_LABEL}(?:[.{SPOKEN_DOT}]{_LABEL}){{1,8}}"
+    rf"|(?i: at ){_LABEL}(?:{SPOKEN_DOT}{_LABEL}){{1,8}})",
+    _mail,
+    first=r"^\W_",
+    needs=f"@{SPOKEN_DOT}",
+)
+HOST: Final = Pattern.of(
+    "url",
+    rf"(?:{_LABEL}\.){{1,6}}(?P<domain>[^\W\d_]{{2,24}}|xn--[\w-]{{1,59}}){_PORT}"
+    rf"(?P<tail>[/?#](?:{_TAIL})?)?",
+    _host,
+    first=r"^\W_",
+    needs=".",
+)
+PATH: Final = Pattern.of(
+    "path",
+    rf"(?:(?:[A-Za-z]:|%[A-Z]{{3,20}}%)[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))"
+    rf"(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}"
+    rf"(?:{_PART})?"
+    r"(?<![.,;!)'\]}])"
+    rf"|~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
+    rf"|~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])",
+    first=r"A-Za-z\\/~%",
+    needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
+    open_end=True,
+)
+HANDLE: Final = Pattern.of(
+    "handle",
+    r"(?<![\w.@/+-])@(?=[\w.]{0,30}[^\W\d_])\w(?:[\w.]{0,62}\w)?",
+    first="@",
+    needs="@",
+)
+_FOUR: Final = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+MAC: Final = Pattern.of(
+    "mac",
+    rf"(?:{_HEX}{{2}}[:. -]){{5}}(?:(?:{_HEX}{{2}}[:. -]){{2}})?{_HEX}{{2}}(?![:.-]{_HEX})"
+    rf"|(?<!{_HEX}\.)(?:{_HEX}{{4}}\.){{2}}{_HEX}{{4}}(?!\.{_HEX})",
+    even,
+    first="0-9A-Fa-f",
+)
+IPV6: Final = Pattern.of(
+    "ip",
+    rf"(?<![:.])\[?(?P<ip>(?:{_HEX}{{0,4}}:){{2,7}}"
+    rf"(?:{_FOUR}|{_HEX}{{0,4}}))"
+    r"(?:%[\w-]{1,15})?(?:\](?::[0-9]{1,5})?)?(?:/[0-9]{1,3})?(?![:\w])",
+    _network,
+    first=r"0-9A-Fa-f:\[",
+    needs=":",
+)
+IPV4: Final = Pattern.of(
+    "ip",
+    rf"(?<![0-9]\.)(?P<ip>{_FOUR})(?!\.[0-9]){_PORT}(?:/[0-9]{{1,2}})?",
+    _network,
+    needs=".",
 )

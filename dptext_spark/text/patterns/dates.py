@@ -75,13 +75,17 @@ def _month_first(match: re.Match[str]) -> Span:
 
 def _numeric(match: re.Match[str]) -> Span:
     """Return a date whose numbers are separated alike."""
-    return match.span("all") if is_even(match["day"] or "") else None
+    if not is_even(match["day"] or ""):
+        return None
+    return match.span("all")
 
 
 def _clock(match: re.Match[str]) -> Span:
     """Return a time of a day."""
     hours, minutes, *_ = map(int, _NUMBERS.findall(match["all"]))
-    return match.span("all") if hours < 25 and minutes < 60 else None
+    if hours > 24 or minutes > 59:
+        return None
+    return match.span("all")
 
 
 _NUMBERS: Final = re.compile("[0-9]+")
@@ -90,8 +94,10 @@ DATES: Final = (
     Pattern.of(
         "date",
         rf"(?<![0-9][./-])(?P<day>{_DAY}{_BETWEEN}{_MONTH}{_BETWEEN}{_YEAR}"
-        rf"|{_MONTH}{_BETWEEN}{_DAY}{_BETWEEN}{_YEAR}|{_YEAR}(?:{_BETWEEN}|:){_MONTH}(?:{_BETWEEN}|:){_DAY})(?![./-][0-9]){_THEN}"
-        rf"|{_YEAR} ?[{YEAR_SIGN}\ub144] ?{_MONTH} ?[{MONTH_SIGN}\uc6d4](?: ?{_DAY} ?[{DAY_SIGN}\uc77c])?",
+        rf"|{_MONTH}{_BETWEEN}{_DAY}{_BETWEEN}{_YEAR}"
+        rf"|{_YEAR}(?:{_BETWEEN}|:){_MONTH}(?:{_BETWEEN}|:){_DAY})(?![./-][0-9]){_THEN}"
+        rf"|{_YEAR} ?[{YEAR_SIGN}\ub144] ?{_MONTH} ?[{MONTH_SIGN}\uc6d4]"
+        rf"(?: ?{_DAY} ?[{DAY_SIGN}\uc77c])?",
         _numeric,
     ),
     Pattern.of(
@@ -105,7 +111,8 @@ DATES: Final = (
         "date",
         rf"{_DAY}(?i:st|nd|rd|th|er|e|\u00b0|\.|:e)?(?i:,? (?:of|de|a|den) | d'|[ ./-]{{0,2}})"
         rf"(?P<month>{_NAME})"
-        rf"(?:\.?(?:,? ?(?i:de |del )?|[-/.])(?P<year>'?{_SHORT}(?!:)|{_YEAR})(?i: ?[gr\u0433\u0440]\.)?)?"
+        rf"(?:\.?(?:,? ?(?i:de |del )?|[-/.])"
+        rf"(?P<year>'?{_SHORT}(?!:)|{_YEAR})(?i: ?[gr\u0433\u0440]\.)?)?"
         rf"{_THEN}",
         _named,
         needs=(MONTH,),
@@ -148,7 +155,8 @@ AGES: Final = (
     Pattern.of(
         "age",
         r"(?i:aged?|agee? de):? ?(?:9[0-9]|1[01][0-9])(?i: years?)?"
-        r"|(?:9[0-9]|1[01][0-9])(?i:[ -]?(?:years?|yrs?)[ -](?:olds?|of age)| ?y/?o|[- ]?jahrige[nrs]?"
+        r"|(?:9[0-9]|1[01][0-9])(?i:[ -]?(?:years?|yrs?)[ -](?:olds?|of age)"
+        r"| ?y/?o|[- ]?jahrige[nrs]?"
         r"| (?:ans|anos|anni|jahre(?: alt)?|jaar(?: oud)?|ar gammal|lat))",
         first="0-9Aa",
     ),

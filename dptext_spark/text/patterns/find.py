@@ -12,7 +12,16 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
-from dptext_spark.text.patterns.addresses import LINKS, NETWORKS
+from dptext_spark.text.patterns.addresses import (
+    EMAIL,
+    HANDLE,
+    HOST,
+    IPV4,
+    IPV6,
+    LINK,
+    MAC,
+    PATH,
+)
 from dptext_spark.text.patterns.dates import AGES, DATES, SHORT_DATES, TIMES, has_month
 from dptext_spark.text.patterns.numbers import (
     ACCOUNTS,
@@ -23,17 +32,22 @@ from dptext_spark.text.patterns.numbers import (
     NUMBERS,
     PHONE_NUMBERS,
 )
-from dptext_spark.text.patterns.own import OwnPatterns
 from dptext_spark.text.patterns.pattern import FIGURE, MONTH, Pattern
 from dptext_spark.text.patterns.tables import SHA256
+from dptext_spark.text.patterns.user import UserPatterns
 from dptext_spark.text.patterns.view import BLANK, View, zones
 
 PATTERNS: Final = (
-    *LINKS,
+    LINK,
+    EMAIL,
+    HOST,
+    PATH,
+    HANDLE,
     *NUMBERS[:1],
-    *NETWORKS[:1],
+    MAC,
     *ACCOUNTS,
-    *NETWORKS[1:],
+    IPV6,
+    IPV4,
     *DATES,
     *COORDINATES,
     *PHONE_NUMBERS[:1],
@@ -77,7 +91,7 @@ def _may_match(pattern: Pattern, hints: str) -> bool:
 
 
 def find(
-    text: str, types: Collection[str], own: OwnPatterns | None = None
+    text: str, types: Collection[str], user: UserPatterns | None = None
 ) -> list[tuple[int, int, str]]:
     """Find spans of these types in a visible text: start, end and type, in order.
 
@@ -86,16 +100,18 @@ def find(
     types = frozenset(types)
     spans: list[tuple[int, int, str]] = []
     rest = text
-    if own is not None:
-        spans = own.find(text)
+    if user is not None:
+        spans = user.find(text)
         rest = _blanked(text, spans)
     for first, end in zones(rest):
         view = View(rest[first:end])
         for start, stop, name in _view_spans(view.text, types):
             start, stop = view.place(start, stop)
             spans.append((first + start, first + stop, name))
-    if own is not None:
-        spans = [span for span in sorted(spans) if not own.allows(span[2], text[span[0] : span[1]])]
+    if user is not None:
+        spans = [
+            span for span in sorted(spans) if not user.allows(span[2], text[span[0] : span[1]])
+        ]
     return spans
 
 

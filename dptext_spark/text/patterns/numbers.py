@@ -126,7 +126,8 @@ def _grouped(match: re.Match[str]) -> Span:
 
 
 _AMOUNT: Final = re.compile(
-    r"[0-9]+[.,][0-9]+|[0-9]{1,3}([ .,'])[0-9]{3}(?:\1[0-9]{3}){0,5}|[12][0-9]{3} ?[-/\u2014] ?[12][0-9]{3}"
+    r"[0-9]+[.,][0-9]+|[0-9]{1,3}([ .,'])[0-9]{3}(?:\1[0-9]{3}){0,5}"
+    r"|[12][0-9]{3} ?[-/\u2014] ?[12][0-9]{3}"
 )
 
 
@@ -189,37 +190,40 @@ def _checked(check: Callable[[str], bool]) -> Callable[[re.Match[str]], Span]:
 
 
 _G: Final = r"[ ._\u00b7-]?"
-NATIONAL: Final = (
-    Pattern.of(
-        "ssn", r"(?!000|666|9)[0-9]{3}[ ._\u00b7-](?!00)[0-9]{2}[ ._\u00b7-](?!0000)[0-9]{4}", even
-    ),
-    Pattern.of(
-        "nino",
-        rf"(?i:[a-ceghj-prstw-z][a-ceghj-nprstw-z]){_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}(?i:[a-d])",
-        first="A-Za-z",
-    ),
-    Pattern.of(
-        "dni",
-        r"(?:(?i:[xyz])[ -]?[0-9]{7}|[0-9]{2}[. ]?[0-9]{3}[. ]?[0-9]{3})[ -]?(?i:[a-hj-np-tv-z])",
-        lambda match: match.span("all") if _is_dni(match["all"]) else None,
-        first="0-9XYZxyz",
-    ),
-    Pattern.of(
-        "fiscale",
-        r"(?i:[a-z]{3} ?[a-z]{3} ?[0-9]{2} ?[a-ehlmprst] ?[0-9]{2} ?[a-z][0-9]{3} ?[a-z])",
-        first="A-Za-z",
-    ),
-    Pattern.of(
-        "nir",
-        rf"[12]{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{3}}{_G}[0-9]{{3}}{_G}[0-9]{{2}}",
-        _checked(_is_nir),
-    ),
-    Pattern.of("cpf", r"[0-9]{3}[. ][0-9]{3}[. ][0-9]{3}[ /-][0-9]{2}", _checked(_is_cpf)),
-    Pattern.of("pesel", "[0-9]{2}[0-39][0-9][0-3][0-9]{6}", _checked(_is_pesel)),
-    Pattern.of("steuerid", r"[1-9][0-9] ?[0-9]{3} ?[0-9]{3} ?[0-9]{3}", _checked(_is_tax_number)),
-    Pattern.of("bsn", r"[0-9]{4}[ .]?[0-9]{2}[ .]?[0-9]{3}", _checked(_is_bsn)),
-    Pattern.of("nhs", r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", _checked(_is_nhs)),
+SSN: Final = Pattern.of(
+    "ssn", r"(?!000|666|9)[0-9]{3}[ ._\u00b7-](?!00)[0-9]{2}[ ._\u00b7-](?!0000)[0-9]{4}", even
 )
+NINO: Final = Pattern.of(
+    "nino",
+    rf"(?i:[a-ceghj-prstw-z][a-ceghj-nprstw-z]){_G}[0-9]{{2}}{_G}[0-9]{{2}}"
+    rf"{_G}[0-9]{{2}}{_G}(?i:[a-d])",
+    first="A-Za-z",
+)
+DNI: Final = Pattern.of(
+    "dni",
+    r"(?:(?i:[xyz])[ -]?[0-9]{7}|[0-9]{2}[. ]?[0-9]{3}[. ]?[0-9]{3})[ -]?(?i:[a-hj-np-tv-z])",
+    lambda match: match.span("all") if _is_dni(match["all"]) else None,
+    first="0-9XYZxyz",
+)
+FISCALE: Final = Pattern.of(
+    "fiscale",
+    r"(?i:[a-z]{3} ?[a-z]{3} ?[0-9]{2} ?[a-ehlmprst] ?[0-9]{2} ?[a-z][0-9]{3} ?[a-z])",
+    first="A-Za-z",
+)
+NIR: Final = Pattern.of(
+    "nir",
+    rf"[12]{_G}[0-9]{{2}}{_G}[0-9]{{2}}{_G}[0-9]{{2}}"
+    rf"{_G}[0-9]{{3}}{_G}[0-9]{{3}}{_G}[0-9]{{2}}",
+    _checked(_is_nir),
+)
+CPF: Final = Pattern.of("cpf", r"[0-9]{3}[. ][0-9]{3}[. ][0-9]{3}[ /-][0-9]{2}", _checked(_is_cpf))
+PESEL: Final = Pattern.of("pesel", "[0-9]{2}[0-39][0-9][0-3][0-9]{6}", _checked(_is_pesel))
+STEUERID: Final = Pattern.of(
+    "steuerid", r"[1-9][0-9] ?[0-9]{3} ?[0-9]{3} ?[0-9]{3}", _checked(_is_tax_number)
+)
+BSN: Final = Pattern.of("bsn", r"[0-9]{4}[ .]?[0-9]{2}[ .]?[0-9]{3}", _checked(_is_bsn))
+NHS: Final = Pattern.of("nhs", r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", _checked(_is_nhs))
+NATIONAL: Final = (SSN, NINO, DNI, FISCALE, NIR, CPF, PESEL, STEUERID, BSN, NHS)
 
 # Coordinates
 
@@ -328,7 +332,8 @@ def _code(match: re.Match[str]) -> Span:
 CODES: Final = (
     Pattern.of(
         "code",
-        r"[A-Z0-9]{1,20}(?:(?:[-./_#]| (?=[A-Z]{0,3}[0-9]|[A-Z]{1,3}(?![^\W_])))[A-Z0-9]{1,20}){0,7}",
+        r"[A-Z0-9]{1,20}(?:(?:[-./_#]| (?=[A-Z]{0,3}[0-9]|[A-Z]{1,3}(?![^\W_])))"
+        r"[A-Z0-9]{1,20}){0,7}",
         _code,
         first="A-Z0-9",
     ),

@@ -66,8 +66,8 @@ def _sign(character: str) -> str:
 
 _TABLE: Final = _Signs()
 
-# What stands for another sign, in any capitals: the names are of groups below. Its first sign is one
-# of a few, so that the search is fast.
+# What stands for another sign, in any capitals: the names are of groups below. Its first sign is
+# one of a few, so that the search is fast.
 _ESCAPED: Final = re.compile(
     rf"[ &%=\[({{<{_MARK}](?:"
     r"(?P<space>(?<= )(?: +|&(?:nbsp|\#0*160|\#xa0); ?)|(?<=&)(?:nbsp|\#0*160|\#xa0); ?"
@@ -130,7 +130,8 @@ class View:
 # Each span has one of these, and none of its words is far from one. A full stop counts before a
 # letter, as in hosts.
 _TRIGGER: Final = re.compile(
-    r"[\d@\\/\uff20\uff3c\uff0f]+|\.(?=[^\W\d_])|[\[({<]\s?(?:at|dot|[.:@])|\sdot\s|&(?:#|comm|peri)",
+    r"[\d@\\/\uff20\uff3c\uff0f]+|\.(?=[^\W\d_])"
+    r"|[\[({<]\s?(?:at|dot|[.:@])|\sdot\s|&(?:#|comm|peri)",
     re.IGNORECASE,
 )
 _REACH: Final = 80

@@ -1,4 +1,4 @@
-"""Types of a user's own: read from a file, checked, and found before the built-in ones."""
+"""Types of a user's user: read from a file, checked, and found before the built-in ones."""
 
 import pickle
 
@@ -6,7 +6,7 @@ import pytest
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.text.patterns.find import NUMBER, TYPES, find
-from dptext_spark.text.patterns.own import OwnPatterns
+from dptext_spark.text.patterns.user import UserPatterns
 
 FILE = """
 allow = ["support@example.com", "+49 170 1234567"]
@@ -31,12 +31,12 @@ def test_a_file_is_found_in_texts(tmp_path):
     """Rejects a built-in type that takes a user's, one case or space, and an allowed span that is marked."""
     path = tmp_path / "patterns.toml"
     path.write_text(FILE)
-    own = OwnPatterns.read(path, TYPES)
+    user = UserPatterns.read(path, TYPES)
     text = (
         "FALCON blue \u00a0harbour Falcons K-12345674 K-12345678, in 2023 or 3023, "
         "support\uff20example.com, 0049 170 1234567, +49 171 1234567"
     )
-    spans = [(name, text[start:end]) for start, end, name in find(text, {*TYPES, NUMBER}, own)]
+    spans = [(name, text[start:end]) for start, end, name in find(text, {*TYPES, NUMBER}, user)]
     assert spans == [
         ("project", "FALCON"),
         ("project", "blue \u00a0harbour"),
@@ -45,7 +45,7 @@ def test_a_file_is_found_in_texts(tmp_path):
         ("number", "3023"),
         ("phone", "+49 171 1234567"),
     ]
-    assert pickle.loads(pickle.dumps(own)) == own
+    assert pickle.loads(pickle.dumps(user)) == user
 
 
 def test_each_part_of_the_file_has_its_identity():
@@ -59,7 +59,7 @@ def test_each_part_of_the_file_has_its_identity():
         {"allow": ["a1"]},
         {"allow_patterns": ["a1"]},
     ]
-    identities = {OwnPatterns.of(table, TYPES).identity for table in tables}
+    identities = {UserPatterns.of(table, TYPES).identity for table in tables}
     assert len(identities) == len(tables)
 
 
@@ -84,19 +84,19 @@ def test_each_part_of_the_file_has_its_identity():
 )
 def test_what_is_refused(table, message):
     with pytest.raises(ConfigError, match=message):
-        OwnPatterns.of(table, TYPES)
+        UserPatterns.of(table, TYPES)
 
 
 def test_a_pattern_that_backtracks_without_end_is_refused():
     """Rejects a pattern that is compiled only: its first hostile row would hold a worker for hours."""
     with pytest.raises(ConfigError, match="looks at one text for more than 1 s"):
-        OwnPatterns.of(types(pattern=r"(?:\w|[a-z])+(?:\w|[a-z])+#"), TYPES)
+        UserPatterns.of(types(pattern=r"(?:\w|[a-z])+(?:\w|[a-z])+#"), TYPES)
 
 
 def test_what_cannot_be_read(tmp_path):
     path = tmp_path / "patterns.toml"
     with pytest.raises(ConfigError, match="cannot be read"):
-        OwnPatterns.read(path, TYPES)
+        UserPatterns.read(path, TYPES)
     path.write_text("[[types]\n")
     with pytest.raises(ConfigError, match=r"is not TOML.*patterns.toml.*line 1"):
-        OwnPatterns.read(path, TYPES)
+        UserPatterns.read(path, TYPES)

@@ -43,7 +43,7 @@ _TRIED: Final = 5_000
 
 
 @dataclass(frozen=True)
-class OwnType:
+class UserType:
     """A type of a user's own: a pattern, or words and phrases.
 
     Attributes:
@@ -66,10 +66,10 @@ class OwnType:
 
 
 @dataclass(frozen=True)
-class OwnPatterns:
+class UserPatterns:
     """A user's own types and allow list: small, picklable, comparable."""
 
-    types: tuple[OwnType, ...] = ()
+    types: tuple[UserType, ...] = ()
     allow: tuple[str, ...] = ()
     allow_patterns: tuple[str, ...] = ()
 
@@ -95,13 +95,13 @@ class OwnPatterns:
         types = []
         for entry in table.get("types", ()):
             _check_keys(entry, ("name", "pattern", "words", "check"), "a type")
-            own = OwnType(
+            user_type = UserType(
                 name=str(entry.get("name", "")),
                 pattern=str(entry.get("pattern", "")),
                 words=_texts(entry, "words"),
                 check=str(entry.get("check", "")),
             )
-            types.append(own)
+            types.append(user_type)
         patterns = cls(
             types=tuple(types),
             allow=_texts(table, "allow"),
@@ -112,28 +112,28 @@ class OwnPatterns:
 
     def _check(self, known: tuple[str, ...]) -> None:
         names = [*known]
-        for own in self.types:
-            if not _NAME.fullmatch(own.name) or own.name in names:
+        for user_type in self.types:
+            if not _NAME.fullmatch(user_type.name) or user_type.name in names:
                 raise ConfigError(
                     "A type of your own has a wrong name",
                     allowed="small letters, figures and _, up to 32, and no name that is taken",
-                    got=own.name,
+                    got=user_type.name,
                 )
-            names.append(own.name)
-            if bool(own.pattern) == bool(own.words):
-                raise ConfigError(f"Type {own.name} needs a pattern, or words, and not both")
-            if own.check and own.check not in CHECKS:
+            names.append(user_type.name)
+            if bool(user_type.pattern) == bool(user_type.words):
+                raise ConfigError(f"Type {user_type.name} needs a pattern, or words, and not both")
+            if user_type.check and user_type.check not in CHECKS:
                 raise ConfigError(
-                    f"The check of type {own.name} is unknown",
+                    f"The check of type {user_type.name} is unknown",
                     allowed=", ".join(CHECKS),
-                    got=own.check,
-                    do=nearest([own.check], CHECKS),
+                    got=user_type.check,
+                    do=nearest([user_type.check], CHECKS),
                 )
-            self._try(own.name, own.expression)
+            self._check_pattern(user_type.name, user_type.expression)
         for number, pattern in enumerate(self.allow_patterns, 1):
-            self._try(f"allow_patterns, number {number}", pattern)
+            self._check_pattern(f"allow_patterns, number {number}", pattern)
 
-    def _try(self, name: str, expression: str) -> None:
+    def _check_pattern(self, name: str, expression: str) -> None:
         """Check that a pattern compiles, matches no empty text, and ends on hostile texts."""
         try:
             compiled = _compiled(expression)
@@ -158,14 +158,14 @@ class OwnPatterns:
             return []
         view = View(text)
         spans: list[tuple[int, int, str]] = []
-        taken = bytearray(len(view.text))
-        for own in self.types:
-            check = CHECKS.get(own.check, bool)
-            for match in _matches(_compiled(own.expression), own.name, view.text):
+        covered = bytearray(len(view.text))
+        for user_type in self.types:
+            check = CHECKS.get(user_type.check, bool)
+            for match in _matches(_compiled(user_type.expression), user_type.name, view.text):
                 start, end = match.span()
-                if check(match[0]) and taken.find(1, start, end) < 0:
-                    taken[start:end] = b"\1" * (end - start)
-                    spans.append((*view.place(start, end), own.name))
+                if check(match[0]) and covered.find(1, start, end) < 0:
+                    covered[start:end] = b"\1" * (end - start)
+                    spans.append((*view.place(start, end), user_type.name))
         return sorted(spans)
 
     def allows(self, name: str, span: str) -> bool:

@@ -116,14 +116,13 @@ HOST: Final = Pattern.of(
     first=r"^\W_",
     needs=".",
 )
+_DRIVE: Final = r"(?:(?:[A-Za-z]:|%[A-Z]{3,20}%)[\\/]{1,2}|\\\\{1,2}(?=[\w.$-]))"
+_FOLDERS: Final = rf"(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}(?:{_PART})?"
+_BELOW_HOME: Final = rf"~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
+_TILDE: Final = rf"~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])"
 PATH: Final = Pattern.of(
     "path",
-    rf"(?:(?:[A-Za-z]:|%[A-Z]{{3,20}}%)[\\/]{{1,2}}|\\\\{{1,2}}(?=[\w.$-]))"
-    rf"(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}"
-    rf"(?:{_PART})?"
-    r"(?<![.,;!)'\]}])"
-    rf"|~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
-    rf"|~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])",
+    rf"{_DRIVE}{_FOLDERS}(?<![.,;!)'\]}}])|{_BELOW_HOME}|{_TILDE}",
     first=r"A-Za-z\\/~%",
     needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
     open_end=True,
@@ -157,3 +156,5 @@ IPV4: Final = Pattern.of(
     _network,
     needs=".",
 )
+LINKS: Final = (LINK, EMAIL, HOST, PATH, HANDLE)
+NETWORKS: Final = (IPV6, IPV4)

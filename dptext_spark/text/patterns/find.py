@@ -12,25 +12,18 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
-from dptext_spark.text.patterns.addresses import (
-    EMAIL,
-    HANDLE,
-    HOST,
-    IPV4,
-    IPV6,
-    LINK,
-    MAC,
-    PATH,
-)
+from dptext_spark.text.patterns.addresses import LINKS, MAC, NETWORKS
 from dptext_spark.text.patterns.dates import AGES, DATES, SHORT_DATES, TIMES, has_month
 from dptext_spark.text.patterns.numbers import (
     ACCOUNTS,
     CARDS,
     CODES,
     COORDINATES,
+    INTERNATIONAL,
     NATIONAL,
     NUMBERS,
     PHONE_NUMBERS,
+    UUID,
 )
 from dptext_spark.text.patterns.pattern import FIGURE, MONTH, Pattern
 from dptext_spark.text.patterns.tables import SHA256
@@ -38,27 +31,22 @@ from dptext_spark.text.patterns.user import UserPatterns
 from dptext_spark.text.patterns.view import BLANK, View, zones
 
 PATTERNS: Final = (
-    LINK,
-    EMAIL,
-    HOST,
-    PATH,
-    HANDLE,
-    *NUMBERS[:1],
+    *LINKS,
+    UUID,
     MAC,
     *ACCOUNTS,
-    IPV6,
-    IPV4,
+    *NETWORKS,
     *DATES,
     *COORDINATES,
-    *PHONE_NUMBERS[:1],
+    INTERNATIONAL,
     *NATIONAL,
     *CARDS,
     *TIMES,
-    *PHONE_NUMBERS[1:],
+    *PHONE_NUMBERS,
     *SHORT_DATES,
     *AGES,
     *CODES,
-    *NUMBERS[1:],
+    *NUMBERS,
 )
 TYPES: Final = (
     *("email", "url", "iban", "card", "ip", "date", "phone", "mac", "path", "handle", "time"),

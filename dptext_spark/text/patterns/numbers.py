@@ -281,14 +281,14 @@ CARDS: Final = (
         _card,
     ),
 )
+INTERNATIONAL: Final = Pattern.of(
+    "phone",
+    rf"{_START}(?:{_PLUS}[0-9]{{1,5}}|\({_PLUS}[0-9]{{1,5}}\))"
+    rf"(?:(?:{GAP})?\((?:[0-9]{{1,5}})\))?(?:(?:{GAP})?[0-9]++)?+{_REST}{_EXTENSION}",
+    _international,
+    first="+0(",
+)
 PHONE_NUMBERS: Final = (
-    Pattern.of(
-        "phone",
-        rf"{_START}(?:{_PLUS}[0-9]{{1,5}}|\({_PLUS}[0-9]{{1,5}}\))"
-        rf"(?:(?:{GAP})?\((?:[0-9]{{1,5}})\))?(?:(?:{GAP})?[0-9]++)?+{_REST}{_EXTENSION}",
-        _international,
-        first="+0(",
-    ),
     Pattern.of(
         "phone",
         rf"{_START}(?:[0-9]{{1,3}} ?(?=\(0\))|[18](?:{GAP})?(?=\())?"
@@ -338,10 +338,10 @@ CODES: Final = (
         first="A-Z0-9",
     ),
 )
+UUID: Final = Pattern.of(
+    "number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}", first="0-9A-Fa-f", needs="-"
+)
 NUMBERS: Final = (
-    Pattern.of(
-        "number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}", first="0-9A-Fa-f", needs="-"
-    ),
     Pattern.of("number", r"[0-9]++(?:(?: ?[-\u2014./_\u00b7:|~*+()] ?| |[,;'])[0-9]++)*", _chain),
     Pattern.of("number", r"[0-9]++(?:[-\u2014.,/:'_\u00b7][0-9]++)*", _long),
 )

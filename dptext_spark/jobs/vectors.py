@@ -85,7 +85,7 @@ def run(options: VectorsOptions) -> Report:
             for name, each in found.items():
                 of = fingerprints.get(name, "")
                 noise = ReleaseNoise.of(
-                    key, salt=options.name, law=each.noise_parameters(), fingerprint=of
+                    key, salt=options.name, noise_parameters=each.noise_parameters(), fingerprint=of
                 )
                 words = reader if name in options.text else None
                 sanitizers.append(

@@ -48,7 +48,7 @@ PAPER: Final = (
     (2.0, 297, 3.92, 92.42),
     (8.0, 960, 140.67, 602.21),
 )
-EPSILONS: Final = tuple(row[0] for row in PAPER)
+EPSILONS: Final = next(zip(*PAPER, strict=True))
 LAPLACE: Final = tuple(np.geomspace(0.02, 60.0, 40).tolist())
 """At which Laplace noise is measured, to find those of equal worst cases."""
 ORIGINAL: Final = "original texts"
@@ -133,7 +133,7 @@ def n_w(
     name: str, epsilons: Sequence[float], embedding: Embedding, words: Words
 ) -> tuple[Floats, Floats]:
     """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
-    mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
+    mechanisms = shared.by_epsilon(name, epsilons)
     stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS)["n_w"]
     return stays.max(axis=1), stays.mean(axis=1)
 
@@ -175,7 +175,7 @@ def table4(world: World) -> None:
     lines = []
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
-        epsilons = [least + epsilon for epsilon in EPSILONS]
+        epsilons = (least + np.array(EPSILONS)).tolist()
         largest, means = n_w(name, epsilons, curved, rows)
         of_laplace = of_same_worst_case(largest.tolist(), world.flat, rows)
         for epsilon, worst, mean, laplace in zip(epsilons, largest, means, of_laplace, strict=True):

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
 
 from dptext_spark import demo
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import (
     feyisetan_2019,
@@ -196,27 +197,35 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     """Rejects equal epsilons in place of equal success, and vickrey selection as a gain in words kept."""
     # In the ball too what is kept is judged by the Euclidean vectors, which have the same words.
     texts, intents = demo_queries(120)
-    given = {"texts": texts, "labels": intents, "judge": demo_bundle, "release_words": 2000}
-    world = mechanisms.World(embedding=demo_bundle, runs=30, candidates=16, **given)
+    every_text, _ = demo_queries(1200)
+    world = mechanisms.World(
+        texts=texts,
+        labels=intents,
+        embedding=demo_bundle,
+        judge=demo_bundle,
+        release_words=2000,
+        corpus=[text for text in every_text if text not in texts],
+        candidates=16,
+    )
     near = {
-        "laplace": 7.5,
-        "laplace:select=vickrey,t=0.5": 8.5,
+        "laplace": 4.5,
+        "laplace:select=vickrey,t=0.5": 5.5,
         "exponential": 3.4,
-        "hyperbolic": 18.5,
+        "hyperbolic": 12.0,
     }
-    epsilons, kept, floors = {}, {}, world.kept(world.released(None))
+    epsilons, kept = {}, {}
+    floors = world.kept(world.released(None), None)
     for spec, start in near.items():
-        own = replace(world, embedding=ball) if spec == "hyperbolic" else world
-        epsilons[spec], floor = mechanisms.matched(own, spec, 0.5, near=0.04, start=start)
-        configured = mechanism(spec, epsilon=epsilons[spec])
-        share, again = own.recovered(configured)
-        assert abs(share - 0.5) <= 0.04 and floor == again < share
-        kept[spec] = own.kept(own.released(configured))
-        assert all(
-            floors[name][0] < value and low < value < high
-            for name, (value, low, high) in kept[spec].items()
-        )
+        of_spec = replace(world, embedding=ball) if spec == "hyperbolic" else world
+        configured, comparison = mechanisms.matched(of_spec, spec, 0.5, near=0.04, start=start)
+        (outcome,) = comparison.outcomes
+        share = mechanisms.recovered(outcome.sums)
+        assert abs(share - 0.5) <= 0.04 and comparison.floor_of(Risk()) < share
+        epsilons[spec] = configured.epsilon
+        kept[spec] = of_spec.kept(of_spec.released(configured), outcome.channel)
+        for name, (value, low, high) in kept[spec].items():
+            assert floors[name][0] < value and low < value < high, (spec, name)
     laplace, vickrey, exponential, hyperbolic = kept
-    assert epsilons[exponential] < epsilons[laplace] / 2 < epsilons[laplace] < epsilons[vickrey]
+    assert epsilons[exponential] < epsilons[laplace] < epsilons[vickrey]
     assert kept[vickrey]["kept"][0] < kept[laplace]["kept"][0]
     assert kept[laplace]["similarity"][0] > kept[hyperbolic]["similarity"][0]

@@ -215,7 +215,10 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
     ) -> str:
         length = 300 if embedding is None else embedding.dimension
         noise = ReleaseNoise.of(
-            KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
+            KEY,
+            salt=LABEL,
+            noise_parameters={"name": "vectors", "epsilon": parameters.epsilon},
+            fingerprint="",
         )
         mechanism = parameters.of_length(length)
         reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)

@@ -238,7 +238,9 @@ def released_noise(configured):
         .normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300))
         .astype(np.float32)
     )
-    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.noise_parameters(), fingerprint="")
+    noise = ReleaseNoise.of(
+        worlds.KEY, salt="", noise_parameters=used.noise_parameters(), fingerprint=""
+    )
     lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 300).cast(
         pa.list_(pa.float32())
     )

@@ -119,8 +119,7 @@ def domains() -> list[str]:
     """Return all top-level domains."""
     snapshot = files("tldextract").joinpath(".tld_set_snapshot").read_text(encoding="utf-8")
     public, _, _ = snapshot.partition("===END ICANN DOMAINS===")
-    suffixes = (line.strip() for line in public.splitlines())
-    return sorted(suffix for suffix in suffixes if re.fullmatch(r"[^\W\d_]{2,}", suffix))
+    return sorted(re.findall(r"^([^\W\d_]{2,})\s*$", public, re.MULTILINE))
 
 
 def listed(words: Iterable[str]) -> str:

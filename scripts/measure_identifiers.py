@@ -22,8 +22,8 @@ import re
 import string
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -157,6 +157,22 @@ def digits(source: random.Random, pattern: str) -> str:
     return "".join(source.choice(letters[sign]) if sign in letters else sign for sign in pattern)
 
 
+def typed(kind: str, spellings: dict[str, str]) -> Iterator[Spelling]:
+    """Yield the spellings of a type by their names."""
+    for name, text in spellings.items():
+        yield kind, name, text
+
+
+def grouped(text: str, *sizes: int) -> str:
+    """Return a text in groups of these sizes."""
+    groups: list[str] = []
+    start = 0
+    for size in sizes:
+        groups.append(text[start : start + size])
+        start += size
+    return " ".join(groups)
+
+
 def gapped(kind: str, text: str, of: str = " ") -> Iterator[Spelling]:
     """Yield a text with other signs in the place of its gaps."""
     for name, gap in GAPS.items():
@@ -182,11 +198,12 @@ def mail(faker: Any) -> Iterator[Spelling]:
         "link": f"mailto:{address}",
         "brackets": f"<{address}>",
     }
-    yield from (("email", name, text) for name, text in spellings.items())
+    yield from typed("email", spellings)
 
 
 def links(source: random.Random, faker: Any) -> Iterator[Spelling]:
-    host, user = faker.domain_name(), faker.user_name()
+    host = faker.domain_name()
+    user = faker.user_name()
     path = f"{faker.slug()}/{user}"
     spellings = {
         "plain": f"https://{host}/{path}",
@@ -204,11 +221,12 @@ def links(source: random.Random, faker: Any) -> Iterator[Spelling]:
         "ftp": f"ftp://{user}@{host}/x",
         "defanged": f"hxxps://{host.replace('.', '[.]')}/{user}",
     }
-    yield from (("url", name, text) for name, text in spellings.items())
+    yield from typed("url", spellings)
 
 
 def networks(source: random.Random, faker: Any) -> Iterator[Spelling]:
-    four, six = faker.ipv4(), faker.ipv6()
+    four = faker.ipv4()
+    six = faker.ipv6()
     spellings = {
         "plain": four,
         "port": f"{four}:{source.randint(1, 9999)}",
@@ -220,7 +238,7 @@ def networks(source: random.Random, faker: Any) -> Iterator[Spelling]:
         "v6 port": f"[{six}]:443",
         "v6 prefix": f"{six}/64",
     }
-    yield from (("ip", name, text) for name, text in spellings.items())
+    yield from typed("ip", spellings)
     mac = faker.mac_address()
     bare = mac.replace(":", "")
     spellings = {
@@ -229,11 +247,12 @@ def networks(source: random.Random, faker: Any) -> Iterator[Spelling]:
         "hyphens": mac.replace(":", "-"),
         "dots": f"{bare[:4]}.{bare[4:8]}.{bare[8:]}",
     }
-    yield from (("mac", name, text) for name, text in spellings.items())
+    yield from typed("mac", spellings)
 
 
 def files(faker: Any) -> Iterator[Spelling]:
-    user, word = faker.user_name(), faker.word()
+    user = faker.user_name()
+    word = faker.word()
     spellings = {
         "plain": f"/home/{user}/{word}.txt",
         "mac": f"/Users/{user}/Documents/{word}.pdf",
@@ -244,7 +263,7 @@ def files(faker: Any) -> Iterator[Spelling]:
         "escaped": f"C:\\\\Users\\\\{user}\\\\{word}",
         "tilde": f"~{user}/{word}",
     }
-    yield from (("path", name, text) for name, text in spellings.items())
+    yield from typed("path", spellings)
     yield "handle", "plain", f"@{user}"
     yield "handle", "capitals", f"@{user.title()}"
     yield "handle", "underscore", f"@{user}_{word}"
@@ -283,13 +302,13 @@ def phones(source: random.Random, regions: list[str]) -> Iterator[Spelling]:
     number = library.example_number_for_type(region, kind) or library.example_number(region)
     for _ in range(50):  # other figures at the end, of a number that exists
         text = str(number.national_number)
-        other = library.PhoneNumber(
+        example = library.PhoneNumber(
             country_code=number.country_code,
             national_number=int(text[:-4] + digits(source, "####")),
             italian_leading_zero=number.italian_leading_zero,
         )
-        if library.is_valid_number(other):
-            number = other
+        if library.is_valid_number(example):
+            number = example
             break
     form = library.PhoneNumberFormat
     national = library.format_number(number, form.NATIONAL)
@@ -335,9 +354,10 @@ def dates(source: random.Random, faker: Any, locale: str) -> Iterator[Spelling]:
         spellings[f"{width} local"] = babel.format_date(day, width, locale=locale)
     spellings["capitals local"] = spellings["long local"].upper()
     spellings["no-break local"] = spellings["long local"].replace(" ", "\u00a0")
-    yield from (("date", name, text) for name, text in spellings.items())
+    yield from typed("date", spellings)
     yield from gapped("date", f"{day:%d-%m-%Y}", "-")
-    hour, minute = source.randint(0, 23), source.randint(0, 59)
+    hour = source.randint(0, 23)
+    minute = source.randint(0, 59)
     spellings = {
         "plain": f"{hour:02}:{minute:02}",
         "seconds": f"{hour:02}:{minute:02}:07",
@@ -346,11 +366,12 @@ def dates(source: random.Random, faker: Any, locale: str) -> Iterator[Spelling]:
         "Uhr": f"{hour:02}.{minute:02} Uhr",
         "zone": f"{hour:02}:{minute:02}Z",
     }
-    yield from (("time", name, text) for name, text in spellings.items())
+    yield from typed("time", spellings)
 
 
 def places(source: random.Random, faker: Any) -> Iterator[Spelling]:
-    lat, lon = float(faker.latitude()), float(faker.longitude())
+    lat = float(faker.latitude())
+    lon = float(faker.longitude())
     north = digits(source, f"{abs(lat):.0f}\u00b0 1#' 2#\" N")
     east = digits(source, f"{abs(lon):.0f}\u00b0 3#' 4#\" E")
     dms = f"{north}, {east}"
@@ -363,7 +384,7 @@ def places(source: random.Random, faker: Any) -> Iterator[Spelling]:
         "letters": f"{abs(lat):.4f}\u00b0 N, {abs(lon):.4f}\u00b0 E",
         "link": f"geo:{lat:.4f},{lon:.4f}",
     }
-    yield from (("coordinates", name, text) for name, text in spellings.items())
+    yield from typed("coordinates", spellings)
     age = source.randint(90, 104)
     for name, text in {
         "plain": "{} years old",
@@ -424,7 +445,7 @@ def national(source: random.Random) -> Iterator[Spelling]:
     nir = digits(source, "1850578######")
     nir += f"{97 - int(nir) % 97:02}"
     yield "nir", "bare", nir
-    nir = f"{nir[0]} {nir[1:3]} {nir[3:5]} {nir[5:7]} {nir[7:10]} {nir[10:13]} {nir[13:]}"
+    nir = grouped(nir, 1, 2, 2, 2, 3, 3, 2)
     yield "nir", "plain", nir
     yield from gapped("nir", nir)
     yield "other national", "personnummer", digits(source, "850728-####")
@@ -466,12 +487,13 @@ def codes(source: random.Random) -> Iterator[Spelling]:
 
 def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
     """Yield spellings that only the reported set has."""
-    host, user, word = faker.domain_name(), faker.user_name(), faker.word()
-    number, day = (
-        digits(source, "170 ### ## ##"),
-        faker.date_of_birth(minimum_age=1, maximum_age=89),
-    )
-    iban, four = faker.iban(), faker.ipv4()
+    host = faker.domain_name()
+    user = faker.user_name()
+    word = faker.word()
+    number = digits(source, "170 ### ## ##")
+    day = faker.date_of_birth(minimum_age=1, maximum_age=89)
+    iban = faker.iban()
+    four = faker.ipv4()
     card = card_number(source)
     spellings = {
         "email": [
@@ -564,18 +586,10 @@ def make(path: Path, name: str = "report") -> None:
         latin = library.Faker("en_US")
         latin.seed_instance(source.random())
         for _ in range(8):
-            spellings = [
-                *mail(latin),
-                *links(source, latin),
-                *networks(source, faker),
-                *files(latin),
-                *accounts(source, latin if not hasattr(faker, "iban") else faker),
-                *phones(source, REGIONS[name]),
-                *dates(source, faker, locale),
-                *places(source, faker),
-                *national(source),
-                *codes(source),
-            ]
+            spellings = [*mail(latin), *links(source, latin), *networks(source, faker)]
+            spellings += [*files(latin), *phones(source, REGIONS[name]), *places(source, faker)]
+            spellings += [*dates(source, faker, locale), *national(source), *codes(source)]
+            spellings += accounts(source, faker if hasattr(faker, "iban") else latin)
             if name == "report":
                 spellings += rare(source, latin)
             for kind, spelling, text in spellings:
@@ -602,90 +616,70 @@ def parts(text: str) -> Counter[str]:
     """Count the tokens of a text in small letters."""
     from dptext_spark.text.tokens import tokenize
 
-    return Counter(token.casefold() for token in tokenize(text))
+    return Counter(tokenize(text.casefold()))
 
 
 _MARK: Final = re.compile(r"\[[A-Z]+\]")
 
 
-def is_leak(row: dict[str, str], released: str) -> bool:
+def is_leak(row: dict[str, str], output: str) -> bool:
     """Return whether a released text has a part of the identifier that stands not elsewhere."""
     around = parts(row["before"]) + parts(row["after"])
-    raw = parts(_MARK.sub(" ", released)) - around
-    return any(raw[token] for token in parts(row["text"]))
+    raw = parts(_MARK.sub(" ", output)) - around
+    return not raw.keys().isdisjoint(parts(row["text"]))
 
 
-def shares(
-    rows: Iterable[dict[str, str]], leaks: Iterable[bool], *, spelling: bool
-) -> dict[str, float]:
-    """Return the share of identifiers without a leak by type, or by type and spelling."""
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for row, leak in zip(rows, leaks, strict=True):
-        name = f"{row['type']}: {row['spelling']}" if spelling else row["type"]
-        totals[name][0] += not leak
-        totals[name][1] += 1
-    return {name: free / count for name, (free, count) in totals.items()}
+def groups(row: dict[str, str]) -> list[str]:
+    """Return the lines of the table that count an identifier."""
+    names = [row["type"], "all"]
+    kind = row["spelling"].partition(" ")[0]
+    if kind in ("plain", "rare"):
+        names.append(f"{kind} spellings")
+    return names
 
 
 def measure(path: Path, bundle: Path, identifiers: str = "mask") -> None:
     """Print the shares of identifiers without a leak, by type, at two epsilons and two layouts."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
+    counts = Counter[str]()
+    for row in rows:
+        counts.update(groups(row))
+    columns = []
+    for epsilon in (1000.0, 10.0):
+        for layout in ("words", "keep"):
+            free = Counter[str]()
+            spellings = Counter[str]()
+            outputs = released(rows, bundle, epsilon, layout, identifiers)
+            for row, text in zip(rows, outputs, strict=True):
+                if is_leak(row, text):
+                    spellings[f"{row['type']}: {row['spelling']}"] += 1
+                else:
+                    free.update(groups(row))
+            columns.append(free)
+            print(f"\nLeaks at {epsilon:g}, {layout}: {dict(spellings.most_common())}")
+    print("\n| type | identifiers | 1000, words | 1000, keep | 10, words | 10, keep |")
+    print("|---|---|---|---|---|---|")
+    for name, count in counts.items():
+        cells = [f"{free[name] / count:.1%}" for free in columns]
+        print(f"| {name} | {count:,} | {' | '.join(cells)} |")
+
+
+def released(
+    rows: list[dict[str, str]], bundle: Path, epsilon: float, layout: str, identifiers: str
+) -> list[str]:
+    """Return the texts of rows as a release has them."""
     import pyarrow as pa
 
     from dptext_spark import Laplace, Release, Sanitizer, TextPolicy
     from dptext_spark.noise import NoiseKey
 
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    rows = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
     texts = pa.array([row["before"] + row["text"] + row["after"] for row in rows])
-    columns: dict[str, dict[str, float]] = {}
-    for epsilon in (1000, 10):
-        for layout in ("words", "keep"):
-            release = Release.open(
-                embedding=bundle,
-                mechanism=Laplace(epsilon=float(epsilon)),
-                policy=TextPolicy(layout=layout, identifiers=identifiers),
-            )
-            sanitizer = Sanitizer.open(release, NoiseKey(bytes(32)))
-            released = sanitizer.sanitize(
-                texts, pa.array(range(len(rows))), column="t"
-            ).values.to_pylist()
-            leaks = [is_leak(row, text) for row, text in zip(rows, released, strict=True)]
-            columns[f"{epsilon}, {layout}"] = shares(rows, leaks, spelling=False)
-            columns[f"{epsilon}, {layout}"]["all"] = 1 - sum(leaks) / len(rows)
-            plain = [
-                leak
-                for row, leak in zip(rows, leaks, strict=True)
-                if row["spelling"].startswith("plain")
-            ]
-            columns[f"{epsilon}, {layout}"]["plain spellings"] = 1 - sum(plain) / len(plain)
-            new = [
-                leak
-                for row, leak in zip(rows, leaks, strict=True)
-                if row["spelling"].startswith("rare")
-            ]
-            columns[f"{epsilon}, {layout}"]["rare spellings"] = 1 - sum(new) / max(len(new), 1)
-            if epsilon == 1000 and layout == "words":
-                leaky = shares(rows, leaks, spelling=True)
-    counts = Counter(row["type"] for row in rows) + Counter({"all": len(rows)})
-    counts["plain spellings"] = sum(row["spelling"].startswith("plain") for row in rows)
-    counts["rare spellings"] = sum(row["spelling"].startswith("rare") for row in rows)
-    print(
-        "| type | identifiers | " + " | ".join(columns) + " |\n|---|" + "---|" * (1 + len(columns))
-    )
-    for name in counts:
-        print(
-            f"| {name} | {counts[name]:,} | "
-            + " | ".join(f"{column[name]:.1%}" for column in columns.values())
-            + " |"
-        )
-    print("\nSpellings of which parts come out at 1000:")
-    print(
-        ", ".join(
-            f"{name} {share:.0%}"
-            for name, share in sorted(leaky.items(), key=lambda item: item[1])
-            if share < 0.995
-        )
-    )
+    policy = TextPolicy(layout=layout, identifiers=identifiers)
+    release = Release.open(embedding=bundle, mechanism=Laplace(epsilon=epsilon), policy=policy)
+    sanitizer = Sanitizer.open(release, NoiseKey(bytes(32)))
+    values: list[str] = sanitizer.sanitize(texts, range(len(rows)), column="t").values.to_pylist()
+    return values
 
 
 def prose(path: Path, column: str) -> None:
@@ -701,7 +695,8 @@ def prose(path: Path, column: str) -> None:
     spans = [find(text, types) for text in texts]
     seconds = time.process_time() - start
     words = sum(len(text.split()) for text in texts)
-    marks, hidden = Counter[str](), Counter[str]()
+    marks = Counter[str]()
+    hidden = Counter[str]()
     for text, text_spans in zip(texts, spans, strict=True):
         for first, end, name in text_spans:
             marks[name] += 1
@@ -715,5 +710,5 @@ def prose(path: Path, column: str) -> None:
 COMMANDS: Final[dict[str, Callable[..., None]]] = {"make": make, "measure": measure, "prose": prose}
 
 if __name__ == "__main__":
-    command, file, *more = sys.argv[1:]
-    COMMANDS[command](Path(file), *more)
+    command, file, *arguments = sys.argv[1:]
+    COMMANDS[command](Path(file), *arguments)

@@ -341,7 +341,7 @@ ROW = ["w1", "mail:john@example.com", "+49 170", "1234567", None, "", "12", "w1 
         (
             {"identifiers": "off", "oov": "drop"},
             TICKET,
-            "w1 [NUMBER] [NUMBER] [NUMBER] [NUMBER] w2",
+            "w1 [NUMBER] [NUMBER] [NUMBER] w2",
         ),
         ({}, "jo\u00adhn@exam\u200bple.com 56\u20607", "[EMAIL] [NUMBER]"),
         ({"oov": "drop"}, "o'12345 w1-12345", "[NUMBER] w1 [NUMBER]"),

@@ -342,6 +342,6 @@ UUID: Final = Pattern.of(
     "number", rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}", first="0-9A-Fa-f", needs="-"
 )
 NUMBERS: Final = (
-    Pattern.of("number", r"[0-9]++(?:(?: ?[-\u2014./_\u00b7:|~*+()] ?| |[,;'])[0-9]++)*", _chain),
+    Pattern.of("number", r"[0-9]++(?:(?: ?[-\u2014./_\u00b7:|~*+] ?| |[,;'])[0-9]++)*", _chain),
     Pattern.of("number", r"[0-9]++(?:[-\u2014.,/:'_\u00b7][0-9]++)*", _long),
 )

@@ -57,6 +57,23 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     ip: CountT
     date: CountT
     phone: CountT
+    mac: CountT
+    path: CountT
+    handle: CountT
+    time: CountT
+    coordinates: CountT
+    age: CountT
+    ssn: CountT
+    nino: CountT
+    dni: CountT
+    fiscale: CountT
+    nir: CountT
+    cpf: CountT
+    pesel: CountT
+    steuerid: CountT
+    bsn: CountT
+    nhs: CountT
+    code: CountT
     number: CountT
     mask: CountT  # of the column of spans
 

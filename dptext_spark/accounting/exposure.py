@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dptext_spark.text.identifiers import MARKS, NUMBER, VERSION, Surrogates
+from dptext_spark.text.identifiers import MARKS, Surrogates
 from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.patterns.find import NUMBER, VERSION
 from dptext_spark.text.policies import TextPolicy
 
 Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]

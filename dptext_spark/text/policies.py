@@ -32,17 +32,10 @@ from dptext_spark.text.columns import (
     read_spans,
     with_letter,
 )
-from dptext_spark.text.identifiers import (
-    MARKS,
-    NUMBER,
-    NUMBERS,
-    TYPES,
-    VERSION,
-    Identifiers,
-    MaskIdentifiers,
-)
+from dptext_spark.text.identifiers import MARKS, NUMBERS, Identifiers, MaskIdentifiers
 from dptext_spark.text.layout import Layout, SingleSpaces
 from dptext_spark.text.named_policy import NamedPolicy
+from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, VERSION
 from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 
 # For n words there are ln n points on average: with 10^7 words more than these in 10^-18 of cases.
@@ -277,7 +270,8 @@ class PolicyParameters(BaseModel):
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
     identifiers: Annotated[Identifiers, "POLICY"] = WORD(
         MaskIdentifiers(),
-        description=f"{', '.join(TYPES)}: mask, mask:TYPE,TYPE, surrogate:LABEL or off",
+        description="mask, mask:TYPE,TYPE, surrogate:LABEL or off; types: "
+        f"{', '.join(TYPES)}; where they are named: {', '.join(OPTIONAL)}",
     )
     numbers: Literal["mask", "words"] = WORD(
         "mask", description="numbers of more than two figures: mask, or words of the vocabulary"

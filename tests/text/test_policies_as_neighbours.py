@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from dptext_spark import word_reader
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
 from dptext_spark.text.columns import KEEP, Tokens, read_spans
-from dptext_spark.text.identifiers import Marker, find
+from dptext_spark.text.identifiers import Marker
 from dptext_spark.text.layout import Layout, assemble
+from dptext_spark.text.patterns.find import find
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import lookup_form, lookup_forms, straight, token_spans
 from dptext_spark.word_reader import WordReader, joining, look_up

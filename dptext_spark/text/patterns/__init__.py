@@ -1,0 +1,1 @@
+"""Patterns of identifiers: texts in, spans with the names of their types out."""

@@ -25,6 +25,7 @@ _NAME: Final = r"[^\W\d_]{3,15}"
 _ENGLISH: Final = frozenset(
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"]
 )
+_PLAIN: Final = _ENGLISH | {"march", "april", "june", "july"}
 _WEEKDAY_BEFORE: Final = re.compile(
     rf"(?<!{W})([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)[,.]{{0,2}} $"
 )
@@ -62,15 +63,11 @@ def _named(match: re.Match[str]) -> Span:
 
 
 def _month_first(match: re.Match[str]) -> Span:
-    """Return a date that begins with a month: without a year only of a month known as one."""
+    """Return a day that a month known as one stands before."""
     name = match["month"].lower()
-    if (
-        not match["year"]
-        and len(name) < 6
-        and name not in _ENGLISH | {"march", "april", "june", "july"}
-    ):
+    if name not in MONTHS | _ENGLISH or (len(name) < 6 and name not in _PLAIN):
         return None
-    return _named(match)
+    return match.span("all")
 
 
 def _numeric(match: re.Match[str]) -> Span:
@@ -109,6 +106,14 @@ DATES: Final = (
     ),
     Pattern.of(
         "date",
+        rf"(?P<month>{_NAME})\.?[ -]?{_DAY}(?:st|nd|rd|th)?(?:,? |, ?|-)(?P<year>'{_SHORT}|{_YEAR})"
+        rf"{_THEN}",
+        _named,
+        first=r"^\W\d_",
+        needs=(MONTH,),
+    ),
+    Pattern.of(
+        "date",
         rf"{_DAY}(?i:st|nd|rd|th|er|e|\u00b0|\.|:e)?(?i:,? (?:of|de|a|den) | d'|[ ./-]{{0,2}})"
         rf"(?P<month>{_NAME})"
         rf"(?:\.?(?:,? ?(?i:de |del )?|[-/.])"
@@ -119,8 +124,7 @@ DATES: Final = (
     ),
     Pattern.of(
         "date",
-        rf"(?P<month>{_NAME})\.?(?:[ -]?{_DAY}(?:st|nd|rd|th)?"
-        rf"(?:(?:,? |, ?|-)(?P<year>'{_SHORT}|{_YEAR}))?){_THEN}",
+        rf"(?P<month>{_NAME})\.?[ -]?{_DAY}(?:st|nd|rd|th)?{_THEN}",
         _month_first,
         first=r"^\W\d_",
         needs=(MONTH,),

@@ -28,7 +28,10 @@ SESSIONS = {
     "tests/jobs/": "jobs",
     "tests/channel/test_on_spark.py": "jobs",
     "tests/evaluation/test_classify.py": "jobs",
+    "tests/calibration/test_measure.py": "jobs",
     "tests/evaluation/test_learned_on_spark.py": "jobs",
+    "tests/evaluation/test_own_attackers.py::test_workers_try": "jobs",
+    "tests/evaluation/test_simulate.py": "jobs",
     "tests/spark/": "jobs",
     "tests/test_documents.py": "jobs",
 }

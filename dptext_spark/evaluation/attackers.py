@@ -332,10 +332,11 @@ def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
     Keys are ``considered`` and ``ATTACKER/GUESSES``; without any output also ``BY_PAIRS``. Classes
     of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
-    has_outputs = knowledge.channel.method != "none"
     names = [*knowledge.attackers]
-    if not has_outputs:
-        names.append(BY_PAIRS)
+    if knowledge.channel.method == "none":
+        attackers = knowledge.attackers.values()
+        if any(BY_PAIRS in attacker.floors for attacker in attackers):
+            names.append(BY_PAIRS)
     places = [np.zeros(0, dtype=np.int64)]
     hits: dict[str, list[Floats]] = {"considered": [np.zeros(0)]}
     for name in names:

@@ -19,16 +19,20 @@ from dptext_spark.tables.output import whole_table
 from dptext_spark.tables.storage import LocalFiles, Storage
 
 
-def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced."""
+def check_free(storage: LocalFiles, options: CalibrateOptions | EvaluateOptions, file: str) -> None:
+    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced.
+
+    Nothing is said of an output that ``storage`` cannot see.
+    """
+    place = options.output.rstrip("/")
     what = file.removesuffix(".json")
-    if not places.exists(place):
+    if not (storage.sees(place) and storage.exists(place)):
         return
-    if not places.exists(f"{place}/{file}"):
+    if not storage.exists(f"{place}/{file}"):
         raise ConfigError(
             f"The output {place} exists and is no {what}", do="Choose another --output"
         )
-    if not overwrite:
+    if not options.overwrite:
         raise ConfigError(
             f"The {what} {place} exists",
             do="Choose another --output, or replace it with --overwrite",

@@ -229,3 +229,26 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     assert epsilons[exponential] < epsilons[laplace] < epsilons[vickrey]
     assert kept[vickrey]["kept"][0] < kept[laplace]["kept"][0]
     assert kept[laplace]["similarity"][0] > kept[hyperbolic]["similarity"][0]
+
+
+def test_words_become_hypernyms(tmp_path):
+    """Rejects hyponyms that count as hypernyms, pairs without closure, and a guesser who sees nothing."""
+    branches = 2.0 * np.pi * np.arange(3) / 3.0
+    leaves = 2.0 * np.pi * np.arange(9) / 9.0 - 2.0 * np.pi / 9.0
+    points = [(0.02, 0.0)]
+    points += [0.5 * np.array([np.cos(angle), np.sin(angle)]) for angle in branches]
+    points += [0.95 * np.array([np.cos(angle), np.sin(angle)]) for angle in leaves]
+    names = ["root", *(f"branch{i}" for i in range(3)), *(f"leaf{i}" for i in range(9))]
+    ball = shared.made_embedding(names, np.array(points), tmp_path / "ball", "poincare")
+    pairs = [f"branch{i}\troot" for i in range(3)] + [f"leaf{i}\tbranch{i // 3}" for i in range(9)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["hyponym\thypernym", *pairs]), encoding="utf-8")
+    hierarchy = feyisetan_2019.Hierarchy.of(ball, tmp_path / "pairs.tsv", 13, closure=True)
+    assert hierarchy.ancestors.sum(axis=1).tolist() == [1.0, *[2.0] * 3, *[3.0] * 9]
+    shares = {}
+    for name in ("hyperbolic-lebesgue", "exponential"):
+        configured, success = feyisetan_2019.of_success(hierarchy, name, 0.4)
+        stay, above, common, often = map(float, hierarchy.kept(configured))
+        assert abs(success - 0.4) < 0.01 and stay + above <= 1.0 and 0.0 < often <= 1.0
+        assert stay < common < 1.0
+        shares[name] = above
+    assert shares["exponential"] < 0.2 < 2.0 * shares["exponential"] < shares["hyperbolic-lebesgue"]

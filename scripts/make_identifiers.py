@@ -29,6 +29,7 @@ LANGUAGES: Final = [
     "cs",
     "da",
     "de",
+    "de_AT",
     "el",
     "en",
     "es",

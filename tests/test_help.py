@@ -17,7 +17,6 @@ from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.tables.formats.format import FORMATS
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.patterns.find import OPTIONAL, TYPES
 from dptext_spark.text.policies import OovPolicy, Protection
 from dptext_spark.text.tokens import Segmentation
 
@@ -114,7 +113,7 @@ OFFERED = {
     "protect": {*Protection.policies},
     "layout": {*Layout.policies},
     "tokenizer": {*Segmentation.policies},
-    "identifiers": {*Identifiers.policies, *TYPES, *OPTIONAL},
+    "identifiers": {*Identifiers.policies},
     "index": {"ivf"},
 }
 """Values that registries have; those of a literal type are the field's own."""

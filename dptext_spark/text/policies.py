@@ -35,7 +35,7 @@ from dptext_spark.text.columns import (
 from dptext_spark.text.identifiers import MARKS, NUMBERS, Identifiers, MaskIdentifiers
 from dptext_spark.text.layout import Layout, SingleSpaces
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, VERSION
+from dptext_spark.text.patterns.find import NUMBER, VERSION
 from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 
 # For n words there are ln n points on average: with 10^7 words more than these in 10^-18 of cases.
@@ -270,8 +270,8 @@ class PolicyParameters(BaseModel):
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
     identifiers: Annotated[Identifiers, "POLICY"] = WORD(
         MaskIdentifiers(),
-        description="mask, mask:TYPE,TYPE, surrogate:LABEL or off; types: "
-        f"{', '.join(TYPES)}; where they are named: {', '.join(OPTIONAL)}",
+        description="what spans that patterns find become: mask, mask:TYPE,TYPE, surrogate:LABEL "
+        "or off",
     )
     numbers: Literal["mask", "words"] = WORD(
         "mask", description="numbers of more than two figures: mask, or words of the vocabulary"

@@ -74,7 +74,6 @@ def test_each_part_of_the_file_has_its_identity():
         (types(pattern="a", check="lun"), "Perhaps you meant luhn"),
         (types(pattern="(a"), "is wrong"),
         (types(pattern="a*"), "matches an empty text"),
-        (types(pattern="(?=a)"), "matches an empty text"),
         (types(pattern=r"(?:a|a|aa)+(?:b|\1)\Z()"), "is wrong|more than"),
         ({"allow_patterns": ["x?"]}, "number 1 matches an empty text"),
         ({"allow": "x"}, "must be a list of texts"),
@@ -90,7 +89,7 @@ def test_what_is_refused(table, message):
 def test_a_pattern_that_backtracks_without_end_is_refused():
     """Rejects a pattern that is compiled only: its first hostile row would hold a worker for hours."""
     with pytest.raises(ConfigError, match="looks at one text for more than 1 s"):
-        UserPatterns.of(types(pattern=r"(?:\w|[a-z])+(?:\w|[a-z])+#"), TYPES)
+        UserPatterns.of(types(pattern="(a|aa)+#"), TYPES)
 
 
 def test_what_cannot_be_read(tmp_path):

@@ -25,6 +25,7 @@ _NAME: Final = r"[^\W\d_]{3,15}"
 _ENGLISH: Final = frozenset(
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"]
 )
+_PLAIN: Final = _ENGLISH | {"march", "april", "june", "july"}
 _WEEKDAY_BEFORE: Final = re.compile(
     rf"(?<!{W})([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)[,.]{{0,2}} $"
 )
@@ -48,9 +49,13 @@ def _is_month(name: str, *, has_year: bool) -> bool:
 
 
 def _named(match: re.Match[str]) -> Span:
-    """Return a date with the name of a month, and with the day of the week before it."""
+    """Return a date with the name of a month, and with the day of the week next to it."""
+    return _dated(match, has_year=bool(match["year"]))
+
+
+def _dated(match: re.Match[str], *, has_year: bool) -> Span:
     start, end = match.span("all")
-    if not _is_month(match["month"], has_year=bool(match["year"])):
+    if not _is_month(match["month"], has_year=has_year):
         return None
     day = _WEEKDAY_BEFORE.search(match.string, max(start - 30, 0), start)
     if day is not None and day[1].lower() in DAYS:
@@ -62,15 +67,11 @@ def _named(match: re.Match[str]) -> Span:
 
 
 def _month_first(match: re.Match[str]) -> Span:
-    """Return a date that begins with a month: without a year only of a month known as one."""
+    """Return a day that a month known as one stands before."""
     name = match["month"].lower()
-    if (
-        not match["year"]
-        and len(name) < 6
-        and name not in _ENGLISH | {"march", "april", "june", "july"}
-    ):
+    if len(name) < 6 and name not in _PLAIN:
         return None
-    return _named(match)
+    return _dated(match, has_year=False)
 
 
 def _numeric(match: re.Match[str]) -> Span:
@@ -102,6 +103,14 @@ DATES: Final = (
     ),
     Pattern.of(
         "date",
+        rf"(?P<month>{_NAME})\.?[ -]?{_DAY}(?:st|nd|rd|th)?(?:,? |, ?|-)(?P<year>'{_SHORT}|{_YEAR})"
+        rf"{_THEN}",
+        _named,
+        first=r"^\W\d_",
+        needs=(MONTH,),
+    ),
+    Pattern.of(
+        "date",
         rf"(?P<year>{_YEAR})(?:\.|,| [mg]\.|\. gada)?[ -](?:{_DAY}\. )?(?P<month>{_NAME})"
         rf"(?:\.?[ -]{_DAY}(?: d)?)?",
         _named,
@@ -119,8 +128,7 @@ DATES: Final = (
     ),
     Pattern.of(
         "date",
-        rf"(?P<month>{_NAME})\.?(?:[ -]?{_DAY}(?:st|nd|rd|th)?"
-        rf"(?:(?:,? |, ?|-)(?P<year>'{_SHORT}|{_YEAR}))?){_THEN}",
+        rf"(?P<month>{_NAME})\.?[ -]?{_DAY}(?:st|nd|rd|th)?{_THEN}",
         _month_first,
         first=r"^\W\d_",
         needs=(MONTH,),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dptext_spark.errors import ConfigError
 
-SHA256: Final = "051e838b6ad79f042c7d7e600b497c0b46fe12dec0b9ff0fd4a0def98f64562e"
+SHA256: Final = "937deddae3aee6fcf1a2877122ccbfc8aa13ab0d99eb3449cd095dc758af8b07"
 
 
 def _tables() -> dict[str, Any]:

@@ -523,7 +523,7 @@ class Hierarchy:
         counts = self.ancestors.sum(axis=1)
         shares = both / (counts[words] + counts[outputs] - both)
         stay = words == outputs
-        above = (both == counts[outputs]) & ~stay
+        above = (self.ancestors[words, outputs] > 0.0) & ~stay
         often = np.sort(np.bincount(outputs))[-2:].sum() / len(outputs)
         return [
             f"{stay.mean():.3f}",

@@ -251,4 +251,7 @@ def test_words_become_hypernyms(tmp_path):
         assert abs(success - 0.4) < 0.01 and stay + above <= 1.0 and 0.0 < often <= 1.0
         assert stay < common < 1.0
         shares[name] = above
+    # As listed, a leaf's hypernym has one that the leaf lacks: it is a hypernym all the same.
+    listed = feyisetan_2019.Hierarchy.of(ball, tmp_path / "pairs.tsv", 13, closure=False)
+    assert float(listed.kept(mechanism("hyperbolic-lebesgue", epsilon=1.4))[1]) > 0.1
     assert shares["exponential"] < 0.2 < 2.0 * shares["exponential"] < shares["hyperbolic-lebesgue"]

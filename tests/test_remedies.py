@@ -84,6 +84,7 @@ RIGHT = {
     "audit": "--embedding b --mechanism laplace --epsilon 5",
     "privatize": "--input in --text text --embedding b --mechanism laplace --epsilon 5 --output out",
     "vectors": "--input in --vector v --epsilon 5 --output out",
+    "estimate": "--input in --release r --embedding b --text text --output out --words 5",
     "ledger": "show ledger",
     "poincare": "--pairs pairs --output out",
 }

@@ -1,4 +1,4 @@
-"""The folder of a calibration or an evaluation: whether it is free, and its facts and page."""
+"""The folder of a calibration, an evaluation or estimates: whether it is free, and its facts and page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
-from dptext_spark.options import CalibrateOptions, EvaluateOptions
+from dptext_spark.options import CalibrateOptions, EstimateOptions, EvaluateOptions
 from dptext_spark.report.facts import Facts, Report, versions
 from dptext_spark.report.text import missing_library, rendered
 from dptext_spark.tables.output import whole_table
@@ -39,7 +39,7 @@ def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) ->
 def result_folder(
     spark: SparkSession,
     storage: Storage,
-    options: CalibrateOptions | EvaluateOptions,
+    options: CalibrateOptions | EstimateOptions | EvaluateOptions,
     *,
     private: bool = False,
 ) -> Iterator[str]:
@@ -57,7 +57,7 @@ def result_folder(
 def write_report(
     storage: Storage,
     folder: str,
-    options: CalibrateOptions | EvaluateOptions,
+    options: CalibrateOptions | EstimateOptions | EvaluateOptions,
     results: Facts,
     *,
     file: str,

@@ -69,7 +69,7 @@ class ChannelMatrix:
         return replace(self, table=table, is_perturbed=is_perturbed)
 
     def with_unknown(self, share: float) -> Self:
-        """Return the matrix with unknown tokens, which become any output alike, as one more word."""
+        """Return the matrix with one more word: unknown tokens, which become any output alike."""
         row = np.full((1, self.outputs), 1.0 / self.outputs, dtype=np.float32)
         return replace(
             self,
@@ -82,7 +82,7 @@ class ChannelMatrix:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MatrixSource:
-    """Works out the matrix of a mechanism: computes it, or else averages posteriors of noisy points."""
+    """Works out a mechanism's matrix: computes it, or averages posteriors of noisy points."""
 
     mechanism: Mechanism
     embedding: Embedding
@@ -161,7 +161,7 @@ class MatrixSource:
         return json_sha256(settings)[:32]
 
     def matrix(self, cache: Path) -> tuple[ChannelMatrix, bool]:
-        """Read the matrix from a folder, or work it out and write it there; and whether it was read.
+        """Read the matrix from a folder, or else make it and write it there; and whether it was read.
 
         Another process never reads a part of it: the file takes its name when it is whole.
         """

@@ -46,15 +46,13 @@ class Cells:
             reach = errors * quantile(clusters, confidence)
             for number, topic in enumerate(topics):
                 of_rows = len(topics) + number
-                yield {
-                    "topic": topic,
-                    **dict(zip(self.columns, group, strict=True)),
-                    **interval("share", values[number], reach[number]),
-                    **useful_interval(values[of_rows], reach[of_rows]),
-                    "words": round(sums[2, number]),
-                    "rows": round(sums[2, of_rows]),
-                    "clusters": round(clusters[of_rows]),
-                }
+                row = {"topic": topic, **dict(zip(self.columns, group, strict=True))}
+                row |= interval("share", values[number], reach[number])
+                row |= useful_interval(values[of_rows], reach[of_rows])
+                row["words"] = round(sums[2, number])
+                row["rows"] = round(sums[2, of_rows])
+                row["clusters"] = round(clusters[of_rows])
+                yield row
 
     def differences(self, topics: Sequence[str], *, in_order: bool) -> Iterator[Row]:
         """Yield how each group differs from all others, or from the one before it in order."""
@@ -74,13 +72,15 @@ class Cells:
     ) -> Iterator[Row]:
         # The error of the channel is that of both.
         values, errors, clusters = estimates_of(self.sums[group], np.zeros_like(self.errors))
-        others, other_errors, other_clusters = estimates_of(other_sums, np.zeros_like(self.errors))
+        compared, other_errors, other_clusters = estimates_of(
+            other_sums, np.zeros_like(self.errors)
+        )
         spread = np.hypot(errors, other_errors)
         least = np.minimum(clusters, other_clusters)
         for number, topic in enumerate(topics):
             if not spread[number] > 0.0:
                 continue
-            difference = values[number] - others[number]
+            difference = values[number] - compared[number]
             freedom = max(least[number] - 1.0, 1.0)
             chance = 2.0 * float(scipy.special.stdtr(freedom, -abs(difference) / spread[number]))
             yield {
@@ -123,13 +123,13 @@ def row_values(outputs: Ints, rows: Ints, weights: Floats, epsilons: Ints) -> tu
 
 
 def cluster_terms(values: Floats, sizes: Floats) -> tuple[Floats, ...]:
-    """Return what SUMS adds up of clusters with values and sizes (clusters, c), (clusters, c) each."""
+    """Return what SUMS adds up, of clusters with values and sizes: (clusters, c) each."""
     is_cluster = (sizes > 0.0).astype(np.float64)
     return is_cluster, values, sizes, values * values, values * sizes, sizes * sizes
 
 
 def estimates_of(sums: Floats, errors: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ratios (c,) of sums (6, c), standard errors with those of the channel, and clusters."""
+    """Return the ratios of sums (6, c), their standard errors, and clusters: (c,) each."""
     clusters = ClusterSums(parts=np.stack([sums, np.zeros_like(sums)]))
     # Where a topic hardly ever comes its values show no spread, and yet there is chance.
     least = _ONE_MORE / np.maximum(clusters.size, 1.0)

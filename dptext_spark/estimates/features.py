@@ -23,7 +23,7 @@ _OUTPUTS_AT_ONCE: Final = 512
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputFeatures:
-    """What each output says of its word, (outputs, ...): the mean vector, and the likeliest words."""
+    """What each output says of its word: the mean vector, and the likeliest words."""
 
     means: Floats32  # (outputs, n)
     words: Ints  # (outputs, m), ids
@@ -32,20 +32,20 @@ class OutputFeatures:
     @classmethod
     def of(cls, matrix: ChannelMatrix, shares: Floats32, vectors: Floats32) -> OutputFeatures:
         """Look at outputs of words (k,) with these shares, whose vectors are rows of (V, n)."""
-        known = np.flatnonzero(matrix.words >= 0)
-        of_words = vectors[matrix.words[known]].astype(np.float32)
-        most = min(_WORDS_OF_OUTPUT, len(known))
+        named = np.flatnonzero(matrix.words >= 0)
+        of_words = vectors[matrix.words[named]].astype(np.float32)
+        most = min(_WORDS_OF_OUTPUT, len(named))
         means = np.empty((matrix.outputs, vectors.shape[1]), dtype=np.float32)
         words = np.empty((matrix.outputs, most), dtype=np.int64)
         probabilities = np.empty((matrix.outputs, most), dtype=np.float32)
         for start in range(0, matrix.outputs, _OUTPUTS_AT_ONCE):
             block = slice(start, start + _OUTPUTS_AT_ONCE)
-            posterior = (matrix.table[known, block] * shares[known, None]).T
+            posterior = (matrix.table[named, block] * shares[named, None]).T
             totals = posterior.sum(axis=1, keepdims=True)
             posterior /= np.maximum(totals, np.finfo(np.float32).tiny)
             means[block] = posterior @ of_words
             places = np.argpartition(-posterior, most - 1, axis=1)[:, :most]
-            words[block] = matrix.words[known[places]]
+            words[block] = matrix.words[named[places]]
             probabilities[block] = np.take_along_axis(posterior, places, axis=1)
         return cls(means=means, words=words, probabilities=probabilities)
 

@@ -1,4 +1,4 @@
-"""Statistics of a released table that is a Spark frame: topics, differences, frequencies, features."""
+"""Statistics of a released Spark frame: topics, differences, frequencies, features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dptext_spark.estimates.frequencies import alike, likeliest_frequencies
 from dptext_spark.estimates.on_spark import ReadTable, with_features
 from dptext_spark.estimates.reading import OutputReader
 from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
-from dptext_spark.estimates.topics import SoftTopics, members_of
+from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.spark.bundle_files import BundleFiles
 
@@ -201,31 +201,25 @@ class Estimation:
     def topics(self, lists: Mapping[str, Sequence[str]]) -> dict[str, list[Row]]:
         """Estimate the shares of lists of words by group: tables by their names."""
         members, absent = members_of(lists, self.embedding, self.first.words)
-        typical = float(np.median(self.table.words_of_groups()))
-        fitted = {
-            epsilon: SoftTopics.fitted(
-                self.sources[epsilon], matrix, [*lists], members, typical / len(self.matrices)
-            )
-            for epsilon, matrix in self.matrices.items()
-        }
-        portions = {e: int(of.sum()) / self.totals["outputs"] for e, of in self.counts.items()}
-        counted = _mean({e: soft.counted for e, soft in fitted.items()}, portions)
-        whole = replace(
-            next(iter(fitted.values())),
-            counted=counted,
-            sharpness=_mean({e: soft.sharpness for e, soft in fitted.items()}, portions),
-            error=_mean({e: soft.error for e, soft in fitted.items()}, portions),
-        )
-        weights = {epsilon: soft.weights for epsilon, soft in fitted.items()}
+        names = [*lists]
+        typical = float(np.median(self.table.words_of_groups())) / len(self.matrices)
+        fitted: dict[float, SoftTopics] = {}
+        weights: dict[float, Floats] = {}
+        words: dict[float, int] = {}
+        for epsilon, matrix in self.matrices.items():
+            soft = SoftTopics.fitted(self.sources[epsilon], matrix, names, members, typical)
+            fitted[epsilon] = soft
+            weights[epsilon] = soft.weights
+            words[epsilon] = int(self.counts[epsilon].sum())
+        soft = combined(fitted, words)
         # Of rows the channel's error is no more than that of a row's words together.
         per_row = self.totals["outputs"] / self.totals["rows"]
-        errors = np.concatenate([whole.error, whole.error * per_row])
-        names = [*lists]
+        errors = np.concatenate([soft.error, soft.error * per_row])
         groups = self.table.groups
         sums = self.table.sums(self.released, weights, groups)
         cells = Cells(columns=groups, sums=sums, errors=errors)
         rows = list(cells.rows(names, self.confidence))
-        sharpness = dict(zip(names, whole.sharpness.tolist(), strict=True))
+        sharpness = dict(zip(names, soft.sharpness.tolist(), strict=True))
         differences = []
         if groups:
             overall = self.table.sums(self.released, weights, ())
@@ -235,15 +229,15 @@ class Estimation:
             row["sharpness"] = sharpness[row["topic"]]
         return {
             "topics": rows,
-            "weights": [*self._weights(whole)],
+            "weights": [*self._weights(soft)],
             "differences": judged(differences, self.confidence),
-            "lists": [*self._lists(whole, lists, absent)],
+            "lists": [*self._lists(soft, lists, absent)],
         }
 
     def _differences(
         self, weights: Mapping[float, Floats], cells: Cells, names: Sequence[str], errors: Floats
     ) -> Iterator[Row]:
-        """Yield differences between groups of all times, and between neighbouring times of all groups."""
+        """Yield differences between groups, of all times, and between neighbouring times."""
         by = tuple(name for name in cells.columns if name != TIME)
         for columns in (by, (TIME,)):
             if not {*columns} <= {*cells.columns} or not columns:
@@ -268,7 +262,10 @@ class Estimation:
     ) -> Iterator[Row]:
         words = self.words
         for number, (name, listed) in enumerate(lists.items()):
-            leaks = soft.leaks(number, self.first)
+            leaks = []
+            for place in soft.leaks(number, self.first).tolist():
+                weight = float(soft.counted[place, number])
+                leaks.append({"word": words[place], "weight": weight})
             yield {
                 "topic": name,
                 "listed": list(listed),
@@ -276,10 +273,7 @@ class Estimation:
                 "sharpness": float(soft.sharpness[number]),
                 "channel_error": float(soft.error[number]),
                 "ridge": soft.ridge,
-                "leaks": [
-                    {"word": words[place], "weight": float(soft.counted[place, number])}
-                    for place in leaks.tolist()
-                ],
+                "leaks": leaks,
             }
 
     def frequencies(self, number: int) -> list[Row]:
@@ -289,7 +283,7 @@ class Estimation:
         neighbours = alike(self.first, self.shares, places, self.totals["outputs"])
         rows = []
         for place, near in zip(places.tolist(), neighbours, strict=True):
-            similar = [words[other] for other in near.tolist()]
+            similar = [words[neighbour] for neighbour in near.tolist()]
             rows.append({"word": words[place], "share": float(self.shares[place]), "like": similar})
         return rows
 
@@ -304,19 +298,20 @@ class Estimation:
     def facts(self) -> dict[str, Any]:
         """Return what was read, and through which channel, JSON-ready."""
         source = next(iter(self.sources.values()))
+        channel = {
+            "method": "computed" if source.is_computed else "posteriors",
+            "points": source.points,
+            "words": len(source.words),
+            "outputs": self.reader.outputs,
+            "epsilons": [*self.counts],
+            "reused": all(is_cached for _, is_cached in self._matrices.values()),
+            "folder": str(self.cache),
+        }
         return {
             "column": self.released.column,
             "mechanism": self.released.mechanism.to_json(),
             "table": self.totals,
-            "channel": {
-                "method": "computed" if source.is_computed else "posteriors",
-                "points": source.points,
-                "words": len(source.words),
-                "outputs": self.reader.outputs,
-                "epsilons": [*self.counts],
-                "reused": all(is_cached for _, is_cached in self._matrices.values()),
-                "folder": str(self.cache),
-            },
+            "channel": channel,
             "passing_words": len(self.released.passing),
             "random_words": self.released.has_random_words,
             "confidence": self.confidence,
@@ -384,7 +379,3 @@ def _quoted(df: DataFrame, name: str) -> str:
             "The released table lacks a column", allowed=", ".join(df.columns), got=name
         )
     return f"`{name}`"
-
-
-def _mean(values: Mapping[float, Floats], portions: Mapping[float, float]) -> Floats:
-    return np.asarray(np.sum([portions[key] * value for key, value in values.items()], axis=0))

@@ -57,16 +57,12 @@ class ReadTable:
         person: Column | None,
     ) -> ReadTable:
         """Read a table once; what is read is kept until it is released."""
-        columns = [
-            column.cast(StringType()).alias(_group(i)) for i, column in enumerate(groups.values())
-        ]
+        keys = dict(zip(_names(len(groups)), groups.values(), strict=True))
         if person is not None:
-            columns.append(person.cast(StringType()).alias(_PERSON))
-        names = [*(_group(i) for i in range(len(groups)))]
-        if person is not None:
-            names.append(_PERSON)
-        schema = ", ".join([*(f"{name} string" for name in names), _READ])
+            keys[_PERSON] = person
+        columns = [column.cast(StringType()).alias(name) for name, column in keys.items()]
         selected = df.where(text.isNotNull()).select(*columns, text.alias(_TEXT))
+        schema = ", ".join([*_strings(keys), _READ])
         frame = selected.mapInArrow(partial(_read, reader), schema)
         frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
         return cls(frame=frame, groups=tuple(groups), has_person=person is not None)
@@ -77,21 +73,22 @@ class ReadTable:
 
     def totals(self) -> dict[str, int]:
         """Count rows, words and marks that they show, and words aside."""
-        sums = [F.sum(name).alias(name) for name in ("words", "marks", "aside")]
+        sums = _summed(("words", "marks", "aside"))
         row = self.frame.agg(F.count(F.lit(1)).alias("rows"), *sums).collect()[0]
+        # The sum over no rows is null.
         return {name: int(value or 0) for name, value in row.asDict().items()}
 
     def lengths(self) -> Ints:
         """Return the different numbers of words and marks of rows, ascending."""
-        rows = self.frame.select("words").distinct().collect()
-        return np.sort(np.array([row["words"] for row in rows], dtype=np.int64))
+        lengths = to_arrow(self.frame.select("words").distinct())["words"].to_numpy()
+        return np.sort(np.asarray(lengths, dtype=np.int64))
 
     def words_of_groups(self) -> Ints:
         """Count the outputs of each group, int64 (groups,)."""
-        names = [_group(number) for number in range(len(self.groups))]
         outputs = F.sum(F.col("words") - F.col("marks") - F.col("aside")).alias("number")
-        rows = self.frame.groupBy(*names).agg(outputs).limit(MOST_GROUPS).collect()
-        return np.array([row["number"] or 0 for row in rows], dtype=np.int64)
+        groups = self.frame.groupBy(*_names(len(self.groups))).agg(outputs)
+        numbers = to_arrow(groups.limit(MOST_GROUPS))["number"].to_numpy()
+        return np.asarray(numbers, dtype=np.int64)
 
     def output_counts(self, released: ReleasedColumn, outputs: int) -> dict[float, Ints]:
         """Count each output, (outputs,), at each epsilon of rows that have any."""
@@ -116,37 +113,51 @@ class ReadTable:
         Returns:
             For each group the sums (6, 2 T) over its rows, or over its persons.
         """
-        names = [_group(self.groups.index(name)) for name in by]
-        listed = [f"{name} string" for name in names]
-        if self.has_person:
-            listed.append(f"{_PERSON} string")
-        kinds = [f"{name} double" for name in SUMS]
-        schema = ", ".join([*listed, "measure int", *kinds])
-        keys = [*names, *([_PERSON] if self.has_person else [])]
-        working = partial(_add_up, released, dict(weights), keys)
-        sums = self.frame.mapInArrow(working, schema)
+        names_of = dict(zip(self.groups, _names(len(self.groups)), strict=True))
+        names = [names_of[name] for name in by]
+        keys = [*names, _PERSON] if self.has_person else names
+        schema = ", ".join([*_strings(keys), "measure int", *_doubles(SUMS)])
+        sums = self.frame.mapInArrow(partial(_add_up, released, dict(weights), keys), schema)
         if self.has_person:
             sums = _over_persons(sums, [*names, "measure"])
         else:
             sums = sums.groupBy(*names, "measure").agg(*_summed(SUMS))
-        return _by_group(to_arrow(sums.limit(_limit(weights))), names, weights)
+        topics = next(iter(weights.values())).shape[1]
+        most = (MOST_GROUPS + 1) * 2 * topics
+        table = to_arrow(sums.limit(most))
+        if len(table) == most:
+            raise ConfigError(
+                "The table has too many groups",
+                allowed=f"{MOST_GROUPS:,}",
+                do="Leave out a column of --by, or take longer times",
+            )
+        return _by_group(table, names, 2 * topics)
 
 
 def with_features(
     df: DataFrame, reader: OutputReader, text: str, features: OutputFeatures
 ) -> DataFrame:
     """Return the other columns of a released table, with what outputs say of each row's words."""
-    kept = [field for field in df.schema.fields if field.name != text]
-    schema = StructType([StructField(field.name, field.dataType) for field in kept])
+    fields = [field for field in df.schema.fields if field.name != text]
+    schema = StructType([StructField(field.name, field.dataType) for field in fields])
     for name, kind in _FEATURES.items():
         schema = schema.add(name, ArrayType(kind))
-    columns = [F.col(f"`{field.name}`") for field in kept]
+    columns = [F.col(f"`{field.name}`") for field in fields]
     selected = df.select(*columns, F.col(f"`{text}`").alias(_TEXT))
     return selected.mapInArrow(partial(_featured, reader, features), schema)
 
 
-def _group(number: int) -> str:
-    return f"__dptext_group_{number}"
+def _names(count: int) -> list[str]:
+    """Return names of the columns of groups that no column of a user has."""
+    return [f"__dptext_group_{number}" for number in range(count)]
+
+
+def _strings(names: Iterable[str]) -> list[str]:
+    return [f"{name} string" for name in names]
+
+
+def _doubles(names: Iterable[str]) -> list[str]:
+    return [f"{name} double" for name in names]
 
 
 def _summed(names: Iterable[str]) -> list[Column]:
@@ -159,45 +170,26 @@ def _over_persons(sums: DataFrame, keys: list[str]) -> DataFrame:
     persons = sums.where(F.col(_PERSON).isNotNull()).groupBy(*keys, _PERSON).agg(*_summed("vn"))
     v = F.col("v")
     n = F.col("n")
-    return (
-        persons.where(n > 0)
-        .groupBy(*keys)
-        .agg(
-            F.count(F.lit(1)).cast("double").alias("rows"),
-            F.sum(v).alias("v"),
-            F.sum(n).alias("n"),
-            F.sum(v * v).alias("vv"),
-            F.sum(v * n).alias("vn"),
-            F.sum(n * n).alias("nn"),
-        )
+    persons = persons.where(n > 0).select(
+        *keys,
+        F.lit(1.0).alias("rows"),
+        v,
+        n,
+        (v * v).alias("vv"),
+        (v * n).alias("vn"),
+        (n * n).alias("nn"),
     )
+    return persons.groupBy(*keys).agg(*_summed(SUMS))
 
 
-def _limit(weights: Mapping[float, Floats]) -> int:
-    return (MOST_GROUPS + 1) * 2 * _topics(weights)
-
-
-def _topics(weights: Mapping[float, Floats]) -> int:
-    return int(next(iter(weights.values())).shape[1])
-
-
-def _by_group(
-    table: pa.Table, names: Sequence[str], weights: Mapping[float, Floats]
-) -> dict[Group, Floats]:
-    if len(table) == _limit(weights):
-        raise ConfigError(
-            "The table has too many groups",
-            allowed=f"{MOST_GROUPS:,}",
-            do="Leave out a column of --by, or take longer times",
-        )
-    keys = [table[name].to_pylist() for name in names]
-    groups = [*zip(*keys, strict=True)] if keys else [()] * len(table)
-    measures = table["measure"].to_pylist()
-    values = np.stack([table[name].to_numpy() for name in SUMS])
+def _by_group(table: pa.Table, names: Sequence[str], measures: int) -> dict[Group, Floats]:
+    """Return the sums of each group, (6, measures), of a table of groups and measures."""
+    columns = table.to_pydict()
     sums: dict[Group, Floats] = {}
-    for place, (group, measure) in enumerate(zip(groups, measures, strict=True)):
-        of_group = sums.setdefault(group, np.zeros((len(SUMS), 2 * _topics(weights))))
-        of_group[:, measure] = values[:, place]
+    for place in range(len(table)):
+        group = tuple(columns[name][place] for name in names)
+        of_group = sums.setdefault(group, np.zeros((len(SUMS), measures)))
+        of_group[:, columns["measure"][place]] = [columns[name][place] for name in SUMS]
     return sums
 
 
@@ -255,11 +247,11 @@ def _add_up(
     epsilons = np.array(sorted(weights))
     stacked = np.stack([weights[epsilon] for epsilon in epsilons.tolist()])
     topics = stacked.shape[2]
-    for whole in batches:
-        most = max(1, int(np.max(whole.column("words").to_numpy(), initial=1)))
+    for large in batches:
+        most = max(1, int(np.max(large.column("words").to_numpy(), initial=1)))
         size = max(1, _CELLS // (most * topics))
-        for start in range(0, len(whole), size):
-            batch = whole.slice(start, size)
+        for start in range(0, len(large), size):
+            batch = large.slice(start, size)
             outputs, rows = _outputs_of(batch)
             words = batch.column("words").to_numpy().astype(np.int64)
             of_rows = np.searchsorted(epsilons, released.epsilons_of(words))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,6 +90,21 @@ class SoftTopics:
         """Return the places of the words outside a list that count most under the prior."""
         outside = np.where(self.members[:, topic] > 0, 0.0, np.abs(self.counted[:, topic]))
         return np.argsort(-outside * matrix.prior, kind="stable")[:LEAKS]
+
+
+def combined(fitted: Mapping[float, SoftTopics], words: Mapping[float, int]) -> SoftTopics:
+    """Return what topics count of a table whose words came through several channels."""
+    total = sum(words.values())
+    first = next(iter(fitted.values()))
+    counted = np.zeros_like(first.counted)
+    sharpness = np.zeros_like(first.sharpness)
+    error = np.zeros_like(first.error)
+    for epsilon, soft in fitted.items():
+        portion = words[epsilon] / total
+        counted += portion * soft.counted
+        sharpness += portion * soft.sharpness
+        error += portion * soft.error
+    return replace(first, counted=counted, sharpness=sharpness, error=error)
 
 
 def ridge_weights(matrix: ChannelMatrix, members: Ints, ridge: float) -> Floats:

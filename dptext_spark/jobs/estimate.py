@@ -35,7 +35,7 @@ _BY_RANK: Final = "by rank in the bundle"
 
 
 def run(options: EstimateOptions) -> Report:
-    """Run ``dptext estimate``: read the report and the table, work out the channel, count, write."""
+    """Run ``dptext estimate``: read report and table, work out the channel, count, write."""
     place = options.output.rstrip("/")
     read = Format.named(options.format, options.input, options.read_options)
     check_input(read)

@@ -16,6 +16,7 @@ ITERATIONS: Final = 100
 MOST_ALIKE: Final = 5
 """Words that are listed next to one that they cannot be distinguished from."""
 
+_LEAST: Final = 1e-20  # probability of an output
 _ENOUGH: Final = 4.0  # twice the logarithm of a likelihood ratio that distinguishes two words
 
 
@@ -39,8 +40,10 @@ def likeliest_frequencies(
         expected = np.zeros(len(shares))
         for epsilon, of_outputs in counts.items():
             table = matrices[epsilon].table
-            likely = np.maximum(shares @ table, np.finfo(np.float32).tiny)
-            ratio = (of_outputs / likely).astype(np.float32)
+            likely = shares @ table
+            # An output that the channel knows nothing of says nothing.
+            ratio = np.zeros(len(likely), dtype=np.float32)
+            np.divide(of_outputs, likely, out=ratio, where=likely > _LEAST, casting="same_kind")
             expected += shares * (table @ ratio)
         shares = (expected / total).astype(np.float32)
     return np.asarray(shares / shares.sum(dtype=np.float64), dtype=np.float64)

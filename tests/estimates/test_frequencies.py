@@ -40,6 +40,14 @@ def test_each_epsilon_has_its_own_channel():
     assert np.allclose(nothing, loud.prior, atol=1e-7)
 
 
+def test_an_output_that_the_channel_does_not_know_says_nothing():
+    """Rejects a division by 0, after which all shares are not numbers."""
+    table = MADE.matrix.table.copy()
+    table[:, 5] = 0.0
+    shares = likeliest_frequencies({1.0: replace(MADE.matrix, table=table)}, {1.0: np.full(40, 9)})
+    assert shares.sum() == pytest.approx(1.0) and (shares >= 0.0).all()
+
+
 def test_words_with_one_channel_are_alike_and_far_ones_are_not():
     """Rejects neighbours in the list's order, a word like itself, and all words alike."""
     matrix = MADE.matrix

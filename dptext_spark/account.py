@@ -44,7 +44,7 @@ def _losses(mechanism: str, guarantee: Guarantee, options: AccountOptions) -> It
     """Yield the bounds at each distance, for each number of words."""
     typical = guarantee.distances
     if options.distance or typical is None:
-        distances = [("another", distance) for distance in options.distance]
+        distances = [*product(["another"], options.distance)]
     else:
         distances = [
             ("its nearest", typical.nearest),
@@ -68,13 +68,16 @@ def _losses(mechanism: str, guarantee: Guarantee, options: AccountOptions) -> It
 
 def _table(losses: Sequence[Facts], deltas: Sequence[float]) -> list[str]:
     """Return the table of bounds, each rounded up."""
-    titles = [f"{delta:g}" for delta in deltas]
-    rows = [("mechanism", "from", "distance", "words", "pure", *titles)]
+    rows = [("mechanism", "from", "distance", "words", "pure", *(f"{delta:g}" for delta in deltas))]
     for loss in losses:
-        distance = rounded_up(loss["distance"], _DIGITS)
-        bounds = [rounded_up(bound, _DIGITS) for bound in (loss["pure"], *loss["beyond"].values())]
-        rows.append((loss["mechanism"], loss["from"], distance, str(loss["words"]), *bounds))
+        bounds = (loss["distance"], loss["pure"], *loss["beyond"].values())
+        distance, *cells = map(_rounded_up, bounds)
+        rows.append((loss["mechanism"], loss["from"], distance, str(loss["words"]), *cells))
     return table(rows, numbers=False)
+
+
+def _rounded_up(number: float) -> str:
+    return rounded_up(number, _DIGITS)
 
 
 def _verdict(losses: Sequence[Facts]) -> str:
@@ -84,9 +87,14 @@ def _verdict(losses: Sequence[Facts]) -> str:
     first: dict[str, Facts] = {}
     for loss in losses:
         first.setdefault(loss["mechanism"], loss)
-    strong = [name for name, loss in first.items() if loss["beyond"][delta] < WEAK_LOSS]
-    words = "1 word" if about["words"] == 1 else f"{about['words']} words"
-    distance = rounded_up(about["distance"], _DIGITS)
+    strong = []
+    for name, loss in first.items():
+        if loss["beyond"][delta] < WEAK_LOSS:
+            strong.append(name)
+    words = "1 word"
+    if about["words"] != 1:
+        words = f"{about['words']} words"
+    distance = _rounded_up(about["distance"])
     inputs = f"{words} at distance {distance}, except with probability {delta}"
     if not strong:
         return (

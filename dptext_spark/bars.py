@@ -25,7 +25,7 @@ progress_bar: Final = partial(tqdm, disable=None)  # None: only on a terminal
 
 
 def drop_unwritten(stream: TextIO | None) -> None:
-    """Drop what a stream could not write, if anything, and what it is given from then on.
+    """Drop what a stream could not write, if anything, and what is written to it from then on.
 
     Python would try once more to write it when the process ends, and exit with a code of its own.
     """
@@ -40,7 +40,7 @@ def drop_unwritten(stream: TextIO | None) -> None:
 
 
 def tell(line: str) -> None:
-    """Write a line to standard error, or nothing where that cannot be written: a full disk, a closed pipe."""
+    """Write a line to standard error; nothing where the disk is full or the pipe is closed."""
     with suppress(OSError):
         click.echo(line, err=True)
     drop_unwritten(sys.stderr)
@@ -48,35 +48,39 @@ def tell(line: str) -> None:
 
 @contextmanager
 def progress(spark: SparkSession | None, doing: str) -> Iterator[None]:
-    """Say on stderr what is being done: on a terminal a clock or a bar of Spark's tasks, else a line."""
+    """Show on stderr what is being done: on a terminal a bar of tasks or a clock, else a line."""
     if not sys.stderr.isatty():
         tell(f"{doing} ...")
         yield
         return
-    tracked = hasattr(spark, "sparkContext")  # Spark Connect has no tracker
-    ended, stages = Event(), dict[int, Any]()
+    has_tracker = hasattr(spark, "sparkContext")  # that of Spark Connect has none
+    end = Event()
+    stages: dict[int, Any] = {}
 
     def tick() -> None:
         with suppress(Exception):  # a JVM that has died
-            while not ended.wait(_SECONDS):
-                if spark is not None and tracked:
+            while not end.wait(_SECONDS):
+                if spark is not None and has_tracker:
                     tracker = spark.sparkContext.statusTracker()
                     # The finished tasks of a stage that has ended still count.
                     for number in {*tracker.getActiveStageIds(), *stages}:
-                        if info := tracker.getStageInfo(number):
+                        info = tracker.getStageInfo(number)
+                        if info:
                             stages[number] = info
                     bar.total = sum(info.numTasks for info in stages.values())
                     bar.n = sum(info.numCompletedTasks for info in stages.values())
                 bar.refresh()
 
-    shape: dict[str, Any] = {"unit": " tasks"} if tracked else {"bar_format": "{desc}: {elapsed}"}
+    shape: dict[str, Any] = {"bar_format": "{desc}: {elapsed}"}
+    if has_tracker:
+        shape = {"unit": " tasks"}
     with tqdm(desc=doing, leave=False, **shape) as bar:
         thread = Thread(target=tick, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            ended.set()
+            end.set()
             thread.join(timeout=2 * _SECONDS)  # a JVM that has died or hangs answers no question
 
 

@@ -35,27 +35,26 @@ from dptext_spark.version import __version__
 REQUIRED: Final = "Required"
 _UNWRITABLE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _SETTINGS: Final = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
-_APART: Final = (
-    "\n" if "PYSPARK_GATEWAY_PORT" in os.environ else ""
-)  # from Spark's lines, under spark-submit
+_UNDER_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT" in os.environ
+_APART: Final = "\n" if _UNDER_SPARK_SUBMIT else ""  # from Spark's lines
 _KINDS: Final = {float: "NUMBER", int: "INTEGER", Path: "PATH", str: "TEXT"}
 
 _COLUMN: Final = 32  # of the help, for an option and its values
 _HYPHEN: Final = "\u2011"  # one at which no line is broken
 
-# What a command keeps while it runs: what to say of a run that is interrupted; that its help has
-# all options.
+# What click's context has of a run: what an interrupted one leaves; that its help has all options.
 _UNFINISHED: Final = "dptext.unfinished"
 _HELP_ALL: Final = "dptext.help-all"
 
 
 def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
-    """Make the parameter of a field."""
+    """Build the parameter of a field."""
     values = values_of(field)
-    kind: Any = click.Path() if "PATH" in values else number if is_number(field) else str
     if positional:
-        metavar = name.upper() if field.is_required() else None
-        return click.Argument([name], required=False, metavar=metavar, type=kind)
+        metavar = None
+        if field.is_required():
+            metavar = name.upper()
+        return click.Argument([name], required=False, metavar=metavar, type=_click_type(field))
     if field.annotation is bool:
         return click.Option([f"--{name}"], is_flag=True, default=None, help=help_of(field))
     listed = "|".join(values)
@@ -68,51 +67,72 @@ def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Paramet
         metavar = "NAME"
     return click.Option(
         [f"--{name}"],
-        type=kind,
+        type=_click_type(field),
         multiple=several(field),
         metavar=metavar,
         help=help_of(field),
     )
 
 
+def _click_type(field: FieldInfo) -> Any:
+    """Return what click makes of an option's text."""
+    if "PATH" in values_of(field):
+        return click.Path()
+    if is_number(field):
+        return number
+    return str
+
+
 def help_of(field: FieldInfo) -> str:
-    """Say what an option is, its default, and the numbers that it takes."""
-    said = str(field.description)
-    if (
-        field.annotation is not bool
-        and not field.is_required()
-        and field.default not in (None, (), "")
-    ):
-        default = field.default if isinstance(field.default, tuple) else (field.default,)
-        said += f"; default: {' '.join(map(str, default))}"
-    range_ = range_of(field) if is_number(field) else ""
-    return f"{said} [{range_}]" if range_ and "e-" not in range_ else said
+    """Return what an option means, its default, and the numbers that it takes."""
+    parts = [str(field.description)]
+    default = field.default
+    has_default = not field.is_required() and default not in (None, (), "")
+    if has_default and field.annotation is not bool:
+        if not isinstance(default, tuple):
+            default = (default,)
+        parts.append(f"; default: {' '.join(map(str, default))}")
+    if is_number(field):
+        bounds = range_of(field)
+        if bounds and "e-" not in bounds:
+            parts.append(f" [{bounds}]")
+    return "".join(parts)
 
 
 def values_of(field: FieldInfo) -> list[str]:
-    """Give what an option takes: what users write in capitals, and values as they are."""
-    found = [*leaves(field.annotation), *field.metadata]
-    names = [leaf for leaf in found if isinstance(leaf, str)]
-    names += [name for leaf in found if inspect.isroutine(leaf) for name in leaf()]
-    kinds = [_KINDS[leaf] for leaf in found if isinstance(leaf, type) and leaf in _KINDS]
-    return names + [kind for kind in kinds if kind != _KINDS[str] or not names]
+    """Return what an option takes: what users write in capitals, and values as they are."""
+    names: list[str] = []
+    kinds: list[str] = []
+    for leaf in [*leaves(field.annotation), *field.metadata]:
+        if isinstance(leaf, str):
+            names.append(leaf)
+        elif inspect.isroutine(leaf):
+            names += leaf()
+        elif isinstance(leaf, type) and leaf in _KINDS:
+            kinds.append(_KINDS[leaf])
+    if names:
+        kinds = [kind for kind in kinds if kind != _KINDS[str]]
+    return names + kinds
 
 
 def is_number(field: FieldInfo) -> bool:
-    """Say whether an option's text may stand for a number; what does not stays text for validation."""
-    found = leaves(field.annotation)
-    return str not in found and (float in found or int in found)
+    """Return whether an option's text may stand for a number.
+
+    Text that does not stays text, for validation.
+    """
+    kinds = leaves(field.annotation)
+    return str not in kinds and (float in kinds or int in kinds)
 
 
-def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set:
         ctx.meta[_HELP_ALL] = True
         click.echo(ctx.get_help())
         ctx.exit()
 
 
 def help_all() -> click.Option:
-    """Make the option that shows the help with all options."""
+    """Build the option that shows the help with all options."""
     return click.Option(
         ["--help-all"],
         is_flag=True,
@@ -124,7 +144,7 @@ def help_all() -> click.Option:
 
 
 def run_options(model: type[Options]) -> Iterator[click.Option]:
-    """Make the options that say how a command runs and what it prints, whatever it does."""
+    """Yield the options of any command: how it runs and what it prints."""
     yield click.Option(
         ["--config"],
         type=click.Path(path_type=Path),
@@ -147,8 +167,8 @@ class _Formatter(click.HelpFormatter):
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int = _COLUMN, col_spacing: int = 2
     ) -> None:
-        whole = [(first, second.replace("-", _HYPHEN)) for first, second in rows]
-        super().write_dl(whole, col_max, col_spacing)
+        unbroken = [(option, text.replace("-", _HYPHEN)) for option, text in rows]
+        super().write_dl(unbroken, col_max, col_spacing)
 
     def getvalue(self) -> str:
         return super().getvalue().replace(_HYPHEN, "-")
@@ -169,17 +189,16 @@ class _Command(click.Command):
         return super().parse_args(ctx, args)
 
     def _check_given_once(self, ctx: click.Context, args: list[str]) -> None:
-        """Refuse an option of one value that is given again: the last one would win without a word."""
-        *_, given = self.make_parser(ctx).parse_args(args=[*args])
+        """Refuse an option of one value that is given again: click takes the last one silently."""
+        *_, params = self.make_parser(ctx).parse_args(args=[*args])
         for option in self.get_params(ctx):
-            times = given.count(option)
-            if (
-                isinstance(option, click.Option)
-                and times > 1
-                and not (option.multiple or option.is_eager)
-            ):
-                what = f"Option {option.opts[0]} must be given once; got it {times} times."
-                raise click.UsageError(what, ctx)
+            if not isinstance(option, click.Option) or option.multiple or option.is_eager:
+                continue
+            times = params.count(option)
+            if times > 1:
+                raise click.UsageError(
+                    f"Option {option.opts[0]} must be given once; got it {times} times.", ctx
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         # What libraries log of connections that break off is no message of ours.
@@ -189,30 +208,32 @@ class _Command(click.Command):
             with interrupts.handled():
                 return super().invoke(ctx)
         except interrupts.Interrupted as signal:
-            left = ctx.meta.get(_UNFINISHED, "")
-            end = (
-                "The run had come to its end, and what it wrote is whole."
-                if signal.finished
-                else left
-            )
+            end = ctx.meta.get(_UNFINISHED, "")
+            if signal.finished:
+                end = "The run had come to its end, and what it wrote is whole."
             tell(f"dptext {ctx.info_name}: {signal}. {end}".rstrip())
             ctx.exit(signal.exit_code)
         except Exception as error:
             failure = error
             if type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
-                from dptext_spark.spark.failures import plain
+                from dptext_spark.spark.failures import package_error
 
-                failure = plain(error, "The job failed")
+                failure = package_error(error, "The job failed")
             if not isinstance(failure, DptextError):
-                raise error from None  # the traceback would show what it came of, and Spark's may quote rows
+                # The traceback would show what it came of, and Spark's may quote rows.
+                raise error from None
             tell(f"{_APART}dptext {ctx.info_name}: {failure}")
-            ctx.exit(1 if isinstance(failure, JobError) else 2)
+            if isinstance(failure, JobError):
+                ctx.exit(1)
+            ctx.exit(2)
 
     def _check_arguments(self, ctx: click.Context) -> None:
         """Refuse what no path, column or word is that Spark can read."""
         for param in self.params:
-            given = ctx.params.get(str(param.name))
-            for value in given if isinstance(given, tuple) else (given,):
+            values = ctx.params.get(str(param.name))
+            if not isinstance(values, tuple):
+                values = (values,)
+            for value in values:
                 try:
                     str(value).encode()
                 except UnicodeEncodeError as error:
@@ -223,20 +244,25 @@ class Job(_Command):
     """The command of a class of options, which may come from a TOML file too."""
 
     def __init__(self, model: type[Options]) -> None:
-        self.model, fields = model, model.fields()
+        self.model = model
+        fields = model.fields()
         names = sorted(fields, key=lambda name: not fields[name].is_required())
-        own = [parameter(name, fields[name], positional=name in model.positional) for name in names]
+        params = [
+            parameter(name, fields[name], positional=name in model.positional) for name in names
+        ]
         super().__init__(
             model.command,
-            params=[*own, *run_options(model)],
+            params=[*params, *run_options(model)],
             help=inspect.getdoc(model),
             context_settings=_SETTINGS,
             callback=self._run,
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        fields = self.model.fields().items()
-        numbers = {f"--{name}" for name, field in fields if several(field) and is_number(field)}
+        numbers = []
+        for name, field in self.model.fields().items():
+            if several(field) and is_number(field):
+                numbers.append(f"--{name}")
         return super().parse_args(ctx, _spread(args, numbers))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -245,20 +271,28 @@ class Job(_Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what must be given and what most need, or all options under their headings."""
-        fields, everything = self.model.fields(), ctx.meta.get(_HELP_ALL, False)
-        shown = {*self.model.first.split(), *self.model.positional, "config", "help-all", "help"}
+        fields = self.model.fields()
+        has_all = ctx.meta.get(_HELP_ALL, False)
+        first = {*self.model.first.split(), *self.model.positional, "config", "help-all", "help"}
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            name, heading = max(param.opts, key=len).removeprefix("--"), "Running"
-            if field := fields.get(name):
+            name = max(param.opts, key=len).removeprefix("--")
+            field = fields.get(name)
+            if field is None:
+                heading = "Running"
+            elif field.is_required():
+                heading = REQUIRED
+            elif has_all:
                 heading = field.title or "Noise and key"
-                heading = REQUIRED if field.is_required() else heading if everything else "Options"
-            if everything or name in shown or heading == REQUIRED:
-                record = param.get_help_record(ctx)
-                if isinstance(param, click.Argument):  # click has none of its own, or an empty one
-                    record = (param.make_metavar(ctx), help_of(fields[name]))
-                if record is not None:
-                    sections.setdefault(heading, []).append(record)
+            else:
+                heading = "Options"
+            if not has_all and name not in first and heading != REQUIRED:
+                continue
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Argument):  # click has none of its own, or an empty one
+                record = (param.make_metavar(ctx), help_of(fields[name]))
+            if record is not None:
+                sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
@@ -271,9 +305,13 @@ class Job(_Command):
         remote: str | None = None,
         **values: Any,
     ) -> None:
-        from_file = {} if config is None else self.model.named(read_config(config))
-        options = self.model.of(from_file | self.model.named(values))
-        settings = _pairs(spark_conf) | ({"spark.remote": remote} if remote else {})
+        arguments: dict[str, Any] = {}
+        if config is not None:
+            arguments = self.model.named(read_config(config))
+        options = self.model.of(arguments | self.model.named(values))
+        settings = _spark_settings(spark_conf)
+        if remote:
+            settings["spark.remote"] = remote
         with stage("Loading libraries") if self.model.on_spark else nullcontext():
             # Not above: it may refuse this Spark, as too old.
             from dptext_spark.spark import session_settings
@@ -282,10 +320,13 @@ class Job(_Command):
         click.get_current_context().meta[_UNFINISHED] = options.unfinished
         with interrupts.handled(), session_settings(settings):
             report = run(options)
-        if java := sys.modules.get("dptext_spark.spark.java"):
+        java = sys.modules.get("dptext_spark.spark.java")
+        if java is not None:
             java.remove_logs()
-        text = report.to_json() if as_json else f"{_APART}{report.describe()}"
-        fault = _print(text, nl=not as_json)
+        if as_json:
+            fault = _print(report.to_json(), nl=False)
+        else:
+            fault = _print(f"{_APART}{report.describe()}")
         end = options.finish(report)
         if end and as_json:
             tell(f"\n{end}")
@@ -322,18 +363,19 @@ def _end_unprinted(fault: OSError, options: Options, *, as_json: bool) -> None:
     ctx.exit(1 if as_json else 0)
 
 
-def _pairs(settings: Sequence[str]) -> dict[str, str]:
+def _spark_settings(pairs: Sequence[str]) -> dict[str, str]:
     """Read ``NAME=VALUE`` settings; a message must not quote a value, which may be a password."""
-    pairs = {
-        name: value for name, sign, value in (text.partition("=") for text in settings) if sign
-    }
-    if len(pairs) < len(settings) or not all(name.startswith("spark.") for name in pairs):
-        raise ConfigError(
-            "Option --spark-conf has a wrong value",
-            allowed="NAME=VALUE, each NAME once and beginning with spark.",
-            got="a value that is not shown",
-        )
-    return pairs
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or name in settings or not name.startswith("spark."):
+            raise ConfigError(
+                "Option --spark-conf has a wrong value",
+                allowed="NAME=VALUE, each NAME once and beginning with spark.",
+                got="a value that is not shown",
+            )
+        settings[name] = value
+    return settings
 
 
 def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
@@ -366,10 +408,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands]  # not by the alphabet
+        return [*self.commands]  # in the order of definition
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; what cannot be written, as to a full disk, is one line, and no traceback."""
+        """Run a command; what cannot be written is one line, and no traceback."""
         try:
             return super().main(*args, **extra)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Errors in one form: what is wrong, what is allowed, what was given, what to do; and values given by name.
+"""Errors in one form: what is wrong, what is allowed, what was given, what to do; named values.
 
 Messages never hold row text, tokens of a table or key material.
 """
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+_SIGNS: Final = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 # Controls, line ends, what turns the direction of writing, and halves of characters.
 _UNSEEN: Final = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -40,18 +41,23 @@ class DptextError(Exception):
         faults: Sequence[str] = (),
     ) -> None:
         super().__init__(what)  # what unpickling gives back; the rest comes with the attributes
-        self.what, self.allowed, self.got, self.do, self.faults = what, allowed, got, do, faults
+        self.what = what
+        self.allowed = allowed
+        self.got = got
+        self.do = do
+        self.faults = faults
 
     def __str__(self) -> str:
-        listed = (
-            "\n  ".join([f"{self.what}:", *self.faults])
-            if self.faults
-            else printable(f"{self.what}.")
-        )
-        parts = [f"Allowed: {self.allowed}."] if self.allowed else []
-        parts += [f"Got: {self.got}."] if self.got else []
-        parts += [f"{self.do}."] if self.do else []
-        return " ".join([listed, *map(printable, parts)])
+        parts = [printable(f"{self.what}.")]
+        if self.faults:
+            parts = ["\n  ".join([f"{self.what}:", *self.faults])]
+        if self.allowed:
+            parts.append(printable(f"Allowed: {self.allowed}."))
+        if self.got:
+            parts.append(printable(f"Got: {self.got}."))
+        if self.do:
+            parts.append(printable(f"{self.do}."))
+        return " ".join(parts)
 
 
 class ConfigError(DptextError):
@@ -71,12 +77,12 @@ class JobError(DptextError):
 
 
 def printable(line: str) -> str:
-    """Write as escapes what would break a line of a terminal or a page, such as a line break in a name."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+    """Write as escapes what would break a line of a terminal or a page, such as a line break."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
 
 
 def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
-    """Refuse bytes that are not UTF-8, as what decodes or encodes them does; the message has none of them."""
+    """Return the error of bytes that are not UTF-8; its message has none of them."""
     got = f"another byte at place {error.start + 1}"
     return ConfigError(
         f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it"
@@ -84,16 +90,22 @@ def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> Confi
 
 
 def nearest(given: Iterable[str], known: Iterable[str]) -> str:
-    """Suggest the names that mistyped ones are close to, as the ``do`` of an error; empty where none is."""
+    """Return the names that mistyped ones are close to, as an error's ``do``; empty for none."""
     names = {name.lower(): name for name in known}
-    mistyped = [name.lower() for name in given if name not in names.values()]
-    close = [names[near] for name in mistyped for near in difflib.get_close_matches(name, names, 1)]
-    return f"Perhaps you meant {', '.join(dict.fromkeys(close))}" if close else ""
+    suggestions: dict[str, None] = {}  # in order, each once
+    for name in given:
+        if name not in names.values():
+            for match in difflib.get_close_matches(name.lower(), names, 1):
+                suggestions[names[match]] = None
+    if not suggestions:
+        return ""
+    return f"Perhaps you meant {', '.join(suggestions)}"
 
 
 def all_of(*steps: Callable[[], Any]) -> list[Any]:
-    """Run independent checks; raise the one failure, or a ConfigError that lists each of them once."""
-    results, failures = [], []
+    """Return the results of independent checks; raise the one failure, or a list of them."""
+    results = []
+    failures = []
     for step in steps:
         try:
             results.append(step())
@@ -110,14 +122,19 @@ def all_of(*steps: Callable[[], Any]) -> list[Any]:
 def parsed(spec: str) -> tuple[str, dict[str, float | str]]:
     """Read ``NAME:PARAMETER=VALUE,PARAMETER=VALUE``; a value that reads as a number is one."""
     name, colon, listed = spec.partition(":")
-    pairs = [part.partition("=") for part in listed.split(",")] if colon else []
-    given = {parameter: number(text) for parameter, _, text in pairs}
-    if len(given) < len(pairs) or not all(parameter and text for parameter, _, text in pairs):
-        what = f"Parameters of {name} cannot be read"
-        raise ConfigError(
-            what, allowed="NAME:PARAMETER=VALUE,PARAMETER=VALUE, each once", got=repr(spec)
-        )
-    return name, given
+    values: dict[str, float | str] = {}
+    if not colon:
+        return name, values
+    for pair in listed.split(","):
+        parameter, _, text = pair.partition("=")
+        if not parameter or not text or parameter in values:
+            raise ConfigError(
+                f"Parameters of {name} cannot be read",
+                allowed="NAME:PARAMETER=VALUE,PARAMETER=VALUE, each once",
+                got=repr(spec),
+            )
+        values[parameter] = number(text)
+    return name, values
 
 
 def number(text: str) -> float | str:
@@ -131,33 +148,37 @@ def number(text: str) -> float | str:
 
 
 def leaves(kind: Any) -> list[Any]:
-    """Give the types, values and marks that an annotation is made of."""
+    """Return the types, values and marks that an annotation is made of."""
     parts = get_args(kind)
-    return [leaf for part in parts for leaf in leaves(part)] if parts else [kind]
+    if not parts:
+        return [kind]
+    all_leaves: list[Any] = []
+    for part in parts:
+        all_leaves += leaves(part)
+    return all_leaves
 
 
 def range_of(field: FieldInfo) -> str:
-    """Say which values a field takes, as ``0 to 1`` or ``nearest or vickrey``; empty for any."""
+    """Return which values a field takes, as ``0 to 1`` or ``nearest or vickrey``; empty for any."""
     kinds = leaves(field.annotation)
     names = [leaf for leaf in kinds if isinstance(leaf, str)]
     if names and int not in kinds and float not in kinds:
         return " or ".join(names)
-    marks = [
-        mark for each in (field, *kinds) if isinstance(each, FieldInfo) for mark in each.metadata
-    ]
-    signs = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
-    found = {
-        sign: f"{bound:g}"
-        for mark in marks
-        for sign in signs
-        if (bound := getattr(mark, sign, None)) is not None
-        and abs(bound) < 2.0**53  # as integers have it
-    }
-    if found.keys() == {"ge", "le"}:
-        return f"{found['ge']} to {found['le']}"
-    if found.keys() == {"gt", "lt"}:
-        return f"between {found['gt']} and {found['lt']}"
-    return ", ".join(text.format(found[sign]) for sign, text in signs.items() if sign in found)
+    marks = [*field.metadata]
+    for kind in kinds:
+        if isinstance(kind, FieldInfo):
+            marks += kind.metadata
+    bounds = {}
+    for mark in marks:
+        for sign in _SIGNS:
+            bound = getattr(mark, sign, None)
+            if bound is not None and abs(bound) < 2.0**53:  # as integers have it
+                bounds[sign] = f"{bound:g}"
+    if bounds.keys() == {"ge", "le"}:
+        return f"{bounds['ge']} to {bounds['le']}"
+    if bounds.keys() == {"gt", "lt"}:
+        return f"between {bounds['gt']} and {bounds['lt']}"
+    return ", ".join(form.format(bounds[sign]) for sign, form in _SIGNS.items() if sign in bounds)
 
 
 def faults(
@@ -168,47 +189,54 @@ def faults(
     known: Collection[str],
     hidden: Callable[[ErrorDetails], bool] = lambda _: False,
 ) -> list[str]:
-    """Write pydantic's findings in this package's form; the kinds of value that one name allows as one.
+    """Write pydantic's findings in this package's form; kinds of value that one name allows as one.
 
     ``called`` names a value, ``unknown`` ends the sentence on a name that is none of ``known``; a
     ``hidden`` value is not quoted.
     """
-    found = groupby(
-        error.errors(), key=lambda e: (called(e), "" if hidden(e) else _quoted(e["input"]))
-    )
-    said = []
-    for (name, got), (first, *others) in found:
+
+    def name_and_value(detail: ErrorDetails) -> tuple[str, str]:
+        return called(detail), "" if hidden(detail) else _quoted(detail["input"])
+
+    sentences = []
+    for (name, value), group in groupby(error.errors(), key=name_and_value):
+        details = [*group]
+        first = details[0]
         if first["type"] == "value_error":  # in this form already
-            said.append(first["msg"].removeprefix("Value error, ").rstrip(".") + ".")
+            sentences.append(first["msg"].removeprefix("Value error, ").rstrip(".") + ".")
         elif first["type"] == "missing":
-            said.append(f"{name} is missing.")
+            sentences.append(f"{name} is missing.")
         elif first["type"] == "extra_forbidden":
             do = nearest([str(first["loc"][-1])], known)
-            said.append(str(ConfigError(f"{name} {unknown}", do=do)))
+            sentences.append(str(ConfigError(f"{name} {unknown}", do=do)))
         else:
-            allowed = ", or ".join(dict.fromkeys(map(_allowed, [first, *others])))
-            choices = re.findall(r"[\w-]+", allowed) if first["type"] == "literal_error" else []
-            do, got = nearest([str(first["input"])], choices), got or "a value that is not shown"
-            said.append(
-                str(ConfigError(f"{name} has a wrong value", allowed=allowed, got=got, do=do))
+            allowed = ", or ".join(dict.fromkeys(map(_allowed, details)))
+            choices: list[str] = []
+            if first["type"] == "literal_error":
+                choices = re.findall(r"[\w-]+", allowed)
+            wrong_value = ConfigError(
+                f"{name} has a wrong value",
+                allowed=allowed,
+                got=value or "a value that is not shown",
+                do=nearest([str(first["input"])], choices),
             )
-    return said
+            sentences.append(str(wrong_value))
+    return sentences
 
 
 def _quoted(value: object) -> str:
-    """Quote plain values and lists of them; other values may hold anything."""
+    """Quote texts, numbers and lists of them; other values may hold anything."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_quoted, value))}]"
-    return (
-        repr(value)
-        if value is None or isinstance(value, str | int | float)
-        else type(value).__name__
-    )
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return type(value).__name__
 
 
 def _allowed(error: ErrorDetails) -> str:
+    """Return what a finding of pydantic allows."""
     bounds = error.get("ctx", {})
-    return {
+    by_type = {
         "greater_than": f"a number above {bounds.get('gt', 0):g}",
         "greater_than_equal": f"a number, {bounds.get('ge', 0):g} or more",
         "less_than": f"a number below {bounds.get('lt', 0):g}",
@@ -217,18 +245,19 @@ def _allowed(error: ErrorDetails) -> str:
         "path_type": "a path",
         "string_pattern_mismatch": "NAME=VALUE",
         "literal_error": str(bounds.get("expected", "")).replace("'", ""),
-    }.get(error["type"], error["msg"].removeprefix("Input should be "))
+    }
+    return by_type.get(error["type"], error["msg"].removeprefix("Input should be "))
 
 
-def check_names(
+def check_parameters(
     owner: str, names: Collection[str], unnamed: Collection[object], unknown: Iterable[str] = ()
 ) -> None:
-    """Refuse parameters without a name, or of a name that does not exist."""
-    absent = [*unknown]
-    if unnamed or absent:
+    """Check that parameters have a name, and one that exists."""
+    wrong_names = [*unknown]
+    if unnamed or wrong_names:
         raise ConfigError(
             f"{owner} takes its parameters by name",
             allowed=", ".join(names),
-            got=", ".join(absent) or f"{len(unnamed)} without a name",
-            do=nearest(absent, names) or f"Write {owner}({next(iter(names))}=...)",
+            got=", ".join(wrong_names) or f"{len(unnamed)} without a name",
+            do=nearest(wrong_names, names) or f"Write {owner}({next(iter(names))}=...)",
         )

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,11 +20,12 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to end; ``finished`` says that the run came to its end all the same."""
+    """A signal asked the run to end; it is ``finished`` if it came to its end all the same."""
 
     def __init__(self, number: int, *, finished: bool = False) -> None:
         super().__init__(number, finished)
-        self.number, self.finished = number, finished
+        self.number = number
+        self.finished = finished
         self.exit_code = 128 + number  # what shells and schedulers expect
 
     def __str__(self) -> str:
@@ -60,40 +61,58 @@ def _raise_again(unraisable: Any) -> None:
     threading.Timer(0.05, os.kill, (os.getpid(), unraisable.exc_value.number)).start()
 
 
+def _other_handlers() -> dict[signal.Signals, Any]:
+    """Return what handles each signal that is not ignored, and not handled here already."""
+    handlers: dict[signal.Signals, Any] = {}
+    for number in SIGNALS:
+        handler = signal.getsignal(number)
+        if handler not in (signal.SIG_IGN, _handle):
+            handlers[number] = handler
+    return handlers
+
+
 @contextmanager
 def handled() -> Iterator[None]:
-    """Raise :class:`Interrupted` at the first signal, whatever the block then fails with; it may be nested.
+    """Raise :class:`Interrupted` at the first signal, whatever the block then fails with.
 
-    What nohup or a shell has made the process ignore stays ignored.
+    It may be nested. What nohup or a shell has made the process ignore stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {
-        n: old for n in SIGNALS if (old := signal.getsignal(n)) not in (signal.SIG_IGN, _handle)
-    }
-    hook, sys.unraisablehook = sys.unraisablehook, _raise_again
-    waits, _Run.waits = _Run.waits, False
-    if before:
+    handlers = _other_handlers()
+    hook = sys.unraisablehook
+    waits = _Run.waits
+    sys.unraisablehook = _raise_again
+    _Run.waits = False
+    if handlers:
         _Run.end = None  # what an earlier block began is none of this one's
-    for number in before:
+    for number in handlers:
         signal.signal(number, _handle)
     try:
         yield
         if _Run.received:
             raise Interrupted(_Run.received, finished=True)
+    except Interrupted:
+        raise
     except BaseException as error:
-        came = _Run.received or isinstance(error, KeyboardInterrupt) * signal.SIGINT
-        if came and not isinstance(error, Interrupted):
-            raise Interrupted(came) from None
+        if _Run.received:
+            raise Interrupted(_Run.received) from None
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(signal.SIGINT) from None
         raise
     finally:
-        _Run.waits, sys.unraisablehook = waits, hook
-        for number, old in before.items():
-            # All that is left of an interrupted run is to say so.
-            signal.signal(number, signal.SIG_IGN if _Run.received else old)
-        if before:
-            _Run.received = 0
+        _Run.waits = waits
+        sys.unraisablehook = hook
+        _restore(handlers)
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Restore what handled signals; after a signal all that is left is to report it."""
+    for number, handler in handlers.items():
+        signal.signal(number, signal.SIG_IGN if _Run.received else handler)
+    if handlers:
+        _Run.received = 0
 
 
 def ends_first(end: Callable[[int], None]) -> None:
@@ -102,31 +121,31 @@ def ends_first(end: Callable[[int], None]) -> None:
 
 
 def hold_to_the_end() -> None:
-    """Let signals wait until the block of :func:`handled` ends: what is done from here on must be whole."""
+    """Delay signals to the end of the block of :func:`handled`: what is done must be whole."""
     _Run.waits = True
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let signals wait until Spark has started, and keep what handles Ctrl-C, which SparkContext replaces.
+    """Delay signals until Spark has started, and keep the handler that SparkContext replaces.
 
     Before that nobody can end its JVM, which would wait for this process for ever.
     """
-    before, waits = signal.getsignal(signal.SIGINT), _Run.waits
+    handler = signal.getsignal(signal.SIGINT)
+    waits = _Run.waits
     _Run.waits = True
     try:
         yield
     finally:
         _Run.waits = waits
-        if (
-            signal.getsignal(signal.SIGTERM) is _handle
-        ):  # else it is for a notebook's user to choose
-            signal.signal(signal.SIGINT, before)
+        # Without our handlers it is for a notebook's user to choose.
+        if signal.getsignal(signal.SIGTERM) is _handle:
+            signal.signal(signal.SIGINT, handler)
         _stop()
 
 
 def end_at_once() -> None:
-    """Let signals end the process with one line, until :func:`handled` is entered; nothing is begun yet."""
+    """End the process with one line at a signal, until :func:`handled` is entered."""
 
     def end(number: int, _: Any) -> None:
         os.write(2, f"dptext: {Interrupted(number)}.\n".encode())

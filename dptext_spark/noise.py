@@ -59,8 +59,12 @@ class NoiseKey:
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
-            what, got = "The noise key has the wrong length", f"{len(self.secret)} bytes"
-            raise ConfigError(what, allowed=f"{KEY_BYTES} bytes", got=got, do=_MAKE_KEY)
+            raise ConfigError(
+                "The noise key has the wrong length",
+                allowed=f"{KEY_BYTES} bytes",
+                got=f"{len(self.secret)} bytes",
+                do=_MAKE_KEY,
+            )
 
     def __repr__(self) -> str:
         return "NoiseKey(<secret>)"
@@ -72,29 +76,28 @@ class NoiseKey:
 
     @classmethod
     def read(cls, path: Path) -> NoiseKey:
-        """Read a key file: 32 random bytes or 64 hexadecimal digits, readable by its owner alone."""
+        """Read a key file: 32 random bytes or 64 hexadecimal digits, open to its owner alone."""
         try:
-            mode, content = path.stat().st_mode, path.read_bytes()
+            mode = path.stat().st_mode
+            content = path.read_bytes()
         except OSError as error:
             if re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", path.name):
                 raise ConfigError(
-                    "The key file cannot be read: what was given in its place looks like a key itself",
+                    "The key file cannot be read: what was given in its place looks like a key "
+                    "itself",
                     allowed="the path of a file that holds the key",
                     do=f"Take another key, for others may have seen this one. {_MAKE_KEY}",
                 ) from None
-            what, got = (
-                f"The key file {path} cannot be read",
-                error.strerror or type(error).__name__,
-            )
-            raise ConfigError(what, got=got, do=_MAKE_KEY) from None
-        try:
-            secret = (
-                content
-                if len(content) == KEY_BYTES
-                else bytes.fromhex(content.decode("ascii").strip())
-            )
-        except ValueError:  # UnicodeDecodeError is one as well
-            secret = b""
+            reason = error.strerror or type(error).__name__
+            raise ConfigError(
+                f"The key file {path} cannot be read", got=reason, do=_MAKE_KEY
+            ) from None
+        secret = content
+        if len(content) != KEY_BYTES:
+            try:
+                secret = bytes.fromhex(content.decode("ascii").strip())
+            except ValueError:  # UnicodeDecodeError is one as well
+                secret = b""
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(
                 f"The key file {path} is open to other users",
@@ -103,9 +106,11 @@ class NoiseKey:
                 do=f"Run chmod 600 {path}, and replace the key if others may have read it",
             )
         if len(secret) != KEY_BYTES or is_text(secret):
-            short = len(secret) != KEY_BYTES
+            holding = "no key"
+            if len(secret) == KEY_BYTES:
+                holding = "text, which can be guessed"
             raise ConfigError(
-                f"The key file {path} holds {'no key' if short else 'text, which can be guessed'}",
+                f"The key file {path} holds {holding}",
                 allowed=f"{KEY_BYTES} random bytes or {2 * KEY_BYTES} hexadecimal digits",
                 got=f"{len(content)} bytes",
                 do=_MAKE_KEY,
@@ -121,12 +126,12 @@ class NoiseKey:
         return NoiseKey(digest.digest())
 
     def seal(self, text: str) -> str:
-        """Give a keyed hash by which equal texts are known again; it tells nothing without the key."""
+        """Return a keyed hash that is equal for equal texts; it reveals nothing without the key."""
         return self.derive(b"seal", text.encode()).secret.hex()
 
 
 def is_text(secret: bytes) -> bool:
-    """Say whether bytes read as text; of 2^30 random keys fewer than one does."""
+    """Return whether bytes read as text; of 2^30 random keys fewer than one does."""
     try:
         text = secret.decode("utf-8")
     except UnicodeDecodeError:
@@ -135,7 +140,7 @@ def is_text(secret: bytes) -> bool:
 
 
 def check_release_name(key: object, name: object) -> None:
-    """Check that a key that may be used again, and only such a key, comes with the name of the release.
+    """Check that a key that may be used again, and only such a key, comes with a release's name.
 
     A fresh key, None, is never used again.
     """
@@ -165,7 +170,7 @@ class ColumnNoise:
         return self.key.derive(row_id, *content).secret
 
     def fill(self, out: NDArray[np.uint64], row_key: bytes, first_token: int) -> None:
-        """Write a row's random integers, from a token on, to ``out`` (tokens, uint64s_per_token)."""
+        """Fill ``out`` (tokens, uint64s_per_token) with a row's integers, from a token on."""
         _expand(out.reshape(-1), row_key, first_token * self.uint64s_per_token)
 
 
@@ -215,20 +220,21 @@ class ReleaseNoise:
 
 
 def to_uniform(uint64s: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Map random integers to uniforms (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact in float64.
+    """Map random integers to uniforms (k + 1/2) / 2^52: symmetric about 1/2, never 0 or 1, exact.
 
     What the grid changes in the law of an output is bounded in
     :mod:`dptext_spark.accounting.resolution`.
     """
     bits = uint64s >> np.uint64(64 - UNIFORM_BITS)
-    bits |= _ONE  # as a float64, 1 + k / 2^52: an addition of bits, several times as fast as a conversion
+    # As a float64, 1 + k / 2^52: an addition of bits, several times as fast as a conversion.
+    bits |= _ONE
     uniforms = bits.view(np.float64)
     uniforms -= 1.0 - 2.0 ** -(UNIFORM_BITS + 1)  # exact
     return uniforms
 
 
 def further_uniforms(seeds: NDArray[np.float64], first: int, count: int) -> NDArray[np.float64]:
-    """Give tokens more uniforms, float64 (t, count), from number ``first`` on.
+    """Return more uniforms of tokens, float64 (t, count), from number ``first`` on.
 
     They are a pure function of the token's ``seeds`` (t, SEED_UNIFORMS), which serve for nothing
     else.

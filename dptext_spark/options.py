@@ -10,8 +10,9 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from inspect import get_annotations
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args, get_origin
 
@@ -47,9 +48,8 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import TYPES, Identifiers, Surrogates
-from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
+from dptext_spark.text.identifiers import Surrogates
+from dptext_spark.text.policies import TOKENIZER, PolicyParameters, TextPolicy
 from dptext_spark.text.tokens import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
@@ -73,13 +73,16 @@ def option(description: str, default: Any = ..., **field: Any) -> Any:
     return Field(default, description=description, **field)
 
 
-TABLE, WORDS, NOISE, OUTPUT, ROWS_OF, LEDGER, MEASURE, BUNDLE, PAIRS, TRAINING = (
-    partial(option, title=heading)
-    for heading in (
-        *("Table", "Words", "Noise and key", "Output", "Rows and persons", "Ledger"),
-        *("Measuring", "Bundle", "Pairs", "Training"),
-    )
-)
+TABLE: Final = partial(option, title="Table")
+WORDS: Final = partial(option, title="Words")
+NOISE: Final = partial(option, title="Noise and key")
+OUTPUT: Final = partial(option, title="Output")
+ROWS_OF: Final = partial(option, title="Rows and persons")
+LEDGER: Final = partial(option, title="Ledger")
+MEASURE: Final = partial(option, title="Measuring")
+BUNDLE: Final = partial(option, title="Bundle")
+PAIRS: Final = partial(option, title="Pairs")
+TRAINING: Final = partial(option, title="Training")
 
 
 # Values; the help shows text, and what a function names.
@@ -93,38 +96,47 @@ def read_by(read: Callable[[Any], object]) -> AfterValidator:
 
     def check(value: Any) -> Any:
         try:
-            found = read(value)
+            result = read(value)
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        return found if isinstance(found, str) else value
+        if isinstance(result, str):
+            return result
+        return value
 
     return AfterValidator(check)
 
 
 def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
-    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``; by default each word moves as far as ``within``."""
+    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``.
+
+    By default each word moves as far as ``within``.
+    """
     try:
-        loss, given = parsed(spec)
-        return RowBudget(
-            loss=float(loss), **{"within": within} | {n: float(v) for n, v in given.items()}
-        )
+        loss, listed = parsed(spec)
+        parameters = {"within": within}
+        for name, value in listed.items():
+            parameters[name] = float(value)
+        return RowBudget(loss=float(loss), **parameters)
     except (ConfigError, TypeError, ValueError):
-        forms = (
-            f"LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY {LEAST_ROW_DELTA:g} or more, "
-            "the others 1e-12 to 1e+18"
-        )
         raise ConfigError(
-            "Option --row-budget has a wrong value", allowed=forms, got=repr(spec)
+            "Option --row-budget has a wrong value",
+            allowed="LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY "
+            f"{LEAST_ROW_DELTA:g} or more, the others 1e-12 to 1e+18",
+            got=repr(spec),
         ) from None
 
 
 def check_row_budget(spec: str) -> str:
-    """Give a row budget in its one form, which a checkpoint knows again."""
+    """Return a row budget in its one form, by which a checkpoint compares it."""
     read_row_budget(spec)
-    loss, given = parsed(spec)
-    numbers = {"": loss, **dict(sorted(given.items()))}
-    first, *others = (f"{n}={float(v)!r}".removesuffix(".0") for n, v in numbers.items())
-    return ":".join(filter(None, [first.removeprefix("="), ",".join(others)]))
+    loss, parameters = parsed(spec)
+    pairs = [f"{name}={_shortest(value)}" for name, value in sorted(parameters.items())]
+    return ":".join(filter(None, [_shortest(loss), ",".join(pairs)]))
+
+
+def _shortest(number: float | str) -> str:
+    """Return the shortest text that reads as a number."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def check_pairs(pairs: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -143,20 +155,37 @@ def check_pairs(pairs: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]
     return pairs
 
 
-# Expands ~ in paths from TOML files, as a shell does.
-LocalPath: TypeAlias = Annotated[
-    Path, Strict(False), AfterValidator(lambda p: Path(os.path.expanduser(p)))
-]
+def _expanded(path: Path) -> Path:
+    """Expand ~ in a path of a TOML file, as a shell does."""
+    return Path(os.path.expanduser(path))
+
+
+def _pair_names(pairs: Iterable[str]) -> list[str]:
+    """Return the names of ``NAME=VALUE``: reports have these alone."""
+    return sorted({pair.partition("=")[0] for pair in pairs})
+
+
+def _pairs(pairs: Iterable[str]) -> dict[str, str]:
+    """Return the values of ``NAME=VALUE``, by their names."""
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _number_as_text(value: Any) -> Any:
+    """Return a number as text: TOML has numbers, and one by itself has no parameters."""
+    if type(value) in (int, float):
+        return str(value)
+    return value
+
+
+LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(_expanded)]
 TablePath: TypeAlias = Annotated[
     str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"
 ]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
-# Reports have the names alone.
+Pair: TypeAlias = Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"]
 Pairs: TypeAlias = Annotated[
-    tuple[Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"], ...],
-    AfterValidator(check_pairs),
-    PlainSerializer(lambda pairs: sorted({pair.partition("=")[0] for pair in pairs})),
+    tuple[Pair, ...], AfterValidator(check_pairs), PlainSerializer(_pair_names)
 ]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Share: TypeAlias = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -168,15 +197,8 @@ MechanismSpec: TypeAlias = Annotated[
     str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
 ]
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
-Tokenizer: TypeAlias = Annotated[str, read_by(Segmentation.of), Segmentation.forms]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
-# A number by itself is one without parameters; TOML has numbers.
-WRITTEN: Final = BeforeValidator(lambda v: str(v) if type(v) in (int, float) else v)
-TOKENIZER: Final = partial(
-    WORDS,
-    "how texts are split: words, or icu (Chinese, Japanese, Thai, Lao, Khmer, Burmese too)",
-    "words",
-)
+WRITTEN: Final = BeforeValidator(_number_as_text)
 EMBEDDING: Final = "bundle that dptext embedding made"
 TABLE_FORMATS: Final = "parquet, orc, csv, json, delta, iceberg or table"
 MECHANISM: Final = f"{', '.join(sorted(MECHANISMS))}; with parameters, e.g. mahalanobis:lambda=0.5"
@@ -186,7 +208,7 @@ PUBLIC_SEED: Final = "public seed of the simulated noise"
 
 
 def several(field: FieldInfo) -> bool:
-    """Say whether an option may be given several times."""
+    """Return whether an option may be given several times."""
     return get_origin(field.annotation) is tuple
 
 
@@ -234,14 +256,17 @@ class Options(BaseModel):
             ConfigError: Lists every option that is wrong. It quotes no field with ``repr=False``,
                 whose value may be private.
         """
-        fields, given = cls.fields(), cls.named(values)
-        for name in given.keys() & {name for name, field in fields.items() if several(field)}:
-            given[name] = (
-                tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
-            )
+        fields = cls.fields()
+        arguments = cls.named(values)
+        for name, value in arguments.items():
+            if name not in fields or not several(fields[name]):
+                continue
+            if not isinstance(value, list | tuple):
+                value = (value,)
+            arguments[name] = tuple(value)
         problems = []
         try:
-            options = cls.model_validate(given)
+            options = cls.model_validate(arguments)
         except ValidationError as error:
             secret = {name for name, field in fields.items() if not field.repr}
             problems = faults(
@@ -251,7 +276,7 @@ class Options(BaseModel):
                 known=fields,
                 hidden=lambda e: e["loc"][0] in secret,
             )
-            options = cls.model_construct(**given)
+            options = cls.model_construct(**arguments)
         problems += map(str, options.conflicts())
         if problems:
             raise ConfigError(
@@ -285,21 +310,25 @@ class Options(BaseModel):
 
     @classmethod
     def fields(cls) -> dict[str, FieldInfo]:
-        """Give the fields by option name, a class's own before those of its bases."""
-        own = {
-            name: cls.model_fields.get(name)
-            for kind in cls.__mro__
-            for name in get_annotations(kind)
-        }
-        return {str(field.alias): field for field in own.values() if field is not None}
+        """Return the fields by option name, a class's own before those of its bases."""
+        fields: dict[str, FieldInfo] = {}
+        for kind in cls.__mro__:
+            for name in get_annotations(kind):
+                field = cls.model_fields.get(name)
+                if field is not None:
+                    fields.setdefault(str(field.alias), field)
+        return fields
 
     def conflicts(self) -> Iterator[ConfigError]:
-        """Find options that do not go together; any of them may be of a wrong type here, or missing."""
+        """Yield an error for options that do not go together.
+
+        Any of them may be of a wrong type here, or missing.
+        """
         return iter(())
 
     @property
     def unfinished(self) -> str:
-        """Say what a run leaves that is interrupted."""
+        """What a run leaves that is interrupted."""
         return "No output was written."
 
     @property
@@ -311,7 +340,7 @@ class Options(BaseModel):
         return ()
 
     def finish(self, report: Any) -> str:
-        """Do what is left to do when the report of a run was shown, and say where its results lie."""
+        """End a run whose report was shown; return where its results lie."""
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -329,13 +358,18 @@ class SearchOptions(Options):
     )
 
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
-        """Set up the search among the words of a bundle that may be output, for mechanisms that suit it."""
-        chosen: Any = getattr(self, "mechanism", ())
-        mechanisms = chosen if isinstance(chosen, tuple) else (chosen,)
-        search: Search = all_of(
+        """Return the search among the words of a bundle that may be output.
+
+        It suits the mechanisms, which are checked and prepared.
+        """
+        mechanisms: Any = getattr(self, "mechanism", ())
+        if not isinstance(mechanisms, tuple):
+            mechanisms = (mechanisms,)
+        search: Search
+        search, *_ = all_of(
             lambda: chosen_search(self.search, embedding, mechanisms, release_words=release_words),
-            *(partial(each.prepare, embedding) for each in mechanisms),
-        )[0]
+            *(partial(configured.prepare, embedding) for configured in mechanisms),
+        )
         return search
 
 
@@ -363,38 +397,19 @@ class GridOptions(SearchOptions):
     @property
     def mechanism(self) -> tuple[Mechanism, ...]:
         """Each mechanism, in the order given, and of each the epsilons, ascending."""
-        return tuple(
-            mechanism(spec, epsilon=epsilon) for spec in self.specs for epsilon in self.epsilon
-        )
+        mechanisms: list[Mechanism] = []
+        for spec in self.specs:
+            mechanisms += [mechanism(spec, epsilon=epsilon) for epsilon in self.epsilon]
+        return tuple(mechanisms)
 
 
-class PolicyOptions(Options):
+class PolicyOptions(PolicyParameters, Options):
     """What happens to words, besides the mechanism, in the commands that sanitize texts."""
 
-    oov: Annotated[str, read_by(OovPolicy.of), "NAME"] = WORDS(
-        f"unknown words: {', '.join(OovPolicy.forms())}", "mask"
-    )
-    protect: Annotated[str, read_by(Protection.of), "NAME"] = WORDS(
-        "perturbed words: all, content (no stop words), slots:COLUMN", "all"
-    )
-    layout: Annotated[str, read_by(Layout.of), Layout.forms] = WORDS(
-        "kept around words: nothing (words), or punctuation, symbols and capitals (keep)", "words"
-    )
-    tokenizer: Tokenizer = TOKENIZER()
-    identifiers: Annotated[str, read_by(Identifiers.of), "POLICY"] = WORDS(
-        f"{', '.join(TYPES)}: mask, mask:TYPE,TYPE, surrogate:LABEL or off", "mask"
-    )
-    numbers: Literal["mask", "words"] = WORDS(
-        "numbers of more than two figures: mask, or words of the vocabulary", "mask"
-    )
-    mask_spans: Column | None = WORDS(
-        "column of spans to mask, e.g. names that a detector found", None
-    )
-
-    @property
+    @cached_property
     def policy(self) -> TextPolicy:
-        """The text policy; a ConfigError where ICU is not installed."""
-        return TextPolicy(**{name: getattr(self, name) for name in PolicyOptions.__annotations__})
+        """The text policy, without the rest of the options; built once."""
+        return TextPolicy(**{name: getattr(self, name) for name in PolicyParameters.model_fields})
 
 
 class InputOptions(Options):
@@ -414,7 +429,7 @@ class InputOptions(Options):
 
     @property
     def read_options(self) -> dict[str, str]:
-        return dict(pair.split("=", 1) for pair in self.read_option)
+        return _pairs(self.read_option)
 
 
 class TableOptions(InputOptions):
@@ -454,10 +469,10 @@ class TableOptions(InputOptions):
 
     @property
     def write_options(self) -> dict[str, str]:
-        return dict(pair.split("=", 1) for pair in self.write_option)
+        return _pairs(self.write_option)
 
     def beside(self, name: str) -> str:
-        """Give the path of a file in the folder of reports, or next to the output."""
+        """Return the path of a file in the folder of reports, or next to the output."""
         if self.reports is None:
             return f"{self.output.rstrip('/')}.{name}"
         return f"{self.reports.rstrip('/')}/{name}"
@@ -491,28 +506,35 @@ class TableOptions(InputOptions):
 
     def finish(self, report: Any) -> str:
         if self.dry_run:
-            but = f" except the report: {self.report_path}" if self.reports else "."
-            return f"Dry run: all options are right, nothing was written{but}"
+            written = "."
+            if self.reports:
+                written = f" except the report: {self.report_path}"
+            return f"Dry run: all options are right, nothing was written{written}"
         return "\n".join(printable(f"{what}: {path}") for what, path in self.results)
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
-        return NoiseKey.read(self.key_file) if self.key_file else NoiseKey.generate()
+        if self.key_file is None:
+            return NoiseKey.generate()
+        return NoiseKey.read(self.key_file)
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
-        """Find what is wrong with the columns to sanitize, given by the options that name them."""
-        sanitized = [name for names in kinds.values() for name in names]
+        """Yield what is wrong with the columns to sanitize, by the options that name them."""
+        sanitized = [*chain.from_iterable(kinds.values())]
         if not sanitized:
-            do = f"Name at least one with {' or '.join(f'--{kind}' for kind in kinds)}"
-            yield ConfigError("No column is to be sanitized", do=do)
+            options = " or ".join(f"--{kind}" for kind in kinds)
+            yield ConfigError(
+                "No column is to be sanitized", do=f"Name at least one with {options}"
+            )
         if self.except_ and ALL not in self.keep:
             yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
             yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
         for name in ("layout", "tokenizer"):
-            if not kinds["text"] and getattr(self, name, "words") != "words":
-                do = "Name them with --text, or leave it out"
-                yield ConfigError(f"Option --{name} is for texts", do=do)
+            if not kinds["text"] and str(getattr(self, name, "words")) != "words":
+                yield ConfigError(
+                    f"Option --{name} is for texts", do="Name them with --text, or leave it out"
+                )
         # Without a key that is kept a ledger still lists releases by their names.
         named_in_ledger = self.key_file is None and getattr(self, "ledger", None) is not None
         if not named_in_ledger:
@@ -522,8 +544,11 @@ class TableOptions(InputOptions):
                 yield error
 
     def to_json(self) -> dict[str, Any]:
-        values, key = super().to_json(), "file" if self.key_file else "fresh, not kept"
-        return {**{n: v for n, v in values.items() if n not in ("search", "key-file")}, "key": key}
+        values = super().to_json()
+        values.pop("search", None)
+        values.pop("key-file")
+        values["key"] = "file" if self.key_file else "fresh, not kept"
+        return values
 
 
 def _listed(names: Iterable[object]) -> str:
@@ -627,8 +652,10 @@ class CalibrateOptions(GridOptions):
         return (("Output", self.output),)
 
     def to_json(self) -> dict[str, Any]:
-        values = {name: value for name, value in super().to_json().items() if name != "search"}
-        return {**values, "mechanism": ", ".join(self.specs)}
+        values = super().to_json()
+        values.pop("search")
+        values["mechanism"] = ", ".join(self.specs)
+        return values
 
 
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
@@ -640,7 +667,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     command = "evaluate"
     usage = (
         "--input queries.parquet --text text --id id --embedding glove-50d --output evaluation \\\n"
-        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 --target 'recovery(top1) <= 0.2'"
+        "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 "
+        "--target 'recovery(top1) <= 0.2'"
     )
     first = "text tokens id sample target oov"
 
@@ -684,50 +712,67 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if (self.text is None) == (self.tokens is None):
             yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
         elif "[]" in column:
-            do = "Make a table of their elements with explode() first"
-            yield ConfigError("Fields inside arrays cannot be evaluated", got=column, do=do)
-        classes = [str(name) for name in (self.label, self.author) if name]
-        if repeated := _listed(name for name in classes if [column, *classes].count(name) > 1):
             yield ConfigError(
-                "A column is either the evaluated one, --label or --author", got=repeated
+                "Fields inside arrays cannot be evaluated",
+                got=column,
+                do="Make a table of their elements with explode() first",
             )
-        if inside := [name for name in classes if "." in name or "[]" in name]:
+        yield from self._class_conflicts(column)
+        yield from self._target_conflicts()
+
+    def _class_conflicts(self, column: str) -> Iterator[ConfigError]:
+        """Yield what is wrong with the columns of classes, besides the evaluated column."""
+        classes = [str(name) for name in (self.label, self.author) if name]
+        names = [column, *classes]
+        repeated = [name for name in classes if names.count(name) > 1]
+        if repeated:
+            yield ConfigError(
+                "A column is either the evaluated one, --label or --author", got=_listed(repeated)
+            )
+        inside = [name for name in classes if "." in name or "[]" in name]
+        if inside:
             yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
+
+    def _target_conflicts(self) -> Iterator[ConfigError]:
+        """Yield what the target counts that is not measured."""
         try:
             target = EvaluationTarget.parse(self.target or "")
         except (ConfigError, TypeError):  # none, or a wrong one
             return
-        if (needed := MEASURES[target.measure].needs) and getattr(self, needed) is None:
-            yield ConfigError(f"The --target {target} needs --{needed}", do="Name the column")
+        needs = MEASURES[target.measure].needs
+        if needs and getattr(self, needs) is None:
+            yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
         if target.risk.versions not in (1, self.versions):
-            what, got = (
+            yield ConfigError(
                 "The --target counts versions that are not measured",
-                str(target.risk.versions),
+                allowed=f"1 or --versions {self.versions}",
+                got=str(target.risk.versions),
             )
-            yield ConfigError(what, allowed=f"1 or --versions {self.versions}", got=got)
 
     def release_command(self, mechanism: Mechanism, search: Search) -> str:
-        """Write the command that makes a release with a setting, and says where epsilon comes from.
+        """Return the command that makes a release with a setting, and says where epsilon is from.
 
         A filter and the values of read options may be private: they have to be filled in, and
         without them the command fails.
         """
-        names = ("embedding", "text", "tokens", "id", "format", *PolicyOptions.__annotations__)
         fields = type(self).model_fields
-        given = {
-            str(fields[n].alias): v for n in names if (v := getattr(self, n)) != fields[n].default
-        }
-        given = {"input": self.input, "output": "sanitized", **given, **search.options}
+        names = ("embedding", "text", "tokens", "id", "format", *PolicyParameters.model_fields)
+        options: dict[str, object] = {"input": self.input, "output": "sanitized"}
+        for name in names:
+            value = getattr(self, name)
+            if value != fields[name].default:
+                options[str(fields[name].alias)] = value
+        options |= search.options
         if self.release_words:
-            given["release-words"] = search.release_words
-        words = [
-            "dptext",
-            "privatize",
-            *(part for n, v in given.items() for part in (f"--{n}", str(v))),
-        ]
-        words += ["--trust-id"] if self.trust_id else []
-        words += ["--where", FILLED_IN] if self.where else []
-        words += ["--epsilon-from-private-rows"]
+            options["release-words"] = search.release_words
+        words = ["dptext", "privatize"]
+        for name, value in options.items():
+            words += [f"--{name}", str(value)]
+        if self.trust_id:
+            words.append("--trust-id")
+        if self.where:
+            words += ["--where", FILLED_IN]
+        words.append("--epsilon-from-private-rows")
         for name in sorted(self.read_options):
             words += ["--read-option", f"{name}={FILLED_IN}"]
         return f"{shlex.join(words)} {mechanism.options}"
@@ -805,22 +850,15 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     command = "privatize"
     usage = (
         "--input queries.parquet --output sanitized --embedding glove-50d \\\n"
-        "      --mechanism laplace --epsilon 10 --text text --id id --keep intent --key-file release.key \\\n"
+        "      --mechanism laplace --epsilon 10 --text text --id id --keep intent "
+        "--key-file release.key \\\n"
         "      --name 'queries 2026-03-01'"
     )
     first = "text id keep oov key-file name dry-run"
     on_connect = True
     published = TableOptions.published | {
-        *(
-            "layout",
-            "mechanism",
-            "numbers",
-            "oov",
-            "protect",
-            "release-words",
-            "row-budget",
-            "tokens",
-        ),
+        *("layout", "mechanism", "numbers", "oov", "protect", "release-words", "row-budget"),
+        "tokens",
     }
 
     embedding: LocalPath = WORDS(EMBEDDING)
@@ -852,22 +890,27 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     @property
     def unfinished(self) -> str:
-        going_on = "The output has the batches before; the same command goes on."
-        return going_on if self.incremental else super().unfinished
+        if self.incremental:
+            return "The output has the batches before; the same command goes on."
+        return super().unfinished
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        more = (
-            ("Checkpoint", "--incremental", self.incremental),
-            ("Ledger", "--ledger", self.ledger),
-        )
-        return (*super().places, *((what, moved, path) for what, moved, path in more if path))
+        places = [*super().places]
+        if self.incremental:
+            places.append(("Checkpoint", "--incremental", self.incremental))
+        if self.ledger:
+            places.append(("Ledger", "--ledger", self.ledger))
+        return tuple(places)
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
         if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
-            do = "Give one, or take --identifiers mask: a fresh key's stand-ins are found in no other table"
-            yield ConfigError(f"Option --identifiers {self.identifiers} needs --key-file", do=do)
+            yield ConfigError(
+                f"Option --identifiers {self.identifiers} needs --key-file",
+                do="Give one, or take --identifiers mask: a fresh key's stand-ins are found in no "
+                "other table",
+            )
         yield from self._ledger_conflicts()
         yield from self._incremental_conflicts()
 
@@ -891,26 +934,29 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             return
         if self.person is not None:
             yield ConfigError(
-                "Options --person and --incremental do not go together: rows of a person come in many runs",
+                "Options --person and --incremental do not go together: rows of a person come in "
+                "many runs",
                 do="Count them in a --dry-run of the whole table",
             )
         if self.count_unique:
             yield ConfigError(
-                "Options --count-unique and --incremental do not go together: rows that come later may have "
-                "the same words",
+                "Options --count-unique and --incremental do not go together: rows that come later "
+                "may have the same words",
                 do="Leave --count-unique out",
             )
         if self.key_file is None:
             yield ConfigError(
                 "Option --incremental needs --key-file",
-                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch needs it",
+                do="Make one with: (umask 077; openssl rand -hex 32 > KEYFILE); a retried batch "
+                "needs it",
             )
         if self.mode != "error":
             yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
                 "Option --incremental cannot check that --id names every row of all runs once",
-                do="Leave it out to name rows by file and position, or vouch for it with --trust-id",
+                do="Leave it out to name rows by file and position, or vouch for it with "
+                "--trust-id",
             )
 
 
@@ -928,13 +974,16 @@ class VectorsOptions(ProjectedVectors, TableOptions):
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
     text: Columns = TABLE("string column, released as the average of its words; repeatable", ())
     embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text", None)
-    tokenizer: Tokenizer = TOKENIZER()
+    tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(vector=self.vector, text=self.text)
         if bool(self.text) != (self.embedding is not None):
-            do = "Give a text column the bundle of its words' vectors; --vector columns need none"
-            yield ConfigError("Options --text and --embedding go together", do=do)
+            yield ConfigError(
+                "Options --text and --embedding go together",
+                do="Give a text column the bundle of its words' vectors; --vector columns need "
+                "none",
+            )
 
     @property
     def mechanism(self) -> ProjectedVectors:
@@ -1087,5 +1136,5 @@ class PoincareOptions(Options):
         return "\n".join(f"{what}: {path}" for what, path in self.results)
 
     def beside(self, suffix: str) -> Path:
-        """Give the path next to the bundle with this suffix."""
+        """Return the path next to the bundle with this suffix."""
         return self.output.with_name(f"{self.output.name}.{suffix}")

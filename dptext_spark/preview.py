@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError, all_of, not_utf8
+from dptext_spark.errors import ConfigError, not_utf8
 from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Facts, Report, embedding_json
@@ -22,7 +22,8 @@ COLUMN: Final = "sentence"
 
 def run(options: TryOptions) -> Report:
     """Run ``dptext try``: sanitize a sentence under a fresh key, as privatize would a column."""
-    embedding, policy = all_of(lambda: Embedding.open(options.embedding), lambda: options.policy)
+    embedding = Embedding.open(options.embedding)
+    policy = options.policy
     if policy.spans_column:
         raise ConfigError(
             "A sentence has no column of spans",
@@ -43,13 +44,12 @@ def run(options: TryOptions) -> Report:
             draws.append({**mechanism.to_json(), **draw})
     # Of any draw: only what is replaced differs.
     counts = {name: int(count[0]) for name, count in outputs.counts._asdict().items()}
-    marks = {kind: counts[kind] for kind in MARKS}
     facts = {
         "embedding": embedding_json(embedding),
         "words": words,
         "out_of_vocabulary": {"policy": str(policy.oov), "tokens": counts["out_of_vocabulary"]},
         "unprotected": counts["unprotected"],
-        "marks": marks,
+        "marks": {kind: counts[kind] for kind in MARKS},
         "draws": draws,
     }
     rows = [("mechanism", "epsilon", "replaced", "becomes")]
@@ -97,5 +97,7 @@ def _counts(facts: Facts) -> str:
         counts[f"marked [{kind.upper()}]"] = count
     words = facts["words"]
     parts = ["1 word" if words == 1 else f"{words} words"]
-    parts += [f"{count} {what}" for what, count in counts.items() if count]
+    for what, count in counts.items():
+        if count:
+            parts.append(f"{count} {what}")
     return f"{', '.join(parts)}."

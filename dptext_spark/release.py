@@ -25,9 +25,8 @@ class Release:
     mechanism: Mechanism
     search: Search
     policy: TextPolicy = field(default_factory=TextPolicy)
-    row_epsilons: RowEpsilons | None = (
-        None  # by a row's number of words; None where all have the mechanism's
-    )
+    # By a row's number of words; None where all have the mechanism's.
+    row_epsilons: RowEpsilons | None = None
     name: str = ""  # keeps the noise of tables apart that share a key
 
     @classmethod
@@ -51,22 +50,24 @@ class Release:
                 gets.
             name: Of what is released, such as the table and its date.
         """
-        embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
+        embedding = Embedding.of(embedding)
+        mechanism = Mechanism.of(mechanism)
         mechanism.prepare(embedding)
+        row_epsilons = None
+        if row_budget is not None:
+            row_epsilons = mechanism.row_epsilons(row_budget, embedding)
         return cls(
             bundle=embedding,
             mechanism=mechanism,
             search=search or ExactSearch.over(embedding),
-            policy=policy or TextPolicy(),
-            row_epsilons=None
-            if row_budget is None
-            else mechanism.row_epsilons(row_budget, embedding),
+            policy=TextPolicy.of(policy),
+            row_epsilons=row_epsilons,
             name=name,
         )
 
     def __repr__(self) -> str:
         words = f"{self.search.label} search among {self.search.release_words:,} words"
-        policies = (f"{name} {value}" for name, value in vars(self.policy).items() if str(value))
+        policies = (f"{name} {value}" for name, value in self.policy if value)
         return f"Release({', '.join([repr(self.mechanism), repr(self.bundle), *policies, words])})"
 
     @property
@@ -80,7 +81,7 @@ class Release:
         return WordReader(bundle=self.bundle, policy=self.policy)
 
     def noise(self, key: NoiseKey | None = None) -> ReleaseNoise:
-        """Derive the noise of this release from the user's key; by default from a fresh one, never kept."""
+        """Derive the noise of this release from the user's key, or from a discarded fresh key."""
         return self.mechanism.release_noise(
             key or NoiseKey.generate(),
             salt=self.name,
@@ -90,21 +91,21 @@ class Release:
         )
 
     def guarantee(self) -> Guarantee:
-        """Say what is proven; measures distances between the embedding's words."""
+        """Return the guarantee; measures typical word distances."""
         return self.mechanism.guarantee(self.embedding, search=self.search)
 
 
 def in_euclidean_distance(guarantee: Guarantee, embedding: Embedding) -> Guarantee:
-    """Give a guarantee as a ledger adds it up: in Euclidean distance, where an epsilon is proven in that.
+    """Return a guarantee as a ledger adds it up: in Euclidean distance, where that has an epsilon.
 
     There the unit is the same for every lambda.
     """
-    metric, epsilon, law = embedding.space.metric(), guarantee.euclidean_epsilon, guarantee.law
-    if (
-        epsilon is None
-        or guarantee.metric == metric.description
-        or not isinstance(law, SphericalLaplace)
-    ):
+    metric = embedding.space.metric()
+    epsilon = guarantee.euclidean_epsilon
+    law = guarantee.law
+    if epsilon is None or guarantee.metric == metric.description:
+        return guarantee
+    if not isinstance(law, SphericalLaplace):
         return guarantee
     # Noise that is spherical in the mechanism's norm: a loss grows with the norm of the difference,
     # which is epsilon / guarantee.epsilon of its Euclidean length at most.

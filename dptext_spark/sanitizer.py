@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import compress, pairwise
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +20,15 @@ from dptext_spark.release import Release
 from dptext_spark.text.columns import (
     DROP,
     KEEP,
-    MARK,
     MASK,
     PythonColumn,
     Tokens,
     as_arrow,
     id_bytes,
 )
-from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.tokens import straight, token_spans
-from dptext_spark.word_reader import TokenLookup
+from dptext_spark.word_reader import MARK_CODES, TokenLookup
 
 # Tokens perturbed at once, or more where they take little noise: enough for BLAS to run at full
 # speed, and 5 MB of noise.
@@ -80,29 +78,40 @@ class Context(NamedTuple):
     unknown: list[tuple[int, str]]
 
 
+class Run(NamedTuple):
+    """A run of rows of a column, with all that their noise is drawn from."""
+
+    lookup: TokenLookup
+    row_names: list[tuple[bytes, ...]]
+    """A row's id, inside arrays its place in them, under a row budget its epsilon.
+
+    Two lengths never collide.
+    """
+    epsilons: NDArray[np.float64] | None  # (rows,), under a row budget
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sanitizer:
-    """Sanitizes columns of one release; small and picklable, it binds its mechanism when it is first used.
+    """Sanitizes columns of one release; small and picklable.
 
-    What a row becomes is a pure function of the key, the row's id and its content, whatever its
-    batch.
+    It binds its mechanism when it is first used. What a row becomes is a pure function of the key,
+    the row's id and its content, whatever its batch.
     """
 
     counts: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
-    surrogates: NoiseKey | None = field(
-        default=None, repr=False
-    )  # derived too, the same for all releases
+    # Derived too, the same for all releases.
+    surrogates: NoiseKey | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
-        """Get ready to sanitize under the user's key; by default under a fresh one that is never kept."""
+        """Create a sanitizer from the user's key, or from a fresh key that is discarded."""
         surrogates = release.policy.identifiers.key(key)
         return cls(release=release, noise=release.noise(key), surrogates=surrogates)
 
     def __getstate__(self) -> dict[str, object]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # nothing that is bound
+        return {part.name: getattr(self, part.name) for part in fields(self)}  # nothing bound
 
     @cached_property
     def embedding(self) -> Embedding:
@@ -110,8 +119,10 @@ class Sanitizer:
 
     @property
     def visible_words(self) -> Callable[..., NDArray[np.int64]] | None:
-        """:meth:`WordReader.visible_words`, if the words of all columns together decide on a row's noise."""
-        return None if self.release.row_epsilons is None else self.release.reader.visible_words
+        """:meth:`WordReader.visible_words`, if the words of all columns decide on a row's noise."""
+        if self.release.row_epsilons is None:
+            return None
+        return self.release.reader.visible_words
 
     @cached_property
     def _perturb(self) -> Perturbation:
@@ -146,40 +157,48 @@ class Sanitizer:
         """
         values = as_arrow(values, f"Column {column}")
         runs = self._runs(values, ids, column, slots, positions, words)
+        arrays = []
+        counts = [np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)]
+        unchanged = [np.zeros((2, 0), dtype=np.int64)]
         try:
-            parts = [self._sanitize(run, column) for run in runs]
-            released = pa.concat_arrays([part.values for part in parts] or [values])
+            for run in runs:
+                part = self._sanitize(run, column)
+                arrays.append(part.values)
+                counts.append(np.array(part.counts))
+                unchanged.append(part.unchanged)
+            released = pa.concat_arrays(arrays or [values])
         except (pa.ArrowCapacityError, pa.ArrowInvalid) as error:
             if isinstance(error, pa.ArrowInvalid) and "overflow" not in str(error):
                 raise
             raise InputError(
-                f"Column {column} has too much text for one Arrow array once its words are replaced",
+                f"Column {column} has too much text for one Arrow array once its words are "
+                "replaced",
                 allowed="2 GB in the rows that are sanitized at once, and in each row",
                 do="Cut long rows into several, or sanitize fewer rows at once",
             ) from None
         self.embedding.check_unchanged()
-        nothing = np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)
-        counts = np.concatenate([nothing, *(part.counts for part in parts)], axis=1)
-        nowhere = np.zeros((2, 0), dtype=np.int64)
-        unchanged = np.concatenate([nowhere, *(part.unchanged for part in parts)], axis=1)
-        return Sanitized(values=released, counts=TokenCounts(*counts), unchanged=unchanged)
+        return Sanitized(
+            values=released,
+            counts=TokenCounts(*np.concatenate(counts, axis=1)),
+            unchanged=np.concatenate(unchanged, axis=1),
+        )
 
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[Context]:
-        """Yield for each value the key of its noise in :meth:`sanitize`, and what goes out raw."""
-        for lookup, names, _ in self._runs(
-            as_arrow(values, f"Column {column}"), ids, column, **of_rows
-        ):
+        """Yield for each value its noise's key in :meth:`sanitize`, and what goes out raw."""
+        values = as_arrow(values, f"Column {column}")
+        for lookup, row_names, _ in self._runs(values, ids, column, **of_rows):
             tokens = lookup.tokens
-            noise = self._noise(tokens, column)
+            noise = self._word_noise(tokens, column)
             unprotected = _placed(tokens, lookup.passing)
             keeps_unknown = self.release.policy.oov.stand_in == KEEP
             unknown = _placed(tokens, lookup.unknown & keeps_unknown)
-            for row, (row_id, *place) in enumerate(names):
-                key = noise.row_key(row_id, (*place, *tokens.row_content(row)))
+            for row, row_name in enumerate(row_names):
                 yield Context(
-                    key=key, unprotected=unprotected.get(row, []), unknown=unknown.get(row, [])
+                    key=_row_key(noise, tokens, row, row_name),
+                    unprotected=unprotected.get(row, []),
+                    unknown=unknown.get(row, []),
                 )
 
     def _runs(
@@ -190,134 +209,177 @@ class Sanitizer:
         slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
-    ) -> Iterator[_Run]:
-        """Cut a column into runs of rows, each with all that its noise is drawn from."""
+    ) -> Iterator[Run]:
+        """Yield a column in runs of rows, each with all that its noise is drawn from."""
         ids = as_arrow(ids, "The column of row ids")
-        slots = None if slots is None else as_arrow(slots, "The column of slots")
-        names: list[tuple[bytes, ...]] = [(row_id,) for row_id in id_bytes(ids)]
-        if len(ids) != len(values) or (slots is not None and len(slots) != len(values)):
-            got = f"{len(values)} rows, {len(ids)} ids"
-            raise InputError(f"Column {column} has other rows than its ids or slots", got=got)
+        if slots is not None:
+            slots = as_arrow(slots, "The column of slots")
+        row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in id_bytes(ids)]
+        if len(ids) != len(values):
+            raise InputError(
+                f"Column {column} has other rows than its ids or slots",
+                got=f"{len(values)} rows, {len(ids)} ids",
+            )
+        if slots is not None and len(slots) != len(values):
+            raise InputError(
+                f"Column {column} has other rows than its ids or slots",
+                got=f"{len(values)} rows, {len(slots)} slots",
+            )
         if positions is not None and positions.shape[1]:
-            places = positions.astype("<i8")
-            names = [(*name, place.tobytes()) for name, place in zip(names, places, strict=True)]
+            row_names = _extended(row_names, positions.astype("<i8"))
         epsilons = None
         if self.release.row_epsilons is not None:
-            words = self.release.reader.visible_words(values, slots) if words is None else words
+            if words is None:
+                words = self.release.reader.visible_words(values, slots)
             epsilons = self.release.row_epsilons.of_rows(words)
             # Equal rows that differ in another column have other epsilons, and must not share
             # noise.
-            own = epsilons.astype("<f8")
-            names = [(*name, epsilon.tobytes()) for name, epsilon in zip(names, own, strict=True)]
+            row_names = _extended(row_names, epsilons.astype("<f8"))
         for lookup in self.release.reader.runs(values, slots, column=column):
-            yield lookup, names[lookup.rows], None if epsilons is None else epsilons[lookup.rows]
+            rows = lookup.rows
+            yield Run(
+                lookup=lookup,
+                row_names=row_names[rows],
+                epsilons=None if epsilons is None else epsilons[rows],
+            )
 
-    def _noise(self, tokens: Tokens, column: str, unknown: int = 0) -> ColumnNoise:
-        """Give the noise of known tokens, or that of ``unknown`` ones, which take so many uniforms each."""
-        width = unknown or self.release.mechanism.uniforms_per_token(self.embedding.dimension)
+    def _sanitize(self, run: Run, column: str) -> Sanitized:
+        """Sanitize a run of rows."""
+        lookup = run.lookup
+        tokens = lookup.tokens
         policy = self.release.policy
-        # The vocabulary's joined words are in the noise's context by the bundle's fingerprint.
-        cut = policy.tokenizer.identity if tokens.kind == "text" else ""
-        units = ", ".join(filter(None, [f"{tokens.kind} word", cut, policy.marks_identity]))
-        purpose = f"unknown {units}" if unknown else units
-        return self.noise.column(column, purpose=purpose, uint64s_per_token=width)
-
-    def _sanitize(self, run: _Run, column: str) -> Sanitized:
-        lookup, names, epsilons = run
-        policy, tokens, known, unknown = (
-            self.release.policy,
-            lookup.tokens,
-            lookup.known,
-            lookup.unknown,
-        )
-        released = np.full(len(tokens), MASK, dtype=np.int64)
-        if unknown.any():
-            chosen = np.flatnonzero(unknown)
-
-            def uniforms(count: int) -> Iterator[NDArray[np.float64]]:
-                noise = self._noise(tokens, column, count)
-                return (drawn for _, drawn in _draws(noise, tokens, names, chosen))
-
-            words = self.release.search.release_words
-            released[chosen] = policy.oov.release(len(chosen), words, uniforms, column)
-        noise = self._noise(tokens, column)
-        for chunk, drawn in _draws(noise, tokens, names, np.flatnonzero(known)):
-            own = None if epsilons is None else epsilons[tokens.rows[chunk]]
-            # Where a mechanism gives no word the placeholder stands, never the token itself.
-            released[chunk] = np.maximum(self._perturb(lookup.word_ids[chunk], drawn, own), MASK)
-        released[~lookup.protected] = KEEP
-        released[lookup.marks >= 0] = MARK
-        stand_ins = [
-            None if kind is None else policy.identifiers.stand_in(kind, token, self.surrogates)
-            for kind, token in zip(lookup.kinds, tokens.distinct.to_pylist(), strict=True)
-        ]
-        is_same = known & (released == lookup.word_ids)
+        released = self._released(run, column)
+        stand_ins: list[str | None] = [None] * len(tokens.distinct)
+        for place, name in lookup.mark_types().items():
+            token = tokens.distinct[place].as_py()
+            stand_ins[place] = policy.identifiers.stand_in(name, token, self.surrogates)
+        is_same = lookup.known & (released == lookup.token_ids)
         same = np.flatnonzero(is_same)
+        marks: dict[str, NDArray[np.int64]] = {}
+        for name, code in MARK_CODES.items():
+            marks[name] = tokens.count(lookup.token_ids == code)
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
-            replaced=tokens.count(known & (released != lookup.word_ids)),
+            replaced=tokens.count(lookup.known & ~is_same),
             unchanged=tokens.count(is_same),
-            unprotected=tokens.count(~lookup.protected & ~lookup.blank & (lookup.marks < 0)),
-            out_of_vocabulary=tokens.count(unknown),
+            unprotected=tokens.count(lookup.passing),
+            out_of_vocabulary=tokens.count(lookup.unknown),
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
-            **{kind: tokens.count(lookup.marks == place) for place, kind in enumerate(MARKS)},
+            **marks,
         )
         return Sanitized(
             values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins),
             counts=counts,
-            unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.word_ids[same]]),
+            unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.token_ids[same]]),
         )
 
+    def _released(self, run: Run, column: str) -> NDArray[np.int64]:
+        """Return int64 (tokens,): what is released for each, the id of a word or a stand-in."""
+        lookup = run.lookup
+        tokens = lookup.tokens
+        released = np.full(len(tokens), MASK, dtype=np.int64)
+        if lookup.unknown.any():
+            places = np.flatnonzero(lookup.unknown)
 
-_Run: TypeAlias = tuple[TokenLookup, list[tuple[bytes, ...]], NDArray[np.float64] | None]
-"""A run of rows of a column: their tokens, names and, under a row budget, epsilons.
+            def draw(width: int) -> Iterator[NDArray[np.float64]]:
+                noise = self._unknown_noise(tokens, column, width)
+                for _, uniforms in _draws(noise, tokens, run.row_names, places):
+                    yield uniforms
 
-A name is a row's id, inside arrays its place in them, under a row budget its epsilon: two lengths
-never collide.
-"""
+            oov = self.release.policy.oov
+            release_words = self.release.search.release_words
+            released[places] = oov.release(len(places), release_words, draw, column)
+        noise = self._word_noise(tokens, column)
+        word_places = np.flatnonzero(lookup.known)
+        for chunk, uniforms in _draws(noise, tokens, run.row_names, word_places):
+            epsilons = None
+            if run.epsilons is not None:
+                epsilons = run.epsilons[tokens.rows[chunk]]
+            perturbed = self._perturb(lookup.token_ids[chunk], uniforms, epsilons)
+            # Where a mechanism has no word the placeholder stands, never the token itself.
+            released[chunk] = np.where(perturbed < 0, MASK, perturbed)
+        released[~lookup.protected] = KEEP
+        released[lookup.marked] = lookup.token_ids[lookup.marked]
+        return released
+
+    def _word_noise(self, tokens: Tokens, column: str) -> ColumnNoise:
+        """Return the noise of words that are perturbed."""
+        width = self.release.mechanism.uniforms_per_token(self.embedding.dimension)
+        purpose = self._purpose(tokens)
+        return self.noise.column(column, purpose=purpose, uint64s_per_token=width)
+
+    def _unknown_noise(self, tokens: Tokens, column: str, width: int) -> ColumnNoise:
+        """Return the noise of unknown words, which take so many uniforms each."""
+        purpose = f"unknown {self._purpose(tokens)}"
+        return self.noise.column(column, purpose=purpose, uint64s_per_token=width)
+
+    def _purpose(self, tokens: Tokens) -> str:
+        """Return what is drawn for; in it is all that decides what the words of a text are."""
+        policy = self.release.policy
+        # The vocabulary's joined words are in the noise's context by the bundle's fingerprint.
+        parts = [f"{tokens.kind} word"]
+        if tokens.kind == "text":
+            parts.append(policy.tokenizer.identity)
+        parts.append(policy.marks_identity)
+        return ", ".join(filter(None, parts))
+
+
+def _extended(
+    row_names: Iterable[tuple[bytes, ...]], more: NDArray[Any]
+) -> list[tuple[bytes, ...]]:
+    """Return each row's name with one part more, the bytes of its row of an array."""
+    return [(*name, part.tobytes()) for name, part in zip(row_names, more, strict=True)]
+
+
+def _row_key(noise: ColumnNoise, tokens: Tokens, row: int, row_name: tuple[bytes, ...]) -> bytes:
+    """Return the key of a row's noise."""
+    row_id, *place = row_name
+    return noise.row_key(row_id, (*place, *tokens.row_content(row)))
 
 
 def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[int, str]]]:
     """Return, by row, the flagged tokens and where they start in their text or list."""
-    flagged = set(tokens.rows[flags].tolist())
     placed: dict[int, list[tuple[int, str]]] = {}
-    for row, words in enumerate(tokens.row_tokens() if flagged else ()):
-        if row not in flagged:
+    flagged_rows = {*tokens.rows[flags].tolist()}
+    if not flagged_rows:
+        return placed
+    for row, row_tokens in enumerate(tokens.row_tokens()):
+        if row not in flagged_rows:
             continue
-        cut = [word or "" for word in words]
-        starts = list(range(len(cut)))
+        words = [word or "" for word in row_tokens]
+        starts = [*range(len(words))]
         if tokens.kind == "text":
-            starts = [start for start, _ in token_spans(straight(tokens.strings[row] or ""), cut)]
-        of_row = flags[tokens.offsets[row] : tokens.offsets[row + 1]]
-        placed[row] = [*compress(zip(starts, cut, strict=True), of_row)]
+            text = straight(tokens.strings[row] or "")
+            starts = [start for start, _ in token_spans(text, words)]
+        row_flags = flags[tokens.offsets[row] : tokens.offsets[row + 1]]
+        placed[row] = [*compress(zip(starts, words, strict=True), row_flags)]
     return placed
 
 
 def _draws(
     noise: ColumnNoise,
     tokens: Tokens,
-    names: Sequence[tuple[bytes, ...]],
-    chosen: NDArray[np.int64],
+    row_names: Sequence[tuple[bytes, ...]],
+    places: NDArray[np.int64],
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Cut chosen tokens, ascending, into chunks with their uniforms, float64 (t, uint64s_per_token).
+    """Yield the places of tokens, ascending, in chunks with their uniforms.
 
-    The less noise a token takes, the longer they are.
+    These are float64 (t, uint64s_per_token). The less noise a token takes, the longer a chunk is.
     """
 
     @lru_cache(maxsize=1)  # however many chunks a long row is cut into
     def row_key(row: int) -> bytes:
-        row_id, *place = names[row]
-        return noise.row_key(row_id, (*place, *tokens.row_content(row)))
+        return _row_key(noise, tokens, row, row_names[row])
 
     size = max(CHUNK, _CHUNK_UNIFORMS // noise.uint64s_per_token)
-    for first in range(0, len(chosen), size):
-        chunk = chosen[first : first + size]
+    for first in range(0, len(places), size):
+        chunk = places[first : first + size]
         rows = tokens.rows[chunk]
         positions = chunk - tokens.offsets[rows]
-        out = np.empty((len(chunk), noise.uint64s_per_token), dtype=np.uint64)
+        uint64s = np.empty((len(chunk), noise.uint64s_per_token), dtype=np.uint64)
         # One cipher serves each run of neighbouring tokens of a row.
         borders = np.flatnonzero((np.diff(chunk) != 1) | (np.diff(rows) != 0)) + 1
         for start, stop in pairwise([0, *borders.tolist(), len(chunk)]):
-            noise.fill(out[start:stop], row_key(int(rows[start])), int(positions[start]))
-        yield chunk, to_uniform(out)
+            noise.fill(uint64s[start:stop], row_key(int(rows[start])), int(positions[start]))
+        yield chunk, to_uniform(uint64s)

@@ -1,4 +1,4 @@
-"""Hashes that tell whether files are those that were written: of bundles, and of ledgers."""
+"""Hashes that show whether files are those that were written: of bundles, and of ledgers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any
 
 def sealed(entries: Mapping[str, Any]) -> bytes:
     """Render a record with a hash over its other entries; a record has exactly one rendering."""
-    whole = {**entries, "sha256": json_sha256(entries)}
-    return (json.dumps(whole, sort_keys=True, indent=2) + "\n").encode("ascii")
+    record = {**entries, "sha256": json_sha256(entries)}
+    return (json.dumps(record, sort_keys=True, indent=2) + "\n").encode("ascii")
 
 
 def unsealed(content: bytes) -> dict[str, Any] | None:
-    """Read the entries of a record; None where the content is none, or was changed."""
+    """Read the entries of a record; None where the content is no record, or was changed."""
     try:
-        entries = json.loads(content)
+        entries: dict[str, Any] = json.loads(content)
         entries.pop("sha256", None)
     except (ValueError, AttributeError, TypeError):
         return None
-    return entries if content == sealed(entries) else None
+    if content != sealed(entries):
+        return None
+    return entries
 
 
 def json_sha256(entries: Mapping[str, Any]) -> str:

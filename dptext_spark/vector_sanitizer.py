@@ -45,52 +45,67 @@ class VectorSanitizer:
     reader: WordReader | None = None  # of columns of texts, whose words' vectors are averaged
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
-        """Release rows of lists of floats, or of texts, which become lists of float32; null stays null."""
-        row_ids, kind = id_bytes(ids), values.type
+        """Release rows of lists of floats, or of texts as lists of float32; null stays null."""
+        row_ids = id_bytes(ids)
+        kind = values.type
         if len(row_ids) != len(values):
             got = f"{len(values)} rows, {len(row_ids)} ids"
             raise InputError(f"Column {column} has other rows than its ids", got=got)
+        self._check_type(kind, column)
+        released_kind = kind if self.reader is None else pa.list_(pa.float32())
+        lists = [pa.array([], released_kind)]
+        counts = [_counts(0)]
+        for start in range(0, len(values), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            part = self._sanitize(values[chunk], row_ids[chunk], column)
+            lists.append(part.values.cast(released_kind))
+            counts.append(part.counts)
+        return ReleasedVectors(
+            pa.concat_arrays(lists), VectorCounts(*np.concatenate(counts, axis=1))
+        )
+
+    def _check_type(self, kind: pa.DataType, column: str) -> None:
+        """Check that a column has lists of floats, or texts where their words are averaged."""
         if self.reader is not None:
-            fits, allowed = pa.types.is_string(kind) or pa.types.is_large_string(kind), "string"
+            is_allowed = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+            allowed = "string"
         else:
-            fits = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-            fits = fits and kind.value_type in (pa.float32(), pa.float64())
+            is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+            is_allowed = is_list and kind.value_type in (pa.float32(), pa.float64())
             allowed = "list of float32 or float64"
-        if not fits:
+        if not is_allowed:
             what = f"Column {column} cannot be released as vectors"
             raise InputError(what, allowed=allowed, got=str(kind))
-        cuts = [slice(start, start + CHUNK) for start in range(0, len(values), CHUNK)]
-        parts = [self._sanitize(values[cut], row_ids[cut], column) for cut in cuts]
-        released = kind if self.reader is None else pa.list_(pa.float32())
-        lists = [part.values.cast(released) for part in parts]
-        counts = np.concatenate([_counts(0), *(part.counts for part in parts)], axis=1)
-        return ReleasedVectors(
-            pa.concat_arrays([pa.array([], released), *lists]), VectorCounts(*counts)
-        )
 
     def _sanitize(self, values: pa.Array, ids: list[bytes], column: str) -> ReleasedVectors:
         present = values.is_valid().to_numpy(zero_copy_only=False)
-        counts, purpose = _counts(len(values)), "vector"
-        counts.null[~present], counts.released[present] = 1, 1
+        counts = _counts(len(values))
+        counts.null[~present] = 1
+        counts.released[present] = 1
+        purpose = "vector"
         if self.reader is None:
             vectors = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
             contents: list[tuple[bytes, ...]] = [(row.astype("<f8").tobytes(),) for row in vectors]
         else:
-            purpose = ", ".join(filter(None, [purpose, self.reader.policy.tokenizer.identity]))
-            vectors, contents, known, unknown = _average_texts(
+            tokenizer = self.reader.policy.tokenizer.identity
+            if tokenizer:
+                purpose = f"{purpose}, {tokenizer}"
+            vectors, contents, known_counts, unknown_counts = _average_texts(
                 values.drop_null(), self.reader, column
             )
-            counts.known[present], counts.unknown[present] = known, unknown
-            counts.wordless[present] = known == 0
+            counts.known[present] = known_counts
+            counts.unknown[present] = unknown_counts
+            counts.wordless[present] = known_counts == 0
         longest = self.mechanism.longest
         with np.errstate(under="ignore"):
             lengths = np.sqrt(np.square(np.clip(vectors, -longest, longest)).sum(axis=1))
-        if longer := int((lengths >= longest).sum()):
+        long_vectors = int((lengths >= longest).sum())
+        if long_vectors:
             raise InputError(
                 f"Column {column} has vectors that are too long to be released at this epsilon",
-                allowed=f"length below {0.9995 * longest:.4g}, so that numbers on the noise's grid fit "
-                "float32",
-                got=f"{longer} longer vectors in one batch of rows",
+                allowed=f"length below {0.9995 * longest:.4g}, so that numbers on the noise's grid "
+                "fit float32",
+                got=f"{long_vectors} longer vectors in one batch of rows",
                 do="Scale the vectors down by a public factor, or lower --epsilon",
             )
         noise = self.noise.column(
@@ -109,7 +124,7 @@ class VectorSanitizer:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorWorker:
-    """Releases columns of a table by a sanitizer of their own each; see ``tables.columns.Worker``."""
+    """Releases columns of a table, each by its own sanitizer; see ``tables.columns.Worker``."""
 
     counts: ClassVar = VectorCounts
     visible_words: ClassVar[Any] = None
@@ -120,7 +135,8 @@ class VectorWorker:
         self, values: pa.Array, ids: pa.Array, *, column: str, **_: Any
     ) -> ReleasedVectors:
         """Release rows of one column; one without a sanitizer had no vector when the job began."""
-        if sanitizer := dict(self.sanitizers).get(column):
+        sanitizer = dict(self.sanitizers).get(column)
+        if sanitizer is not None:
             return sanitizer.sanitize(values, ids, column=column)
         if values.null_count != len(values):
             what = f"Column {column} has vectors that were not there when the job began"
@@ -144,11 +160,12 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> NDArray[np.f
         "elements that are null": flat.null_count,
         "elements that are infinite or no number": int((~np.isfinite(numbers)).sum()),
     }
-    if found := [f"{count} {fault}" for fault, count in faults.items() if count]:
+    counted_faults = [f"{count} {fault}" for fault, count in faults.items() if count]
+    if counted_faults:
         raise InputError(
             f"Column {column} has vectors that cannot be released",
             allowed=f"vectors of {dimension} finite numbers, or null in place of a whole vector",
-            got=f"{', '.join(found)} in one batch of rows",
+            got=f"{', '.join(counted_faults)} in one batch of rows",
             do="Repair them before the job",
         )
     return np.asarray(numbers.reshape(-1, dimension) + 0.0)  # one zero, not two
@@ -157,26 +174,23 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> NDArray[np.f
 def _average_texts(
     values: pa.Array, reader: WordReader, column: str
 ) -> tuple[NDArray[np.float64], list[tuple[bytes, ...]], NDArray[np.int64], NDArray[np.int64]]:
-    """Average the vectors of each text's known tokens; give the texts' contents, and count their tokens."""
+    """Return the mean vector of each text's known words, its content, and counts of its tokens."""
     embedding = reader.bundle.shared()
-    vectors, known = (
-        np.zeros((len(values), embedding.dimension)),
-        np.zeros(len(values), dtype=np.int64),
-    )
-    unknown = known.copy()
+    vectors = np.zeros((len(values), embedding.dimension))
+    known_counts = np.zeros(len(values), dtype=np.int64)
+    unknown_counts = known_counts.copy()
     contents: list[tuple[bytes, ...]] = []
     for run in reader.runs(values, column=column):
         is_known = run.word_ids >= 0
-        known[run.rows], unknown[run.rows] = run.tokens.count(is_known), run.tokens.count(~is_known)
-        borders = np.cumsum(known[run.rows])[:-1]
-        for row, chosen in enumerate(np.split(run.word_ids[is_known], borders), run.rows.start):
-            # Plain sums in the text's order, cut from its start: nothing hangs on the rows around
-            # it.
-            for start in range(0, len(chosen), CHUNK):
-                vectors[row] += embedding.vectors[chosen[start : start + CHUNK]].sum(
-                    axis=0, dtype=np.float64
-                )
+        known_counts[run.rows] = run.tokens.count(is_known)
+        unknown_counts[run.rows] = run.tokens.count(~is_known)
+        borders = np.cumsum(known_counts[run.rows])[:-1]
+        for row, word_ids in enumerate(np.split(run.word_ids[is_known], borders), run.rows.start):
+            # Sums in the text's order, cut from its start: nothing hangs on the rows around it.
+            for start in range(0, len(word_ids), CHUNK):
+                chunk = embedding.vectors[word_ids[start : start + CHUNK]]
+                vectors[row] += chunk.sum(axis=0, dtype=np.float64)
         contents += map(run.tokens.row_content, range(len(run.tokens.null_rows)))
-    vectors /= np.maximum(known, 1)[:, None]
+    vectors /= np.maximum(known_counts, 1)[:, None]
     embedding.check_unchanged()
-    return vectors, contents, known, unknown
+    return vectors, contents, known_counts, unknown_counts

@@ -1,4 +1,4 @@
-"""Columns read as words: cut into tokens, looked up in a vocabulary, and judged by the policy."""
+"""Columns read as words: cut into tokens, looked up in a vocabulary, flagged by the policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.text.columns import DROP, Tokens, check_unicode, column_kind, slices
+from dptext_spark.text.columns import DROP, MARK, Tokens, check_unicode, column_kind, slices
 from dptext_spark.text.identifiers import MARKS, Marker
 from dptext_spark.text.joined import JoinedWords, unused_letter, vocabulary_forms
 from dptext_spark.text.policies import TextPolicy
@@ -22,11 +22,15 @@ from dptext_spark.text.tokens import Tokenizer, lookup_forms
 FEW: Final = (2, 6)
 """A word is rare if fewer rows than one of these have it: with 2, it is in no other row."""
 
+MARK_CODES: Final = {name: MARK - place for place, name in enumerate(MARKS)}
+"""By type, what a mark has in place of a word's id, as a token and as what is released for it."""
+
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     """Return int64 (tokens,): each token's word id, as written or in lower case; -1 for none."""
-    is_text = tokens.kind == "text"
-    forms_of: Callable[[str], tuple[str, ...]] = vocabulary_forms if is_text else lookup_forms
+    forms_of: Callable[[str], tuple[str, ...]] = lookup_forms
+    if tokens.kind == "text":
+        forms_of = vocabulary_forms
     token_forms = [forms_of(token) for token in tokens.distinct.to_pylist()]
     # A token has 2 forms or 4: as many for all, so that they make a matrix.
     most = max(map(len, token_forms), default=1)
@@ -40,8 +44,8 @@ def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
     rows[places.drop_null()] = pc.indices_nonzero(places.is_valid())
     variant_ids = rows[encoded.indices].reshape(len(token_forms), most)
     # The first form that the vocabulary has, or else the first one.
-    first = (variant_ids >= 0).argmax(axis=1)
-    word_ids = np.take_along_axis(variant_ids, first[:, None], axis=1)[:, 0]
+    columns = (variant_ids >= 0).argmax(axis=1)
+    word_ids = np.take_along_axis(variant_ids, columns[:, None], axis=1)[:, 0]
     return np.append(word_ids, -1)[tokens.codes]  # code -1, a null, picks the last
 
 
@@ -51,11 +55,11 @@ def rows_with_words(
     """Count the rows that have each word: int64 (V,).
 
     Args:
-        words: (t,), -1 for a token outside the vocabulary.
+        words: (t,), negative for a token outside the vocabulary.
         rows: (t,), the row of each; a row counts once, however often it has the word.
     """
-    known = words >= 0
-    pairs = np.unique(rows[known] * vocabulary + words[known])
+    is_word = words >= 0
+    pairs = np.unique(rows[is_word] * vocabulary + words[is_word])
     return np.bincount(pairs % vocabulary, minlength=vocabulary)
 
 
@@ -78,31 +82,59 @@ class TokenLookup:
 
     rows: slice
     tokens: Tokens
-    kinds: list[str | None]  # the type of each distinct token that becomes a mark, None for a word
-    marks: NDArray[np.int64]  # the place in ``MARKS`` of each token's type, -1 for a word
-    word_ids: NDArray[np.int64]  # -1 for a mark, and for a token that the vocabulary lacks
+    token_ids: NDArray[np.int64]  # a word's id, -1 for what the vocabulary lacks, a mark's code
     blank: NDArray[np.bool_]  # null or empty elements of a token list
     protected: NDArray[np.bool_]  # those that the policy protects; blank ones and marks are not
 
     @property
+    def word_ids(self) -> NDArray[np.int64]:
+        """int64 (tokens,): -1 for a mark, and for a token that the vocabulary lacks."""
+        return np.maximum(self.token_ids, -1)
+
+    @property
     def known(self) -> NDArray[np.bool_]:
         """Protected words of the vocabulary, which are perturbed."""
-        return self.protected & (self.word_ids >= 0)
+        return self.protected & (self.token_ids >= 0)
+
+    @property
+    def marked(self) -> NDArray[np.bool_]:
+        """Tokens that become marks."""
+        return self.token_ids <= MARK
 
     @property
     def passing(self) -> NDArray[np.bool_]:
         """Words that the policy does not protect, which go out as they are."""
-        return ~self.protected & ~self.blank & (self.marks < 0)
+        return ~self.protected & ~self.blank & ~self.marked
 
     @property
     def unknown(self) -> NDArray[np.bool_]:
         """Protected tokens that the vocabulary lacks."""
-        return self.protected & (self.word_ids < 0)
+        return self.protected & (self.token_ids < 0)
+
+    def mark_types(self) -> dict[int, str]:
+        """Return the types of marks, by their places among ``tokens.distinct``."""
+        places, first = np.unique(self.tokens.codes[self.marked], return_index=True)
+        codes = self.token_ids[self.marked][first]
+        types = [MARKS[MARK - code] for code in codes.tolist()]
+        return dict(zip(places.tolist(), types, strict=True))
+
+
+def _mark_codes(tokens: Tokens, marker: Marker) -> NDArray[np.int64]:
+    """Return int64 (tokens,): the codes of those that become marks, -1 for all others."""
+    codes = []
+    for token in tokens.distinct.to_pylist():
+        kind = marker.kind(token)
+        code = -1
+        if kind is not None:
+            code = MARK_CODES[kind]
+        codes.append(code)
+    codes.append(-1)  # code -1, a null, picks the last
+    return np.array(codes, dtype=np.int64)[tokens.codes]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordReader:
-    """How columns are read as words: small, hashable, and without a key."""
+    """Turns a column into tokens with word ids and policy flags: small, hashable, without a key."""
 
     bundle: Bundle
     policy: TextPolicy
@@ -115,25 +147,24 @@ class WordReader:
         check_unicode(values, column)
         embedding = self.bundle.shared()
         tokenizer = joining(embedding, self.policy.tokenizer)
-        letter = unused_letter(tokenizer) if self.policy.mask_spans else ""
+        letter = ""
+        if self.policy.mask_spans:
+            letter = unused_letter(tokenizer)
         marker = Marker(tokenizer, self.policy.types, letter)
         for rows in slices(values):
-            run_slots = None if slots is None else slots[rows]
-            texts, spans = self.policy.read(values[rows], run_slots, letter)
+            row_slots = None if slots is None else slots[rows]
+            texts, spans = self.policy.read(values[rows], row_slots, letter)
             tokens = Tokens.of(texts, marker, spans)
-            kinds = [marker.kind(token) for token in tokens.distinct.to_pylist()]
-            types = [-1 if kind is None else MARKS.index(kind) for kind in kinds]
-            marks = np.array([*types, -1])[tokens.codes]  # code -1, a null, picks the last
+            marks = _mark_codes(tokens, marker)
+            is_mark = marks <= MARK
             blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
             protected = self.policy.protect.protected(tokens)
             yield TokenLookup(
                 rows=rows,
                 tokens=tokens,
-                kinds=kinds,
-                marks=marks,
-                word_ids=np.where(marks < 0, look_up(tokens, embedding), -1),
+                token_ids=np.where(is_mark, marks, look_up(tokens, embedding)),
                 blank=blank,
-                protected=protected & ~blank & (marks < 0),
+                protected=protected & ~blank & ~is_mark,
             )
 
     def visible_words(

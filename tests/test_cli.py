@@ -25,7 +25,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS
-from dptext_spark.spark import WANTED
+from dptext_spark.spark import USER_SETTINGS
 
 ROOT = Path(__file__).parents[1]
 JOBS = sorted((ROOT / "jobs").glob("*.py"))
@@ -38,7 +38,7 @@ def ran(monkeypatch):
 
     def run(options):
         with stage("a bar"):
-            seen.append((options, dict(WANTED.get())))
+            seen.append((options, dict(USER_SETTINGS.get())))
         return SimpleNamespace(describe=lambda: "The report", to_json=lambda: '{"rows": 3}\n')
 
     for command in ("privatize", "evaluate"):

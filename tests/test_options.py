@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from dptext_spark import RowBudget
+from dptext_spark import RowBudget, TextPolicy
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, Mahalanobis
 from dptext_spark.options import (
@@ -258,11 +258,12 @@ def test_good_options():
         ("a", "b"),
         None,
     )
-    assert (options.mechanism, options.embedding, options.oov) == (
+    assert (options.mechanism, options.embedding, options.policy) == (
         Laplace(epsilon=5),
         Path("bundle"),
-        "mask",
+        TextPolicy(),
     )
+    assert options.policy is options.policy  # read once in a run
     assert [path for _, path in options.files] == ["out.release.json", "out.private/report.json"]
     filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
     places = ["r/projection.json", "r/release.json", "r/private/report.json"]

@@ -34,12 +34,31 @@ ALLOWED = {
 
 GOALS = (3.0, 16.0, 35.0, 1.0, 2.0, 0.0, 0.7, 0.5, 0.0, 0.0)
 UNFOLDED = (
-    "jobs",
-    *("dptext_spark/audit", "dptext_spark/calibration", "dptext_spark/embedding"),
-    *("dptext_spark/geometry", "dptext_spark/poincare", "dptext_spark/search"),
+    "dptext_spark/account.py",
+    "dptext_spark/accounting",
+    "dptext_spark/audit",
+    "dptext_spark/calibration",
+    "dptext_spark/channel",
+    "dptext_spark/cli.py",
+    "dptext_spark/demo",
+    "dptext_spark/embedding",
+    "dptext_spark/evaluation",
+    "dptext_spark/geometry",
+    "dptext_spark/mechanisms",
+    "dptext_spark/options.py",
+    "dptext_spark/poincare",
+    "dptext_spark/preview.py",
+    "dptext_spark/release.py",
+    "dptext_spark/report",
+    "dptext_spark/sanitizer.py",
+    "dptext_spark/search",
+    "dptext_spark/spark",
+    "dptext_spark/tables/formats",
     "dptext_spark/text",
+    "dptext_spark/word_reader.py",
+    "jobs",
 )
-"""Folders that have been unfolded, and keep to the goals."""
+"""Folders and modules that have been unfolded, and keep to the goals."""
 
 
 def gauge(paths):
@@ -135,13 +154,13 @@ IS_ONE = {
 }
 
 
-@pytest.mark.parametrize("folder", [*ALLOWED, *UNFOLDED])
-def test_no_folder_becomes_denser(folder):
-    """One of a kind may stand in any folder."""
-    counts = gauge((ROOT / folder).rglob("*.py"))
+@pytest.mark.parametrize("place", [*ALLOWED, *UNFOLDED])
+def test_nothing_becomes_denser(place):
+    """One of a kind may stand in any folder, or module."""
+    counts = gauge([*(ROOT / place).rglob("*.py")] or [ROOT / place])
     thousands = counts["statements"] / 1000.0
     too_many = {}
-    for kind, rate in zip(KINDS, ALLOWED.get(folder, GOALS), strict=True):
+    for kind, rate in zip(KINDS, ALLOWED.get(place, GOALS), strict=True):
         if counts[kind] > max(1, rate * thousands):
             too_many[kind] = counts[kind] / thousands
     assert too_many == {}

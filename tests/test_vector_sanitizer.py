@@ -1,7 +1,6 @@
 """Released vectors: projected, noised, rounded to the public grid, the same however the rows are cut."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
         worlds.KEY, salt="", law=used.noise_parameters(), fingerprint=fingerprint
     )
     reader = embedding and WordReader(
-        bundle=embedding, policy=replace(WORDS_ALONE, tokenizer=tokenizer)
+        bundle=embedding, policy=WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
     )
     return VectorSanitizer(mechanism=used, noise=noise, reader=reader)
 

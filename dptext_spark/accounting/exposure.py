@@ -116,7 +116,7 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
         "marks": ",".join(marks),
         "patterns": VERSION,
         "slots": policy.protect.slots_column or "",
-        "mask-spans": policy.mask_spans,
+        "mask-spans": policy.mask_spans or "",
     }
 
 

@@ -70,7 +70,7 @@ def exact_sum(numbers: Iterable[Decimal | float]) -> Decimal:
     return total
 
 
-def plainly(total: Decimal | float) -> str:
+def decimal_text(total: Decimal | float) -> str:
     """Write a number with all its digits."""
     return f"{Decimal(str(total)).normalize(_EXACT):f}"
 
@@ -299,11 +299,11 @@ class Ledger:
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Self:
         """Build the ledger from what :func:`read_event` returned, in any order."""
-        facts_of: dict[str, dict[str, Any]] = {}
+        facts_by_release: dict[str, dict[str, Any]] = {}
         for event in events:
-            facts_of.setdefault(event["release"], {}).update(event)
+            facts_by_release.setdefault(event["release"], {}).update(event)
         entries = []
-        for release, facts in facts_of.items():
+        for release, facts in facts_by_release.items():
             try:
                 entries.append(Entry.model_validate_json(json.dumps(facts)))
             except ValidationError:
@@ -379,7 +379,7 @@ class Ledger:
         for column in dict.fromkeys((*terms.kept, *terms.columns)):
             for raw in terms.raw(column) or ():
                 covers = self._covers(terms, column, raw, texts.others(terms.name(column)))
-                if any(cover != "yes" for cover in covers.values()):
+                if {*covers.values()} - {"yes"}:
                     exposures.append(Exposure(column=column, raw=raw, covers=covers))
         return exposures
 
@@ -474,8 +474,8 @@ def cost_of(
         sentences.append(f"{renamed}.")
     if requested:
         sentences.append(
-            f"The costliest row that gets new noise had spent {plainly(spent)}, and has spent "
-            f"{plainly(total)} with this release, in {unit}."
+            f"The costliest row that gets new noise had spent {decimal_text(spent)}, and has spent "
+            f"{decimal_text(total)} with this release, in {unit}."
         )
     else:
         nothing = "no epsilon" if exposed else "nothing"
@@ -492,13 +492,13 @@ def cost_of(
                 remedies.append(renamed)
             raise ConfigError(
                 f"The release is over the budget of the ledger {place}",
-                allowed=f"--budget {plainly(budget)} for each word of a row, of which the "
-                f"costliest row that would get new noise has spent {plainly(spent)} and has "
-                f"{plainly(before)} left, in {unit}",
-                got=f"{plainly(requested)} requested",
+                allowed=f"--budget {decimal_text(budget)} for each word of a row, of which the "
+                f"costliest row that would get new noise has spent {decimal_text(spent)} and has "
+                f"{decimal_text(before)} left, in {unit}",
+                got=f"{decimal_text(requested)} requested",
                 do=". ".join(remedies),
             )
-        sentences.append(f"Budget: {plainly(budget)}, {plainly(remaining)} remain.")
+        sentences.append(f"Budget: {decimal_text(budget)}, {decimal_text(remaining)} remain.")
     return {
         "unit": unit.model_dump(),
         "rows": rows,

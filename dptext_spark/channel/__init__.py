@@ -1,4 +1,4 @@
-"""How likely each word comes out of each other word, as anyone who knows the mechanism can work out.
+"""How likely each word comes out of each other word, as all who know the mechanism can compute.
 
-Attackers, and whoever analyses a release, read the released words through it.
+Attackers, and those who analyse a release, read the released words through it.
 """

@@ -49,7 +49,7 @@ class Channel:
 
     @classmethod
     def uniform(cls, vocabulary: int, outputs: int) -> Channel:
-        """Return the channel of attackers without any output: every word becomes any other alike."""
+        """Return the channel of attackers without any output: each word becomes any other alike."""
         return cls(
             method="none",
             keys=np.zeros(0, dtype=np.int64),
@@ -66,14 +66,14 @@ class Channel:
         return probability
 
     def table(self, outputs: Ints, words: Ints) -> Floats:
-        """P[output | word] of all pairs of distinct outputs (u,) and distinct words (k,): float64 (u, k)."""
+        """P[output | word] of all pairs of distinct outputs (u,) and words (k,): float64 (u, k)."""
         probability = np.outer(self.of_output[outputs], self.of_word[words])
         places, cell_words, of_cells = self.cells(outputs)
         column_of = np.full(self.vocabulary, -1)
         column_of[words] = np.arange(len(words))
         columns = column_of[cell_words]
-        chosen = columns >= 0
-        probability[places[chosen], columns[chosen]] = of_cells[chosen]
+        has_column = columns >= 0
+        probability[places[has_column], columns[has_column]] = of_cells[has_column]
         return probability
 
     def look_up(self, outputs: Ints, words: Ints) -> tuple[NDArray[np.bool_], Ints]:
@@ -85,7 +85,7 @@ class Channel:
         return has_cell, cells
 
     def cells(self, outputs: Ints) -> tuple[Ints, Ints, Floats32]:
-        """Return the cells of outputs (u,): places among them, ascending, words, and probabilities, (c,)."""
+        """Return the cells of outputs (u,): their places, ascending, words, probabilities, (c,)."""
         starts = np.searchsorted(self.keys, outputs * self.vocabulary)
         counts = np.searchsorted(self.keys, (outputs + 1) * self.vocabulary) - starts
         places = np.repeat(np.arange(len(outputs)), counts)

@@ -1,4 +1,4 @@
-"""A channel from what an estimator gives of each word: computed probabilities, or counts of draws."""
+"""A channel from an estimate of each word: computed probabilities, or counts of draws."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ def blocks_of(estimator: Estimator, words: Ints) -> int:
 
 
 def likeliest(estimator: Estimator, words: Ints, number: int, most: int = MOST_OUTPUTS) -> pa.Table:
-    """Return word, output and count of the cells of a block: ``most`` of each word, the highest counts."""
+    """Return word, output and count of the cells of a block: the ``most`` highest of each word."""
     size = BLOCK_WORDS[estimator.name]
     block = estimator(words[number * size : (number + 1) * size], block=number)
     order = np.lexsort((block.output, -block.count, block.word))
     rank = np.arange(len(order)) - np.repeat(block.starts, np.diff(block.starts, append=len(order)))
-    chosen = order[rank < most]
-    return pa.table(
-        {
-            "word": block.word[chosen].astype(np.int64),
-            "output": block.output[chosen].astype(np.int64),
-            "count": block.count[chosen].astype(np.float64),
-        }
-    )
+    cells = order[rank < most]
+    columns = {
+        "word": block.word[cells].astype(np.int64),
+        "output": block.output[cells].astype(np.int64),
+        "count": block.count[cells].astype(np.float64),
+    }
+    return pa.table(columns)
 
 
 def channel_of_cells(table: pa.Table, estimator: Estimator, *, vocabulary: int) -> Channel:
@@ -63,13 +62,14 @@ def channel_of_cells(table: pa.Table, estimator: Estimator, *, vocabulary: int) 
     listed = np.bincount(words, weights=probability, minlength=vocabulary)
     remainder = np.where((cells > 0) & ~is_full, np.maximum(1.0 - listed, 0.0), 0.0)
     probability /= np.where(is_full, listed, 1.0)[words]
+    size = 0 if method == "computed" else estimator.runs
     return Channel(
         method=method,
         keys=outputs * vocabulary + words,
         probability=probability.astype(np.float32),
         of_word=remainder / np.maximum(release_words - cells, 1),
         of_output=np.ones(release_words),
-        size=0 if method == "computed" else estimator.runs,
+        size=size,
     )
 
 

@@ -24,7 +24,7 @@ def channel_of(
     seed: int = 0,
     limit: float = LIMIT,
 ) -> Channel:
-    """Work out a channel for words by a prior (V,) that sums to 1; None is the one without any output.
+    """Compute a channel for words by a prior (V,) that sums to 1; None is the one without output.
 
     Where the law is computed there is nothing to estimate; else it is known by whole posteriors,
     where the noise has a density, and by counts of draws where nobody wrote it down.

@@ -35,7 +35,7 @@ def channel_of(
     seed: int = 0,
     limit: float = LIMIT,
 ) -> Channel:
-    """Work out a mechanism's channel on workers, for words by a prior (V,); None for the floors.
+    """Compute a mechanism's channel on workers, for words by a prior (V,); None for the floors.
 
     Where the law is computed there is nothing to estimate; else by whole posteriors, where the
     noise has a density, and by counts of draws where nobody wrote it down.
@@ -80,7 +80,7 @@ class PointSource:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparkRounds(Rounds):
-    """Points drawn by tasks, and spread by their outputs: the points of one output are summed by one task."""
+    """Points drawn by tasks, and spread by their outputs: one task sums the points of an output."""
 
     spark: SparkSession
     source: PointSource
@@ -110,10 +110,12 @@ class SparkRounds(Rounds):
 
     @property
     def _tasks(self) -> int:
+        """In how many tasks points are drawn and summed."""
         return 2 * self.spark.sparkContext.defaultParallelism
 
-    def _work(self, function: Any, *more: Any) -> Any:
-        return partial(function, self.source, *more)
+    def _work(self, function: Any, *arguments: Any) -> Any:
+        """Return what workers run: a function of the source, arguments and batches."""
+        return partial(function, self.source, *arguments)
 
     def _sums(self, frame: DataFrame) -> PosteriorSums:
         """Read what workers summed; a cell of word -1 has the weight of its output."""
@@ -123,11 +125,12 @@ class SparkRounds(Rounds):
         totals = table["total"].to_numpy()
         is_weight = words < 0
         cells = ~is_weight
+        vocabulary = len(self.source.prior)
         return PosteriorSums(
-            vocabulary=len(self.source.prior),
+            vocabulary=vocabulary,
             outputs=outputs[is_weight],
             weight=totals[is_weight],
-            keys=outputs[cells] * len(self.source.prior) + words[cells],
+            keys=outputs[cells] * vocabulary + words[cells],
             total=totals[cells],
         )
 
@@ -157,7 +160,10 @@ def _measure(
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
     """Read the numbers of a task."""
-    return [number for batch in batches for number in batch.column(0).to_pylist()]
+    numbers: list[int] = []
+    for batch in batches:
+        numbers += batch.column(0).to_pylist()
+    return numbers
 
 
 def _imagined(
@@ -221,7 +227,8 @@ def _judged_blocks(
 ) -> Iterator[pa.RecordBatch]:
     guesser = source.opened()
     for block in _numbers(batches):
-        right = guesser.success(block, *guesses)
-        numbers = np.arange(len(right))
-        columns = {"guesser": numbers, "block": np.full(len(right), block), "right": right}
+        successes = guesser.success(block, *guesses)
+        numbers = np.arange(len(successes))
+        blocks = np.full(len(successes), block)
+        columns = {"guesser": numbers, "block": blocks, "right": successes}
         yield from pa.table(columns).to_batches()

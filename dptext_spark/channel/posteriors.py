@@ -47,9 +47,8 @@ _FLATTENED: Final = 0.25
 # Posteriors are multiples of this: then their sums are exact in any order.
 _UNIT: Final = 2.0**-30
 _CELLS: Final = 1 << 23  # sums that are held at once, 64 MB
-_ROWS: Final = (
-    256  # of points whose posteriors are computed at once; always as many, for equal bits
-)
+# Points whose posteriors are computed at once; always as many, for equal bits.
+_ROWS: Final = 256
 
 
 class Points(NamedTuple):
@@ -80,7 +79,7 @@ class Guesser:
     def of(
         cls, mechanism: Mechanism, embedding: Embedding, search: Search, prior: Floats, *, seed: int
     ) -> Guesser | None:
-        """Prepare a guesser with a prior (V,); None where the mechanism's noise has no known density."""
+        """Build a guesser with a prior (V,); None where the mechanism's noise has no density."""
         bound = mechanism.bind(embedding, search)
         if not isinstance(bound, NoisyNearest):
             return None
@@ -90,6 +89,7 @@ class Guesser:
             return None
         likely = prior[words] / prior[words].sum()
         roots = np.sqrt(likely)
+        drawn = (likely + roots / roots.sum()) / 2.0
         width = mechanism.uniforms_per_token(embedding.dimension)
         key = NoiseKey(seed.to_bytes(KEY_BYTES, "little"))
         noise = mechanism.release_noise(key, salt="channel", embedding=embedding, search=search)
@@ -98,7 +98,7 @@ class Guesser:
             density=density,
             words=words,
             prior=likely,
-            drawn=(likely + roots / roots.sum()) / 2.0,
+            drawn=drawn,
             noise=noise.column("channel", purpose="points", uint64s_per_token=width + 1),
             width=width,
             outputs=search.release_words,
@@ -106,7 +106,7 @@ class Guesser:
         )
 
     def draw(self, block: int, *, judged: bool = False) -> Points:
-        """Draw the points of a block; those that guessers are judged on come from the prior itself."""
+        """Draw the points of a block; those to judge guessers on come from the prior itself."""
         integers = np.empty((BLOCK_POINTS, self.width + 1), dtype=np.uint64)
         purpose = b"judged" if judged else b"drawn"
         self.noise.fill(integers, self.noise.row_key(purpose, (str(block).encode(),)), 0)
@@ -150,6 +150,7 @@ class Guesser:
         return PosteriorSums.joined(lists, vocabulary=self.vocabulary)
 
     def _summed(self, outputs: Ints, points: Floats) -> PosteriorSums:
+        """Add up the posteriors of points of outputs that fit into memory."""
         starts = np.flatnonzero(np.diff(outputs, prepend=-1))
         place_of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(outputs)))
         totals = np.zeros((len(starts), len(self.words)))
@@ -194,21 +195,22 @@ class Guesser:
         )
 
     def success(self, block: int, *guesses: Ints) -> Floats:
-        """Sum P[guess | point] over the judged points of a block, for guesses (outputs,) each: (g,)."""
+        """Sum P[guess | point] over a block's judged points, for guesses (outputs,) each: (g,)."""
         drawn = self.draw(block, judged=True)
         place_of = np.full(self.vocabulary, -1)
         place_of[self.words] = np.arange(len(self.words))
-        right = np.zeros(len(guesses))
+        successes = np.zeros(len(guesses))
         for rows, posterior in self.posteriors(drawn.points):
             for number, guess in enumerate(guesses):
                 places = place_of[guess[drawn.outputs[rows]]]
-                right[number] += posterior[np.arange(len(places)), places].sum(dtype=np.float64)
-        return right
+                of_guess = posterior[np.arange(len(places)), places]
+                successes[number] += of_guess.sum(dtype=np.float64)
+        return successes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PosteriorSums:
-    """Sums of posteriors over the points of outputs: cells of the likeliest words, and what is left."""
+    """Sums of posteriors over the points of outputs: cells of the likeliest words, and a rest."""
 
     vocabulary: int  # V
     outputs: Ints  # (u,), ascending
@@ -231,27 +233,19 @@ class PosteriorSums:
     @classmethod
     def joined(cls, parts: list[PosteriorSums], *, vocabulary: int) -> PosteriorSums:
         """Put together sums of different outputs."""
-        nothing = np.zeros(0, dtype=np.int64)
-        parts = [
-            cls(
-                vocabulary=vocabulary,
-                outputs=nothing,
-                weight=np.zeros(0),
-                keys=nothing,
-                total=np.zeros(0),
-            ),
-            *parts,
-        ]
+        parts = [cls.none(vocabulary), *parts]
         outputs = np.concatenate([part.outputs for part in parts])
+        weight = np.concatenate([part.weight for part in parts])
         keys = np.concatenate([part.keys for part in parts])
+        total = np.concatenate([part.total for part in parts])
         output_order = np.argsort(outputs, kind="stable")
         key_order = np.argsort(keys, kind="stable")
         return cls(
             vocabulary=vocabulary,
             outputs=outputs[output_order],
-            weight=np.concatenate([part.weight for part in parts])[output_order],
+            weight=weight[output_order],
             keys=keys[key_order],
-            total=np.concatenate([part.total for part in parts])[key_order],
+            total=total[key_order],
         )
 
     def added(self, other: PosteriorSums, prior: Floats) -> PosteriorSums:
@@ -264,33 +258,33 @@ class PosteriorSums:
         keys, places = np.unique(both, return_inverse=True)
         total = np.zeros(len(keys))
         np.add.at(total, places, np.concatenate([self.total, other.total]))
-        for part, own in ((self, places[: len(self.keys)]), (other, places[len(self.keys) :])):
+        places_of_self, places_of_other = np.split(places, [len(self.keys)])
+        for part, cells in ((self, places_of_self), (other, places_of_other)):
             lacks = np.ones(len(keys), dtype=np.bool_)
-            lacks[own] = False
+            lacks[cells] = False
             outputs, words = np.divmod(keys[lacks], self.vocabulary)
-            left = part.left(self.outputs, prior)[np.searchsorted(self.outputs, outputs)]
-            total[lacks] += prior[words] * left
+            remainder = part.left(self.outputs, prior)
+            total[lacks] += prior[words] * remainder[np.searchsorted(self.outputs, outputs)]
         weight = self.weight.copy()
         weight[np.searchsorted(self.outputs, other.outputs)] += other.weight
         order = np.lexsort((-total, keys // self.vocabulary))
         outputs = keys[order] // self.vocabulary
         rank = np.arange(len(order)) - np.searchsorted(outputs, outputs)
-        kept = np.sort(order[rank < MOST_CELLS])
-        return replace(self, weight=weight, keys=keys[kept], total=total[kept])
+        cells = np.sort(order[rank < MOST_CELLS])
+        return replace(self, weight=weight, keys=keys[cells], total=total[cells])
 
     def guesses(self) -> Ints:
-        """Return the likeliest word of each output, int64 (u,), of equally likely ones the lowest."""
+        """Return the likeliest word of each output, int64 (u,), of equally likely the lowest."""
         outputs, words = np.divmod(self.keys, self.vocabulary)
         starts = np.flatnonzero(np.diff(outputs, prepend=-1))
-        largest = np.repeat(
-            np.maximum.reduceat(self.total, starts), np.diff(starts, append=len(outputs))
-        )
-        is_largest = np.flatnonzero(self.total == largest)
-        first = is_largest[np.flatnonzero(np.diff(outputs[is_largest], prepend=-1))]
-        return np.asarray(words[first])
+        sizes = np.diff(starts, append=len(outputs))
+        largest = np.repeat(np.maximum.reduceat(self.total, starts), sizes)
+        cells = np.flatnonzero(self.total == largest)
+        first_cells = cells[np.flatnonzero(np.diff(outputs[cells], prepend=-1))]
+        return np.asarray(words[first_cells])
 
     def left(self, outputs: Ints, prior: Floats) -> Floats:
-        """Return what words without a cell have, over their prior, of outputs (u,); 0 where none has."""
+        """Return what words without a cell have, over their prior, of outputs (u,)."""
         cell_outputs, cell_words = np.divmod(self.keys, self.vocabulary)
         places = np.searchsorted(self.outputs, cell_outputs)
         listed = np.bincount(places, weights=self.total, minlength=len(self.outputs))
@@ -303,15 +297,17 @@ class PosteriorSums:
     def channel(
         self, prior: Floats, *, outputs: int, size: int, difference: float | None
     ) -> Channel:
-        """Divide by the prior (V,) that words were drawn from, by Bayes' rule; sums must have all outputs."""
+        """Divide sums of all outputs by the prior (V,) of the drawn words, by Bayes' rule."""
         cell_words = self.keys % len(prior)
         scale = self.weight.sum()
+        probability = self.total / prior[cell_words] / scale
+        of_output = self.left(np.arange(outputs), prior) / scale
         return Channel(
             method="posteriors",
             keys=self.keys,
-            probability=(self.total / prior[cell_words] / scale).astype(np.float32),
+            probability=probability.astype(np.float32),
             of_word=np.ones(len(prior)),
-            of_output=self.left(np.arange(outputs), prior) / scale,
+            of_output=of_output,
             size=size,
             difference=difference,
         )
@@ -333,16 +329,16 @@ class Rounds(ABC):
         """Add up :meth:`Guesser.success` over the ``JUDGED_BLOCKS``."""
 
     def channel(self, prior: Floats, *, outputs: int, limit: float = LIMIT) -> Channel:
-        """Draw points until half of them would do nearly as well, for a prior (V,) that sums to 1."""
+        """Draw points until half of them do nearly as well, for a prior (V,) that sums to 1."""
         sums = self.imagined()
-        more = min(_FIRST_BLOCKS, -(-_POINTS_OF_OUTPUT * outputs // BLOCK_POINTS))
+        next_blocks = min(_FIRST_BLOCKS, -(-_POINTS_OF_OUTPUT * outputs // BLOCK_POINTS))
         blocks = 0
         difference = np.inf
-        while difference > limit and blocks + more <= _MOST_BLOCKS:
+        while difference > limit and blocks + next_blocks <= _MOST_BLOCKS:
             half = sums
-            sums = half.added(self.drawn(range(blocks, blocks + more)), prior)
-            blocks += more
-            more = blocks
+            sums = half.added(self.drawn(range(blocks, blocks + next_blocks)), prior)
+            blocks += next_blocks
+            next_blocks = blocks
             less, most = self.success(half.guesses(), sums.guesses())
             difference = float(most - less) / (JUDGED_BLOCKS * BLOCK_POINTS)
         size = blocks * BLOCK_POINTS

@@ -1,6 +1,6 @@
 """The demo: real queries and real vectors, sanitized by the job that a user would run.
 
-The licences of the data files are in DATA_LICENSES.md beside them.
+The licences of the data files are in DATA_LICENSES.md next to them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.facts import describe_counts
 
 QUERIES: Final = Path(__file__).with_name("queries.parquet")
-"""2,002 spoken-style queries: `id` int64, `intent` and `text` string, `slots` array<struct<start, end>>."""
+"""2,002 spoken-style queries: `id` int64, `intent`, `text`, `slots` array<struct<start, end>>."""
 
 GLOVE: Final = Path(__file__).with_name("glove.6B.50d.subset.txt.gz")
 """8,000 words with 50-dimensional GloVe vectors, in GloVe's text format and in frequency order."""
@@ -31,7 +31,7 @@ NEVER_OUTPUT: Final = Path(__file__).with_name("never_output.txt")
 """Words of GLOVE that nobody wants in a sanitized text: slurs, swearing, violence."""
 
 MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
-"""1,171 is-a pairs of WordNet's mammals, tab-separated with a header: the direct links of a tree."""
+"""1,171 is-a pairs of WordNet's mammals, tab-separated with a header: direct links of a tree."""
 
 EPSILONS: Final = (5, 10, 20)
 SHOWN_ROWS: Final = 10
@@ -47,7 +47,8 @@ def run(folder: Path) -> None:
         from dptext_spark.jobs import privatize  # and pyspark
 
     folder.mkdir(parents=True, exist_ok=True)
-    table, bundle = folder / "queries.parquet", folder / "glove-50d"
+    table = folder / "queries.parquet"
+    bundle = folder / "glove-50d"
     shutil.copyfile(QUERIES, table)
     with interrupts.handled():
         try:
@@ -70,16 +71,16 @@ def run(folder: Path) -> None:
             "mode": "overwrite",
         }
         options = PrivatizeOptions.of(command)
-        shown = " ".join(f"--{name} {value}" for name, value in command.items() if name != "keep")
+        shown_options = [f"--{name} {command[name]}" for name in command if name != "keep"]
         click.secho(f"\n== Epsilon {epsilon}", bold=True)
-        click.echo(f"$ dptext privatize {shown} --keep id --keep intent")
+        click.echo(f"$ dptext privatize {' '.join(shown_options)} --keep id --keep intent")
         with interrupts.handled():
             report = privatize.run(options)
-        sanitized = pq.read_table(output, columns=["id", "text"]).to_pylist()
-        released = {row["id"]: row["text"] for row in sanitized}
+        sanitized = pq.read_table(output, columns=["id", "text"]).to_pydict()
+        texts = dict(zip(sanitized["id"], sanitized["text"], strict=True))
         for row in rows:
             click.echo(f"  {row['text'].strip()}")
-            click.secho(f"    -> {released[row['id']]}", fg="green")
+            click.secho(f"    -> {texts[row['id']]}", fg="green")
         facts = report.facts
         click.echo(
             f"\n{describe_counts(facts['rows'], facts['columns'])}\n{options.finish(report)}"
@@ -89,6 +90,6 @@ def run(folder: Path) -> None:
     click.echo("\n== What is covered and what is not\n" + "\n".join(scope))
     click.secho("\n== Your own words", bold=True)
     click.echo(
-        f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} --mechanism laplace "
-        f"--epsilon {' '.join(map(str, EPSILONS))}"
+        f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} "
+        f"--mechanism laplace --epsilon {' '.join(map(str, EPSILONS))}"
     )

@@ -1,1 +1,1 @@
-"""Evaluation: what attackers get back from a release of a table, and what is left of the table's use."""
+"""Evaluation: what attackers get back from a release of a table, and what is left of its use."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +33,9 @@ STRONGER: Final = (
 
 STRONGEST: Final = "strongest"
 """In place of an attacker's name: the one that recovers most."""
+
+BY_PAIRS: Final = "by pairs"
+"""In place of an attacker's name: guesses without any output, by which word follows which."""
 
 TOP: Final = (1, 5)
 """A word counts as recovered if it is among this number of guesses."""
@@ -93,7 +95,7 @@ class Evidence:
 
     @cached_property
     def by_triples(self) -> Floats:
-        """The same by which word follows which two, float64 (t, K); not 0 beyond the likeliest ``STATES``."""
+        """The same by which word follows which two, float64 (t, K); above 0 beyond ``STATES``."""
         order = np.argsort(-self.by_pairs, axis=1, kind="stable")[:, :STATES]
         likeliest = Candidates(
             words=np.take_along_axis(self.candidates.words, order, axis=1),
@@ -106,7 +108,7 @@ class Evidence:
 
     @cached_property
     def by_topics(self) -> Floats:
-        """ln P[candidate | topics of the row] / P[candidate], float64 (t, K), as the triples have the row."""
+        """ln P[candidate | topics of the row] / P[candidate], float64 (t, K), by the triples."""
         probability = self.by_triples
         return self.language.topics.evidence(self.candidates.words, probability, self.rows.offsets)
 
@@ -116,6 +118,9 @@ class Attacker(ABC):
 
     name: ClassVar[str]
     knows: ClassVar[str]  # what it guesses from, as reports say it
+    # Others whose guesses without any output it could make as well: names of attackers, BY_PAIRS.
+    # Its floor is the best of theirs and its own.
+    floors: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Enter the class under its name; one without a name of its own is a base of others."""
@@ -132,10 +137,10 @@ class Attacker(ABC):
             raise ConfigError(
                 f"Attacker {cls.name} lacks knows", allowed="what it guesses from, as text"
             )
-        taken = ATTACKERS.get(cls.name, cls)
-        if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+        registered = ATTACKERS.get(cls.name, cls)
+        if (registered.__module__, registered.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
-                f"The name of attacker {cls.__name__} is taken by {taken.__qualname__}",
+                f"The name of attacker {cls.__name__} is taken by {registered.__qualname__}",
                 got=cls.name,
                 do="Choose another name",
             )
@@ -148,7 +153,7 @@ class Attacker(ABC):
 
     @abstractmethod
     def guess(self, evidence: Evidence) -> Ints:
-        """Guess each token's word: int64 (t, K), the likeliest first, negative where there are no more."""
+        """Guess each token's word: int64 (t, K), the likeliest first, negative for none."""
 
 
 class ContextFree(Attacker):
@@ -170,6 +175,7 @@ class InContext(Attacker):
 
     name = "in-context"
     knows = "which word follows which two"
+    floors = (ContextFree.name, BY_PAIRS)
 
     @classmethod
     def learn(cls, known: Known, channel: Channel, *, candidates: int) -> Self:
@@ -181,13 +187,14 @@ class InContext(Attacker):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Adaptive(Attacker):
-    """Weighs what the outputs say against words, pairs, triples and topics, as does best on shadow rows.
+    """Weighs what outputs say against words, pairs, triples and topics, as is best on shadow rows.
 
     A log-linear model of the candidates (McFadden 1974, conditional logit).
     """
 
     name = "adaptive"
     knows = "words, which follows which two, topics of rows, and releases that it makes itself"
+    floors = (InContext.name, *InContext.floors)
 
     weights: Mapping[int, Floats]  # (5,), by the number of versions of each row
 
@@ -214,9 +221,8 @@ def _ordered(words: Ints, scores: Floats) -> Ints:
 def _features(evidence: Evidence) -> Floats:
     """What the mix weighs, logarithms (t, K, 5): emission, prior, pairs, triples and topics."""
     words = evidence.candidates.words
-    frequency = np.append(evidence.language.words, 1.0)[
-        np.minimum(words, len(evidence.language.words))
-    ]
+    frequencies = np.append(evidence.language.words, 1.0)  # the last one beyond the vocabulary
+    frequency = frequencies[np.minimum(words, len(evidence.language.words))]
     likelihood = np.exp(evidence.candidates.log_emission)
     features = [
         np.log(np.maximum(likelihood, np.finfo(np.float64).tiny)),
@@ -230,17 +236,16 @@ def _features(evidence: Evidence) -> Floats:
 
 def _weights(evidence: Evidence) -> Floats:
     """Find the weights (5,) under which the words of some rows are likeliest."""
-    weights = np.array(
-        [0.0, 0.0, 0.0, 1.0, 0.0]
-    )  # the triples alone: without a row to learn from, as it is
-    rows, words = evidence.rows, evidence.candidates.words
+    triples_alone = np.array([0.0, 0.0, 0.0, 1.0, 0.0])
+    rows = evidence.rows
+    words = evidence.candidates.words
     is_right = words == rows.inputs[:, None]
-    learnt = np.flatnonzero(rows.perturbed & is_right.any(axis=1))
-    if len(learnt) < _FEW:
-        return weights
-    features = _features(evidence)[learnt]
-    is_right = is_right[learnt]
-    is_missing = words[learnt] < 0
+    tokens = np.flatnonzero(rows.perturbed & is_right.any(axis=1))
+    if len(tokens) < _FEW:
+        return triples_alone
+    features = _features(evidence)[tokens]
+    is_right = is_right[tokens]
+    is_missing = words[tokens] < 0
 
     def loss(trial: Floats) -> tuple[float, Floats]:
         """The mean of -ln P[word], with a small penalty, and its gradient."""
@@ -248,12 +253,13 @@ def _weights(evidence: Evidence) -> Floats:
         total = scipy.special.logsumexp(scores, axis=1)
         probability = np.exp(scores - total[:, None])
         expected = np.einsum("tk,tkf->tf", probability, features)
-        penalty = trial - weights
+        penalty = trial - triples_alone
         value = float((total - scores[is_right]).mean()) + _PENALTY * float(penalty @ penalty)
         gradient = (expected - features[is_right]).mean(axis=0) + 2.0 * _PENALTY * penalty
         return value, gradient
 
-    return np.asarray(scipy.optimize.minimize(loss, weights, jac=True, method="L-BFGS-B").x)
+    best = scipy.optimize.minimize(loss, triples_alone, jac=True, method="L-BFGS-B")
+    return np.asarray(best.x)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
@@ -279,16 +285,16 @@ class Knowledge:
         candidates: int = CANDIDATES,
         attackers: Mapping[str, type[Attacker]] = ATTACKERS,
     ) -> Knowledge:
-        """Let attackers learn, by default all that there are."""
-        learnt = {}
+        """Train attackers, by default all that there are."""
+        trained = {}
         for name, attacker in attackers.items():
             with _blamed(name):
-                learnt[name] = attacker.learn(known, channel, candidates=candidates)
+                trained[name] = attacker.learn(known, channel, candidates=candidates)
         return cls(
             channel=channel,
             language=known.language,
             candidates=candidates,
-            attackers=learnt,
+            attackers=trained,
         )
 
 
@@ -303,7 +309,7 @@ def _blamed(name: str) -> Iterator[None]:
         raise ConfigError(
             f"The attacker {name} failed",
             got=type(error).__name__,
-            do="Try it on a few rows with dptext_spark.evaluation.local.evaluate, which shows where",
+            do=f"Try it on a few rows with {__package__}.local.evaluate, which shows where",
         ) from error
 
 
@@ -321,38 +327,51 @@ def _guesses(attacker: Attacker, evidence: Evidence) -> Ints:
 
 
 def attack(rows: SimulatedRows, knowledge: Knowledge) -> dict[str, ClusterSums]:
-    """Count the perturbed words that are recovered, by ``ATTACKER/GUESSES``, and those ``considered`` at all.
+    """Count the perturbed words that attackers recover, and those that they ``considered`` at all.
 
-    Classes of the sums are all words, then the bands of ``RANKS``, the frequent words first.
+    Keys are ``considered`` and ``ATTACKER/GUESSES``; without any output also ``BY_PAIRS``. Classes
+    of the sums are all words, then the bands of ``RANKS``, the frequent words first.
     """
+    has_outputs = knowledge.channel.method != "none"
+    names = [*knowledge.attackers]
+    if not has_outputs:
+        names.append(BY_PAIRS)
     places = [np.zeros(0, dtype=np.int64)]
-    hits = defaultdict[str, list[Floats]](lambda: [np.zeros(0)])
-    tries = [(name, top) for name in knowledge.attackers for top in TOP]
-    names = ["considered", *(f"{name}/{top}" for name, top in tries)]
+    hits: dict[str, list[Floats]] = {"considered": [np.zeros(0)]}
+    for name in names:
+        for top in TOP:
+            hits[f"{name}/{top}"] = [np.zeros(0)]
     for tokens, part in rows.batches(_TOKENS):
         hidden = part.perturbed
-        inputs = part.inputs[hidden, None]
+        inputs = part.inputs[hidden]
         places.append(tokens[hidden])
         evidence = Evidence.of(
             part, knowledge.channel, knowledge.language, most=knowledge.candidates
         )
-        guesses = {
-            name: _guesses(attacker, evidence)[hidden]
-            for name, attacker in knowledge.attackers.items()
-        }
-        tried = [
-            evidence.candidates.words[hidden],
-            *(guesses[name][:, :top] for name, top in tries),
-        ]
-        for name, guess in zip(names, tried, strict=True):
-            hits[name].append((guess == inputs).any(axis=1).astype(np.float64))
+        hits["considered"].append(_hits(evidence.candidates.words[hidden], inputs))
+        for name in names:
+            if name == BY_PAIRS:
+                guesses = _ordered(evidence.candidates.words, evidence.by_pairs)
+            else:
+                guesses = _guesses(knowledge.attackers[name], evidence)
+            for top in TOP:
+                hits[f"{name}/{top}"].append(_hits(guesses[hidden, :top], inputs))
     tokens = np.concatenate(places)
-    frequency = knowledge.language.words
+    row = rows.rows[tokens]
+    band = _rank_band(knowledge.language.words, rows.inputs[tokens])
+    sums = {}
+    for name, parts in hits.items():
+        sums[name] = ClusterSums.banded(row, np.concatenate(parts), band, len(RANKS) + 1)
+    return sums
+
+
+def _hits(guesses: Ints, words: Ints) -> Floats:
+    """Compute whether words (t,) are among their guesses (t, g): 1 or 0, float64 (t,)."""
+    return np.asarray((guesses == words[:, None]).any(axis=1).astype(np.float64))
+
+
+def _rank_band(frequency: Floats, words: Ints) -> Ints:
+    """Return the bands of ``RANKS`` of words (t,), by the frequencies (V,) of all words."""
     rank = np.empty(len(frequency), dtype=np.int64)
     rank[np.argsort(-frequency, kind="stable")] = np.arange(len(rank))
-    row = rows.rows[tokens]
-    band = np.searchsorted(RANKS, rank[rows.inputs[tokens]], side="right")
-    return {
-        name: ClusterSums.banded(row, np.concatenate(hits[name]), band, len(RANKS) + 1)
-        for name in names
-    }
+    return np.searchsorted(RANKS, rank[words], side="right")

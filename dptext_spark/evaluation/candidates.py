@@ -30,7 +30,7 @@ class Candidates:
 
     @classmethod
     def of(cls, rows: SimulatedRows, channel: Channel, prior: Floats, *, most: int) -> Candidates:
-        """List the candidates of all tokens of some rows, K of them at ``most``, under a prior (V,)."""
+        """List the candidates of all tokens of rows, K of them at ``most``, under a prior (V,)."""
         most = min(most, channel.vocabulary)
         visible = np.where(rows.inputs < 0, channel.vocabulary, rows.inputs)
         words = np.full((len(visible), most), NO_WORD)
@@ -49,7 +49,7 @@ class Candidates:
 
 
 def _of_outputs(outputs: Ints, channel: Channel, prior: Floats, most: int) -> tuple[Ints, Floats]:
-    """Candidates (t, most) of outputs (k, t), and the logarithms of their emissions."""
+    """Return candidates (t, most) of outputs (k, t), and the logarithms of their emissions."""
     lists = []
     for version in outputs:
         distinct, places = np.unique(version, return_inverse=True)
@@ -69,7 +69,7 @@ def _of_outputs(outputs: Ints, channel: Channel, prior: Floats, most: int) -> tu
 
 
 def _likeliest(outputs: Ints, channel: Channel, prior: Floats, most: int) -> Ints:
-    """The likeliest words (u, most) of distinct outputs (u,), in no order.
+    """Return the likeliest words (u, most) of distinct outputs (u,), in no order.
 
     They are among those with a cell for the output, and the ``most`` likeliest of those without
     one.
@@ -77,8 +77,10 @@ def _likeliest(outputs: Ints, channel: Channel, prior: Floats, most: int) -> Int
     remainder = prior * channel.of_word
     common = np.sort(np.argsort(-remainder, kind="stable")[:most])
     likeliest = np.full((len(outputs), most), NO_WORD)
-    ends = np.cumsum(np.bincount(channel.cells(outputs)[0], minlength=len(outputs)) + most)
-    for group in np.split(np.arange(len(outputs)), np.flatnonzero(np.diff(ends // _CELLS)) + 1):
+    output_of_cell = channel.cells(outputs)[0]
+    ends = np.cumsum(np.bincount(output_of_cell, minlength=len(outputs)) + most)
+    borders = np.flatnonzero(np.diff(ends // _CELLS)) + 1
+    for group in np.split(np.arange(len(outputs)), borders):
         places, words, probability = channel.cells(outputs[group])
         common_places = np.repeat(np.arange(len(group)), most)
         common_words = np.tile(common, len(group))
@@ -89,8 +91,9 @@ def _likeliest(outputs: Ints, channel: Channel, prior: Floats, most: int) -> Int
         places = np.concatenate([places, common_places[is_fresh]])
         words = np.concatenate([words, common_words[is_fresh]])
         order = np.lexsort((words, -score, places))
-        places, words = places[order], words[order]
+        places = places[order]
+        words = words[order]
         rank = np.arange(len(places)) - np.searchsorted(places, places)
-        chosen = rank < most
-        likeliest[group[places[chosen]], rank[chosen]] = words[chosen]
+        is_listed = rank < most
+        likeliest[group[places[is_listed]], rank[is_listed]] = words[is_listed]
     return likeliest

@@ -25,52 +25,85 @@ _PAIRS: Final = 1 << 21
 def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) -> Floats:
     """Compute the probability of each candidate, float64 (t, K), given all outputs of its row."""
     tokens, steps = _steps(offsets)
-    words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
+    words = candidates.words[tokens]
+    logarithm = candidates.log_emission[tokens]
     if not len(words):
         return np.empty_like(logarithm)
     emission = _emission(logarithm)
-    lower, back_off = model.lower[words], model.back_off[words]
-    before = [
-        slice(last.start, last.start + part.stop - part.start) for last, part in pairwise(steps)
-    ]
-    links = [
-        _links(words[last], words[part], model)
-        for last, part in zip(before, steps[1:], strict=True)
-    ]
-
+    states = []
+    for last, part in pairwise(steps):
+        before = slice(last.start, last.start + part.stop - part.start)
+        states.append(_word_states(words, part, before, model))
     first = words[steps[0]]
     start = np.full(first.shape, len(model.back_off) - 1)
     arriving = np.where(first < 0, 0.0, model.probability(start, first))
-    forward = np.empty_like(emission)
-    for step, part in enumerate(steps):
-        if step:
-            last = forward[before[step - 1]]
-            sources, targets, beyond = links[step - 1]
-            arriving = lower[part] * (last * back_off[before[step - 1]]).sum(axis=1, keepdims=True)
-            arriving += _sums(targets, last.ravel()[sources] * beyond, arriving.shape)
-        fitting = arriving * emission[part]
-        impossible = fitting.sum(axis=1) == 0.0
-        fitting[impossible] = emission[part][impossible]
-        forward[part] = fitting / fitting.sum(axis=1, keepdims=True)
-
-    backward = np.ones_like(
-        emission
-    )  # how likely the outputs after a candidate are, up to a factor
-    for step in range(len(steps) - 1, 0, -1):
-        part, previous = steps[step], before[step - 1]
-        sources, targets, beyond = links[step - 1]
-        ahead = emission[part] * backward[part]
-        leaving = back_off[previous] * (lower[part] * ahead).sum(axis=1, keepdims=True)
-        leaving += _sums(sources, ahead.ravel()[targets] * beyond, leaving.shape)
-        leaving[leaving.sum(axis=1) == 0.0] = 1.0
-        backward[previous] = leaving / leaving.sum(axis=1, keepdims=True)
-
-    both = forward * backward
+    forward = _forward(states, arriving, emission)
+    both = forward * _backward(states, emission)
     impossible = both.sum(axis=1) == 0.0
     both[impossible] = forward[impossible]
     result: Floats = np.empty_like(both)
     result[tokens] = both / both.sum(axis=1, keepdims=True)
     return result
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _WordStates:
+    """What a step of a chain over candidates needs."""
+
+    rows: slice  # of the tokens, in the order of steps
+    before: slice  # of the tokens that they follow
+    lower: Floats  # (n, K), P[word]
+    back_off: Floats  # (n, K), of the words before
+    # Pairs seen, (f,) each: their places among the words before, (n, K), and among the words.
+    sources: Ints
+    targets: Ints
+    beyond: Floats
+
+
+def _word_states(words: Ints, rows: slice, before: slice, model: BigramModel) -> _WordStates:
+    """Look up what leads to the words of a step, from those before."""
+    sources, targets, beyond = _links(words[before], words[rows], model)
+    return _WordStates(
+        rows=rows,
+        before=before,
+        lower=model.lower[words[rows]],
+        back_off=model.back_off[words[before]],
+        sources=sources,
+        targets=targets,
+        beyond=beyond,
+    )
+
+
+def _forward(states: list[_WordStates], arriving: Floats, emission: Floats) -> Floats:
+    """Compute how likely each word is given the outputs so far, (t, K); ``arriving`` at first."""
+    forward = np.empty_like(emission)
+    forward[: len(arriving)] = _fitting(arriving, emission[: len(arriving)])
+    for step in states:
+        last = forward[step.before]
+        arriving = step.lower * (last * step.back_off).sum(axis=1, keepdims=True)
+        arriving += _sums(step.targets, last.ravel()[step.sources] * step.beyond, arriving.shape)
+        forward[step.rows] = _fitting(arriving, emission[step.rows])
+    return forward
+
+
+def _fitting(arriving: Floats, emission: Floats) -> Floats:
+    """Return probabilities (n, K) of words that arrive and fit their outputs."""
+    fitting = arriving * emission
+    impossible = fitting.sum(axis=1) == 0.0
+    fitting[impossible] = emission[impossible]
+    return np.asarray(fitting / fitting.sum(axis=1, keepdims=True))
+
+
+def _backward(states: list[_WordStates], emission: Floats) -> Floats:
+    """Compute how likely the outputs after each word are, (t, K), up to a factor."""
+    backward = np.ones_like(emission)
+    for step in reversed(states):
+        ahead = emission[step.rows] * backward[step.rows]
+        leaving = step.back_off * (step.lower * ahead).sum(axis=1, keepdims=True)
+        leaving += _sums(step.sources, ahead.ravel()[step.targets] * step.beyond, leaving.shape)
+        leaving[leaving.sum(axis=1) == 0.0] = 1.0
+        backward[step.before] = leaving / leaving.sum(axis=1, keepdims=True)
+    return backward
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,14 +126,16 @@ def forward_backward_in_pairs(candidates: Candidates, model: TrigramModel, offse
     Time grows with the square of K, and with the triples seen among the candidates.
     """
     tokens, steps = _steps(offsets)
-    words, logarithm = candidates.words[tokens], candidates.log_emission[tokens]
+    words = candidates.words[tokens]
+    logarithm = candidates.log_emission[tokens]
     if not len(words):
         return np.empty_like(logarithm)
     emission = _emission(logarithm)
     states = [_pair_states(words, steps, number, model) for number in range(len(steps))]
     forward = _forward_in_pairs(states, emission)
     backward = _backward_in_pairs(states, emission)
-    both = np.concatenate([(f * b).sum(axis=1) for f, b in zip(forward, backward, strict=True)])
+    steps_both_ways = zip(forward, backward, strict=True)
+    both = np.concatenate([(before * after).sum(axis=1) for before, after in steps_both_ways])
     impossible = both.sum(axis=1) == 0.0
     both[impossible] = emission[impossible]
     result: Floats = np.empty_like(both)
@@ -122,14 +157,14 @@ def _pair_states(words: Ints, steps: list[slice], number: int, model: TrigramMod
     contexts, back_off = model.context(
         np.broadcast_to(first[:, :, None], shape), np.broadcast_to(second[:, None, :], shape)
     )
-    seen = np.flatnonzero(contexts >= 0)
-    row, _, middle = np.unravel_index(seen, shape)
-    context, word, beyond = model.seen(contexts.ravel()[seen], third[row])
+    pairs = np.flatnonzero(contexts >= 0)
+    row, _, middle = np.unravel_index(pairs, shape)
+    context, word, beyond = model.seen(contexts.ravel()[pairs], third[row])
     return _PairStates(
         rows=rows,
         lower=lower,
         back_off=back_off,
-        sources=seen[context],
+        sources=pairs[context],
         targets=np.ravel_multi_index((row[context], middle[context], word), shape),
         beyond=beyond,
     )
@@ -138,7 +173,7 @@ def _pair_states(words: Ints, steps: list[slice], number: int, model: TrigramMod
 def _words_before(
     words: Ints, steps: list[slice], number: int, count: int, model: TrigramModel
 ) -> Ints:
-    """Return the candidates of the first ``count`` rows at a step; before the first one, a row's start."""
+    """Return the candidates of the first ``count`` rows at a step; before the first, the start."""
     if number < 0:
         start = np.full((count, words.shape[1]), NO_WORD)
         start[:, 0] = len(model.pairs.back_off) - 1
@@ -147,7 +182,7 @@ def _words_before(
 
 
 def _forward_in_pairs(states: list[_PairStates], emission: Floats) -> list[Floats]:
-    """How likely each pair of words is (n, K, K), given the outputs so far, step by step."""
+    """Compute how likely each pair of words is (n, K, K), given the outputs so far, by step."""
     width = emission.shape[1]
     last = np.zeros((len(states[0].lower), width, width))
     last[:, 0, 0] = 1.0  # the starts of the rows
@@ -168,7 +203,7 @@ def _forward_in_pairs(states: list[_PairStates], emission: Floats) -> list[Float
 
 
 def _backward_in_pairs(states: list[_PairStates], emission: Floats) -> list[Floats]:
-    """How likely the outputs after each pair are (n, K, K), up to a factor, step by step."""
+    """Compute how likely the outputs after each pair are (n, K, K), up to a factor, by step."""
     ahead = np.ones_like(states[-1].lower)
     steps = [ahead]
     for step in reversed(states[1:]):
@@ -198,7 +233,7 @@ def _steps(offsets: Ints) -> tuple[Ints, list[slice]]:
 
 
 def _emission(logarithm: Floats) -> Floats:
-    """Return emissions (t, K), up to one factor for each token; all 1 of a token without any candidate."""
+    """Return emissions (t, K), up to a factor for each token; all 1 without a candidate."""
     largest = logarithm.max(axis=1, keepdims=True)
     is_impossible = np.isneginf(largest[:, 0])
     largest[is_impossible] = 0.0
@@ -212,16 +247,21 @@ def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, F
 
     As places (f,) among the first and among the second ones, and what they have ``beyond``.
     """
-    width, found = first.shape[1], []
+    width = first.shape[1]
     size = max(1, _PAIRS // (width * width))
+    sources = []
+    targets = []
+    excess = []
     for start in range(0, len(first), size):
         pair, i, j, beyond = model.seen(first[start : start + size], second[start : start + size])
         token = (start + pair) * width
-        found.append((token + i, token + j, beyond))
-    sources, targets, beyond = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return sources, targets, beyond
+        sources.append(token + i)
+        targets.append(token + j)
+        excess.append(beyond)
+    return np.concatenate(sources), np.concatenate(targets), np.concatenate(excess)
 
 
 def _sums(places: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
+    """Add up values (f,) at places (f,) of an array of a shape."""
     sums = np.bincount(places, weights=values, minlength=math.prod(shape))
     return sums.astype(np.float64, copy=False).reshape(shape)

@@ -1,4 +1,4 @@
-"""How well a model learns classes: counts of rows that add up, and the numbers that people report of them."""
+"""How well a model learns classes: counts of rows that add up, and the numbers reported of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dptext_spark.evaluation.intervals import ClusterSums, Interval
 from dptext_spark.geometry import Floats, Ints
 
 SCORES: Final = 512
-"""Scores that are distinguished: cells of a public grid over the log-odds, the same for every model."""
+"""Scores that are distinguished: cells of a public grid over the log-odds, of every model."""
 
 # Cells for one unit of the log-odds; those at the ends have all that lies beyond.
 _CELLS: Final = 16.0
@@ -32,11 +32,9 @@ def score_of(probability: Floats) -> Ints:
     return np.asarray(np.clip(cells, 0, SCORES - 1).astype(np.int64))
 
 
-@dataclass(
-    frozen=True, kw_only=True, eq=False, repr=False
-)  # classes are values of a private column
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # classes are private values
 class ClassCounts:
-    """Rows by their class and by the class that a model predicts, of the C classes that the model knows.
+    """Rows by their class and by the one that a model predicts, of the C classes that it knows.
 
     Every row is one independent unit.
     """
@@ -85,10 +83,8 @@ class ClassCounts:
         place = self._place(name)
         hits = self.confusion[place, place]
         either = self.confusion[place].sum() + self.confusion[:, place].sum() - hits
-        value, low, high = (
-            2.0 * share / (1.0 + share) for share in _share(hits, either, confidence)
-        )
-        return value, low, high
+        value, low, high = _share(hits, either, confidence)
+        return _harmonic(value), _harmonic(low), _harmonic(high)
 
     def balanced_accuracy(self, confidence: float) -> Interval:
         """Return the mean recall of all classes that have rows here.
@@ -97,38 +93,38 @@ class ClassCounts:
         Huang and Zhang 2009, "A note on confidence interval estimation for a linear function of
         binomial proportions".
         """
-        recalls = [self.recall(name, confidence) for name in self.classes]
-        values, low, high = np.array([r for r in recalls if not math.isnan(r[0])]).reshape(-1, 3).T
-        if not len(values):
+        recalls = _numbers([self.recall(name, confidence) for name in self.classes])
+        if not len(recalls):
             return NOTHING
+        values, low, high = recalls.T
         mean = float(values.mean())
         below = float(np.sqrt(np.square(values - low).sum())) / len(values)
         above = float(np.sqrt(np.square(high - values).sum())) / len(values)
         return mean, mean - below, mean + above
 
     def auc(self, name: str, confidence: float) -> Interval:
-        """Return how often a row of a class has a higher score than a row of others; half for equal ones.
+        """Return how often a row of a class has a higher score than a row of others.
 
-        The score is the probability that the model gives to the class: the area under the ROC
-        curve. The interval has all areas from which this one is no farther than their standard
-        errors allow, which are those of Hanley and McNeil. They are raised where scores of one
-        class spread more than that assumes.
+        Equal scores count half. The score is the probability that the model gives to the class: the
+        area under the ROC curve. The interval has all areas from which this one is no farther than
+        their standard errors allow, which are those of Hanley and McNeil. They are raised where
+        scores of one class spread more than that assumes.
 
         Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the
         Mann-Whitney statistic, part 2", method 5; the spread of scores by DeLong, DeLong and
         Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
         characteristic curves".
         """
-        others, of_class = self.scores[self._place(name)]
-        rows = int(others.sum()), int(of_class.sum())
+        rest, of_class = self.scores[self._place(name)]
+        rows = int(rest.sum()), int(of_class.sum())
         if not all(rows):
             return NOTHING
-        below = 2 * (np.cumsum(others) - others) + others
+        below = 2 * (np.cumsum(rest) - rest) + rest
         area = int((of_class * below).sum()) / (2 * rows[0] * rows[1])
         raised = 1.0
         if 0.0 < area < 1.0:
-            alike = area * (1.0 - area) * _spread(area, *rows)
-            raised = max(1.0, _variance(others, of_class) / alike)
+            assumed = area * (1.0 - area) * _spread(area, *rows)
+            raised = max(1.0, _variance(rest, of_class) / assumed)
         factor = float(scipy.special.ndtri(0.5 + confidence / 2.0)) ** 2 * raised
         low = _least_area(area, *rows, factor)
         return area, low, 1.0 - _least_area(1.0 - area, *rows, factor)
@@ -139,11 +135,10 @@ class ClassCounts:
         The areas belong together, those of two classes as closely as can be. So the ends of the
         interval are the means of the classes' ends.
         """
-        areas = [self.auc(name, confidence) for name in self.classes]
-        numbers = np.array([area for area in areas if not math.isnan(area[0])])
-        if not len(numbers):
+        areas = _numbers([self.auc(name, confidence) for name in self.classes])
+        if not len(areas):
             return NOTHING
-        value, low, high = numbers.mean(axis=0).tolist()
+        value, low, high = areas.mean(axis=0).tolist()
         return value, low, high
 
     def rows_of(self, name: str) -> int:
@@ -151,6 +146,7 @@ class ClassCounts:
         return int(self.confusion[self._place(name)].sum())
 
     def _place(self, name: str) -> int:
+        """Return the number of a class."""
         if name not in self.classes:
             raise unknown_class(name, len(self.classes))
         return self.classes.index(name)
@@ -167,13 +163,25 @@ def unknown_class(name: str, classes: int) -> ConfigError:
 
 
 def _share(hits: int, rows: int, confidence: float) -> Interval:
+    """Return a share of rows with its interval."""
     return ClusterSums.of_rows(int(hits), int(rows)).share(confidence)
 
 
-def _variance(others: Ints, of_class: Ints) -> float:
+def _harmonic(share: float) -> float:
+    """Return F1 where this share of the rows in question are hits."""
+    return 2.0 * share / (1.0 + share)
+
+
+def _numbers(intervals: Sequence[Interval]) -> Floats:
+    """Return the intervals of what has rows: float64 (n, 3)."""
+    numbers = [interval for interval in intervals if not math.isnan(interval[0])]
+    return np.array(numbers, dtype=np.float64).reshape(-1, 3)
+
+
+def _variance(rest: Ints, of_class: Ints) -> float:
     """Return the variance of an area by how scores lie among those of the other kind of rows."""
     total = 0.0
-    for rows, against, sign in ((of_class, others, 1), (others, of_class, -1)):
+    for rows, against, sign in ((of_class, rest, 1), (rest, of_class, -1)):
         ordered = against[::sign]
         below = (np.cumsum(ordered) - ordered)[::sign] + against / 2.0
         share = below / against.sum()
@@ -184,19 +192,20 @@ def _variance(others: Ints, of_class: Ints) -> float:
     return total
 
 
-def _spread(area: float, others: int, of_class: int) -> float:
-    """Return the variance of an area over area x (1 - area), if scores of both kinds spread alike."""
-    rows = (others + of_class) / 2.0 - 1.0
-    return (1.0 + rows * ((1.0 - area) / (2.0 - area) + area / (1.0 + area))) / (others * of_class)
+def _spread(area: float, rest: int, of_class: int) -> float:
+    """Return the variance of an area over area x (1 - area), if scores of both spread alike."""
+    rows = (rest + of_class) / 2.0 - 1.0
+    return (1.0 + rows * ((1.0 - area) / (2.0 - area) + area / (1.0 + area))) / (rest * of_class)
 
 
-def _least_area(area: float, others: int, of_class: int, factor: float) -> float:
-    """Return the least area from which the measured one is no farther than its variance times a factor."""
+def _least_area(area: float, rest: int, of_class: int, factor: float) -> float:
+    """Return the least area whose variance, times a factor, reaches to the measured one."""
     if area == 0.0:
         return 0.0
 
     def excess(trial: float) -> float:
-        spread = factor * trial * _spread(trial, others, of_class)
+        """Return how far the measured area lies beyond what a trial's variance allows."""
+        spread = factor * trial * _spread(trial, rest, of_class)
         if area == 1.0:  # over 1 - trial
             return (1.0 - trial) - spread
         return (area - trial) ** 2 - (1.0 - trial) * spread

@@ -62,9 +62,8 @@ def classify(
     ``by_class`` also counts, on texts as they are learnt from, which class is taken for which, and
     how sure the model is.
     """
-    texts = rows.work(
-        partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS), _TEXT_SCHEMA
-    )
+    function = partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS)
+    texts = rows.work(function, _TEXT_SCHEMA)
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
     try:
@@ -79,40 +78,49 @@ def classify(
 def _judged(
     texts: DataFrame, names: Sequence[str], *, original: bool, by_class: bool
 ) -> dict[int, Sums]:
+    """Train on the known third of texts, and count in the attacked ones; see :func:`classify`."""
     taught = "original" if original else "released"
-    shown = dict(zip(names, (taught, "original"), strict=False))
-    known, *attacked = (texts.where(F.col("third") == third) for third in range(3))
-    if known.isEmpty():  # nothing was learnt, and so nothing is right
-        counts: Sums = {LABELS: ClassCounts.empty(())} if by_class else {}
-        return {
-            third: dict.fromkeys(shown, ClusterSums.of_rows(0, own.count())) | counts
-            for third, own in zip(ATTACKED, attacked, strict=True)
-        }
+    texts_of_name = dict(zip(names, (taught, "original"), strict=False))
+    known_texts = texts.where(F.col("third") == KNOWN)
+    if known_texts.isEmpty():
+        return _nothing_learnt(texts, texts_of_name, by_class=by_class)
     # Only the known third decides which classes there are, and in which order.
-    indexer = StringIndexer(inputCol="class", outputCol="label", handleInvalid="keep").fit(known)
+    indexing = StringIndexer(inputCol="class", outputCol="label", handleInvalid="keep")
+    indexer = indexing.fit(known_texts)
     counted = indexer.transform(texts)
     for name in ("original", "released"):
         hashing = HashingTF(inputCol=name, outputCol=f"{name}_counts", numFeatures=_FEATURES)
         counted = hashing.transform(counted)
-    model = LogisticRegression(
+    regression = LogisticRegression(
         featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
-    ).fit(counted.where(F.col("third") == KNOWN))
+    )
+    model = regression.fit(counted.where(F.col("third") == KNOWN))
     is_right = (F.col("prediction") == F.col("label")) & (F.col("label") < len(indexer.labels))
-    judged: dict[int, Sums] = {third: {} for third in ATTACKED}
+    hits_and_rows = (F.sum(is_right.cast("long")), F.count(F.lit(1)))
+    sums: dict[int, Sums] = {third: {} for third in ATTACKED}
     counted = counted.where(F.col("third") != KNOWN)
-    for name, read in shown.items():
-        model.setFeaturesCol(f"{read}_counts")
+    for name, text in texts_of_name.items():
+        model.setFeaturesCol(f"{text}_counts")
         for third in ATTACKED:
-            tested = model.transform(counted.where(F.col("third") == third))
-            row = tested.agg(F.sum(is_right.cast("long")), F.count(F.lit(1))).collect()[
-                0
-            ]  # two numbers
-            judged[third][name] = ClusterSums.of_rows(int(row[0] or 0), int(row[1]))
+            predicted = model.transform(counted.where(F.col("third") == third))
+            hits, rows = predicted.agg(*hits_and_rows).collect()[0]  # two numbers
+            sums[third][name] = ClusterSums.of_rows(int(hits or 0), int(rows))
     if by_class:
         model.setFeaturesCol(f"{taught}_counts")
-        for third, of_label in _counts(model.transform(counted), indexer.labels).items():
-            judged[third][LABELS] = of_label
-    return judged
+        for third, counts in _counts(model.transform(counted), indexer.labels).items():
+            sums[third][LABELS] = counts
+    return sums
+
+
+def _nothing_learnt(texts: DataFrame, names: Iterable[str], *, by_class: bool) -> dict[int, Sums]:
+    """Return the sums of a model that knows no row: nothing is right."""
+    sums: dict[int, Sums] = {}
+    for third in ATTACKED:
+        rows = texts.where(F.col("third") == third).count()
+        sums[third] = dict.fromkeys(names, ClusterSums.of_rows(0, rows))
+        if by_class:
+            sums[third][LABELS] = ClassCounts.empty(())
+    return sums
 
 
 def _counts(tested: DataFrame, classes: Sequence[str]) -> dict[int, ClassCounts]:
@@ -138,16 +146,18 @@ def _counts(tested: DataFrame, classes: Sequence[str]) -> dict[int, ClassCounts]
 
 
 def _texts(simulation: Simulation, part: Part, column: str, mechanism: Mechanism) -> pa.Table:
-    """Texts before and after as lists of numbers of words."""
+    """Return texts before and after as lists of numbers of words."""
     rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
     columns = {"name": part.ids.cast(pa.string()), "class": _class_of(part, column)}
+    offsets = pa.array(rows.offsets, pa.int32())
     for name, words in (("original", rows.inputs), ("released", rows.released)):
-        offsets, numbers = pa.array(rows.offsets, pa.int32()), pa.array(words).cast(pa.string())
+        numbers = pa.array(words).cast(pa.string())
         columns[name] = pa.ListArray.from_arrays(offsets, numbers)
     return pa.table(columns)
 
 
 def _classes(_: Simulation, part: Part, column: str) -> pa.Table:
+    """Return the distinct classes of a part's rows."""
     return pa.table({"class": _class_of(part, column).unique()})
 
 
@@ -161,11 +171,12 @@ def _scores(batches: Iterable[pa.RecordBatch], *, classes: int) -> Iterator[pa.R
     numbers = np.arange(classes)
     shape = (3, classes, 2, SCORES)
     step = max(1, _SCORED // max(1, classes))
-    for whole in batches:
-        for batch in (whole.slice(start, step) for start in range(0, len(whole), step)):
-            thirds = batch.column(0).to_numpy()
-            labels = batch.column(1).to_numpy()
-            probability = batch.column(2).flatten().to_numpy().reshape(len(labels), -1)[:, :classes]
+    for batch in batches:
+        for start in range(0, len(batch), step):
+            part = batch.slice(start, step)
+            thirds = part.column(0).to_numpy()
+            labels = part.column(1).to_numpy()
+            probability = part.column(2).flatten().to_numpy().reshape(len(labels), -1)[:, :classes]
             is_of_class = (labels[:, None] == numbers).astype(np.int64)
             keys = np.broadcast_arrays(thirds[:, None], numbers, is_of_class, score_of(probability))
             places = np.ravel_multi_index(tuple(key.ravel() for key in keys), shape)

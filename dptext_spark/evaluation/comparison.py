@@ -1,9 +1,9 @@
-"""Settings compared on a user's own rows: what attackers recover, what is left of use; in words, too."""
+"""Settings compared on a user's own rows: what attackers recover, what is left of use."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -13,17 +13,14 @@ import pyarrow as pa
 
 from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.channel.channel import Channel
-from dptext_spark.evaluation.attackers import (
-    ATTACKERS,
-    STRONGEST,
-    TOP,
-)
+from dptext_spark.evaluation.attackers import STRONGEST, TOP
 from dptext_spark.evaluation.measures import (
     MEASURES,
     Measure,
     Risk,
     Sums,
     added,
+    attackers_in,
     measure_named,
     sighted,
     versions_of,
@@ -46,7 +43,7 @@ class Outcome:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Name the setting by its mechanism, its other parameters, and epsilon."""
+        """Return the setting's mechanism, its other parameters, and epsilon."""
         mechanism = self.mechanism
         return {
             "mechanism": mechanism.name,
@@ -61,17 +58,15 @@ class Comparison:
 
     outcomes: tuple[Outcome, ...]
     floor: Sums  # without any output, and of random words of those that may be output
-    ideal: Sums = field(
-        default_factory=dict
-    )  # what models get right that learn from texts as they were
+    ideal: Sums = field(default_factory=dict)  # of models that learn from texts as they were
 
     def __add__(self, other: Comparison) -> Comparison:
         """Add what the same settings give away and keep of other rows."""
+        outcomes = []
+        for outcome, of_others in zip(self.outcomes, other.outcomes, strict=True):
+            outcomes.append(replace(outcome, sums=added(outcome.sums, of_others.sums)))
         return Comparison(
-            outcomes=tuple(
-                replace(own, sums=added(own.sums, its.sums))
-                for own, its in zip(self.outcomes, other.outcomes, strict=True)
-            ),
+            outcomes=tuple(outcomes),
             floor=added(self.floor, other.floor),
             ideal=added(self.ideal, other.ideal),
         )
@@ -79,80 +74,94 @@ class Comparison:
     def numbers(
         self, outcome: Outcome, measure: Measure, confidence: float
     ) -> dict[str, float | None]:
-        """Give a measure's value, the ends of its interval, and what comes without any output, or None."""
+        """Return a measure's value, the ends of its interval, and its floor; None for no number."""
         value, low, high = measure.value(outcome.sums, confidence)
-        return plain({"value": value, "low": low, "high": high, "floor": self.floor_of(measure)})
+        numbers = {"value": value, "low": low, "high": high, "floor": self.floor_of(measure)}
+        return without_nan(numbers)
 
     def floor_of(self, measure: Measure) -> float:
-        """Return what a measure is without any output, or of random words."""
-        without = replace(measure, versions=1) if isinstance(measure, Risk) else measure
-        return without.value(self.floor, CONFIDENCE)[0]
+        """Return the most that the same knowledge gives without any output, or random words."""
+        value, _, _ = measure.at_floor(self.floor).value(self.floor, CONFIDENCE)
+        return value
+
+    def without_release(self, measure: Measure) -> float:
+        """Return what a measure is without any output, or of random words.
+
+        Of a risk it is what the same attacker recovers: at most the floor.
+        """
+        if isinstance(measure, Risk):
+            measure = replace(measure, versions=1)
+        value, _, _ = measure.value(self.floor, CONFIDENCE)
+        return value
 
     def ceiling(self, measure: Measure) -> float:
         """Return what a measure is without noise, or what models learn from the originals."""
         if measure.needs and measure.is_in(self.ideal):
-            return measure.value(self.ideal, CONFIDENCE)[0]
+            value, _, _ = measure.value(self.ideal, CONFIDENCE)
+            return value
         return measure.without_noise(self.floor)
 
     def risk(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Return the share of perturbed words that attackers recover, for each setting and band of words.
+        """Return the share of perturbed words that attackers recover, by setting and band of words.
 
         The attacker ``strongest`` is the one that recovers most; each has rows of its own, too.
         Bands are ``all``, or ranks by frequency in the corpus. ``considered`` is the share of words
-        among the candidates at all, ``floor`` what is recovered without any output, ``channel`` how
-        attackers know the mechanism. ``attribution``, ``singled_out`` and ``linked`` are of rows;
+        among the candidates at all, ``floor`` the most that the same knowledge recovers without any
+        output, ``channel`` how attackers know the mechanism.
+
+        ``attribution``, ``singled_out`` and ``linked`` are of rows;
         bands of ``linked`` are lengths of rows.
         """
         rows: list[dict[str, Any]] = []
         for outcome in self.outcomes:
-            # Without an attacker that somebody wrote since then.
-            tried = [name for name in ATTACKERS if f"recovered/1/{name}/1" in outcome.sums]
-            names = (STRONGEST, *tried)
+            names = (STRONGEST, *attackers_in(outcome.sums))
             for versions, attacker, top in product(versions_of(outcome.sums), names, TOP):
                 risk = Risk(attacker=attacker, guesses=top, versions=versions)
                 considered = outcome.sums[f"recovered/{versions}/considered"].ratio
-                named = {"attacker": attacker, "versions": versions, "guesses": top}
-                rows += self._bands(outcome, risk, named, considered, confidence)
+                key = {"attacker": attacker, "versions": versions, "guesses": top}
+                rows += self._bands(outcome, risk, key, considered, confidence)
             for measure in MEASURES.values():
                 if measure.kind != "risk" or isinstance(measure, Risk):
                     continue
                 for of_rows in measure.all_in(outcome.sums):
-                    named = {"attacker": of_rows.written, "versions": 1, "guesses": 1}
+                    key = {"attacker": of_rows.written, "versions": 1, "guesses": 1}
                     considered = np.ones(1 + len(of_rows.bands))
-                    rows += self._bands(outcome, of_rows, named, considered, confidence)
+                    rows += self._bands(outcome, of_rows, key, considered, confidence)
         return pa.Table.from_pylist(rows)
 
     def _bands(
         self,
         outcome: Outcome,
         measure: Measure,
-        named: Mapping[str, Any],
+        key: Mapping[str, Any],
         considered: Floats,
         confidence: float,
     ) -> Iterator[dict[str, Any]]:
-        """Return a row for each band of words that has any."""
-        recovered = measure.own(outcome.sums)
-        floor = (replace(measure, versions=1) if isinstance(measure, Risk) else measure).own(
-            self.floor
-        )
+        """Yield a row for each band of words that has any."""
+        bands = ("all", *measure.bands)
+        recovered = measure.totals(outcome.sums)
+        floor = measure.at_floor(self.floor).totals(self.floor)
         low, high = recovered.share_interval(confidence)
-        for band in np.flatnonzero(recovered.size):
+        shares = {
+            "recovered": recovered.ratio,
+            "low": low,
+            "high": high,
+            "considered": considered,
+            "floor": floor.ratio,
+        }
+        for band in np.flatnonzero(recovered.size).tolist():
             yield {
                 **outcome.key,
-                **named,
-                "words": ("all", *measure.bands)[band],
+                **key,
+                "words": bands[band],
                 "rows": int(recovered.rows[band]),
                 "tokens": int(recovered.size[band]),
-                "recovered": float(recovered.ratio[band]),
-                "low": float(low[band]),
-                "high": float(high[band]),
-                "considered": float(considered[band]),
-                "floor": float(floor.ratio[band]),
+                **_at(band, shares),
                 "channel": outcome.channel.method,
             }
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Give what is left of use, what random words keep (floor), and what the original keeps (ceiling)."""
+        """Return what is left of use, of random words (floor), and of the original (ceiling)."""
         rows = []
         uses = [measure for measure in MEASURES.values() if measure.kind == "use"]
         for outcome, measure in product(self.outcomes, uses):
@@ -163,31 +172,29 @@ class Comparison:
         return pa.Table.from_pylist(rows)
 
     def rarity(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Return the share of perturbed words that stay, by how many of the evaluated rows have a word.
+        """Return the share of perturbed words that stay, by how many evaluated rows have a word.
 
         ``rows_with_word`` is one of ``RARITY_BANDS``, ``words`` how many perturbed words are in it;
         ``floor`` is the share of random words that are equal by chance.
         """
         rows = []
+        floor = self.floor["kept"].ratio
         for outcome in self.outcomes:
-            kept = outcome.sums["kept"]
-            floor = self.floor["kept"]
-            low, high = kept.share_interval(confidence)
-            for band in np.flatnonzero(kept.size[1:]) + 1:
+            sums = outcome.sums["kept"]
+            low, high = sums.share_interval(confidence)
+            shares = {"kept": sums.ratio, "low": low, "high": high, "floor": floor}
+            for band in (np.flatnonzero(sums.size[1:]) + 1).tolist():
                 row = {
                     **outcome.key,
                     "rows_with_word": RARITY_BANDS[band - 1],
-                    "words": int(kept.size[band]),
-                    "kept": float(kept.ratio[band]),
-                    "low": float(low[band]),
-                    "high": float(high[band]),
-                    "floor": float(floor.ratio[band]),
+                    "words": int(sums.size[band]),
+                    **_at(band, shares),
                 }
                 rows.append(row)
         return pa.Table.from_pylist(rows)
 
     def sightings(self, *, confidence: float = CONFIDENCE) -> pa.Table:
-        """Return how often an observer is right who takes a row that shows a rare word for one that has it.
+        """Return how often a row that shows a rare word has it.
 
         Rare is a word that fewer than ``fewer_than`` of the evaluated rows have; ``sightings`` says
         how many such words rows show, ``floor`` how often the observer is right about random words.
@@ -197,38 +204,54 @@ class Comparison:
             if sighted(few) not in outcome.sums:
                 continue
             sums = outcome.sums[sighted(few)]
-            right, low, high = sums.share(confidence)
+            share, low, high = sums.share(confidence)
             row = {
                 **outcome.key,
                 "fewer_than": few,
                 "sightings": int(sums.size[0]),
-                "right": right,
+                "right": share,
                 "low": low,
                 "high": high,
                 "floor": float(self.floor[sighted(few)].ratio[0]),
             }
-            rows.append(plain(row))
+            rows.append(without_nan(row))
         return pa.Table.from_pylist(rows)
 
     def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
-        """Return the settings that no other one beats, by what was measured, the least risk first."""
+        """Return the settings that no other one beats as measured, the least risk first."""
         risk = risk or Risk()
         use = measure_named(keeping)
         points = {}
         for outcome in self.outcomes:
-            recovered = risk.value(outcome.sums, CONFIDENCE)[0]
-            kept = use.value(outcome.sums, CONFIDENCE)[0]
-            points[outcome] = (recovered, math.inf if math.isnan(kept) else -kept)
-        best = [
-            own
-            for own, (lost, less) in points.items()
-            if not any(
-                x <= lost and y <= less and (x, y) != (lost, less) for x, y in points.values()
-            )
-        ]
+            recovered, _, _ = risk.value(outcome.sums, CONFIDENCE)
+            usefulness, _, _ = use.value(outcome.sums, CONFIDENCE)
+            lack = -usefulness
+            if math.isnan(usefulness):
+                lack = math.inf
+            points[outcome] = (recovered, lack)
+        best = [outcome for outcome in points if not _is_beaten(points[outcome], points.values())]
         return sorted(best, key=points.__getitem__)
 
 
-def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+def _is_beaten(point: tuple[float, float], points: Iterable[tuple[float, float]]) -> bool:
+    """Return whether one of the points is at most this one in both numbers, and not equal."""
+    risk, lack = point
+    for other_risk, other_lack in points:
+        is_no_worse = other_risk <= risk and other_lack <= lack
+        if is_no_worse and (other_risk, other_lack) != point:
+            return True
+    return False
+
+
+def _at(band: int, shares: Mapping[str, Floats]) -> dict[str, float]:
+    """Return the shares of one band."""
+    return {name: float(values[band]) for name, values in shares.items()}
+
+
+def without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with None where there is no number, as JSON has it."""
-    return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
+    numbers = dict(row)
+    for name, value in row.items():
+        if isinstance(value, float) and math.isnan(value):
+            numbers[name] = None
+    return numbers

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any, Final
 
+import pyarrow as pa
+
 from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
-from dptext_spark.evaluation.comparison import KEEPING, Comparison, plain
-from dptext_spark.evaluation.measures import LABELS, MEASURES, Risk, SingledOut
-from dptext_spark.evaluation.target import Target
+from dptext_spark.evaluation.comparison import KEEPING, Comparison, Outcome, without_nan
+from dptext_spark.evaluation.measures import (
+    LABELS,
+    MEASURES,
+    Measure,
+    Risk,
+    SingledOut,
+    attackers_in,
+)
+from dptext_spark.evaluation.target import Target, choice_of
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.search.nearest import Search
 from dptext_spark.word_reader import FEW
@@ -31,111 +40,122 @@ def facts_of(
     command: Callable[[Mechanism, Search], str],
     **facts: Any,
 ) -> dict[str, Any]:
-    """Put together what was measured, and choose; ``facts`` are JSON-ready.
+    """Return what was measured, and the choice; ``facts`` are JSON-ready.
 
     Args:
         thirds: Of the third that a setting is chosen on, and of the one that it is checked on; with
             fewer, as of very few rows, nothing is chosen. Together they are all attacked rows.
         command: Writes the command of a release with a setting.
     """
-    whole, risk, keeping = reduce(add, thirds), Risk(), KEEPING
+    comparison = reduce(add, thirds)
+    risk = Risk()
+    keeping = KEEPING
     if target is not None:
-        risk, keeping = target.risk, target.use
-    front, chosen, settings = whole.front(risk, keeping=keeping), None, list[dict[str, Any]]()
-    shown = {"recovered": risk, "attributed": MEASURES["attribution"]}
-    shown |= {name: MEASURES[name] for name in ("linked", "similarity", "kept", *LEARNT)}
-    shown |= {f"singled_out_{few}": SingledOut(few=few) for few in FEW}
-    for own in whole.outcomes:
-        row = {
-            **own.key,
-            "options": own.mechanism.options,
-            "attacker": risk.by(own.sums),
-            "channel": own.channel.method,
-            "points": own.channel.size,
-            "difference": own.channel.difference,
-        }
-        for key, measure in shown.items():
-            if measure.is_in(own.sums):
-                numbers = whole.numbers(own, measure, confidence)
-                row |= {
-                    key if n == "value" else f"{key}_{n}": number for n, number in numbers.items()
-                }
-                if isinstance(measure, SingledOut):
-                    row[f"{key}_original"] = whole.ceiling(measure)
-        row |= {"release_words": search.release_words, "search": search.label}
-        settings.append(row | {"on_front": own in front, "recommended": False})
+        risk = target.risk
+        keeping = target.use
+    front = comparison.front(risk, keeping=keeping)
+    settings = []
+    for outcome in comparison.outcomes:
+        row = _setting(comparison, outcome, risk, confidence)
+        row["release_words"] = search.release_words
+        row["search"] = search.label
+        row["on_front"] = outcome in front
+        row["recommended"] = False
+        settings.append(row)
+    choice = None
     if target is not None:
-        chosen = _chosen(target, thirds, confidence)
-        if (number := chosen["number"]) is not None:
+        choice = choice_of(target, thirds, confidence)
+        number = choice["number"]
+        if number is not None:
             settings[number]["recommended"] = True
-            mechanism = whole.outcomes[number].mechanism
-            chosen |= {"options": mechanism.options, "command": command(mechanism, search)}
+            mechanism = comparison.outcomes[number].mechanism
+            choice["options"] = mechanism.options
+            choice["command"] = command(mechanism, search)
+    concern = {"attacker": risk.attacker, "guesses": risk.guesses, "versions": risk.versions}
     return {
         "format_version": 4,
         "remark": f"{PRIVATE} {STRONGER}",
-        "concern": {"attacker": risk.attacker, "guesses": risk.guesses, "versions": risk.versions},
+        "concern": concern,
         "confidence": confidence,
-        "attackers": _attackers(whole),
-        "labels": _labels(whole),
+        "attackers": _attackers(comparison),
+        "labels": _labels(comparison),
         **facts,
         "settings": settings,
-        "risk": [plain(row) for row in whole.risk(confidence=confidence).to_pylist()],
-        "utility": [plain(row) for row in whole.utility(confidence=confidence).to_pylist()],
-        "rarity": whole.rarity(confidence=confidence).to_pylist(),
-        "sightings": whole.sightings(confidence=confidence).to_pylist(),
-        "linkage": _linkage(whole),
-        "target": chosen,
+        **_tables(comparison, confidence),
+        "linkage": _linkage(comparison),
+        "target": choice,
     }
 
 
-def _attackers(whole: Comparison) -> list[dict[str, str]]:
+def _tables(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of all tables of a comparison."""
+    return {
+        "risk": _rows(comparison.risk(confidence=confidence)),
+        "utility": _rows(comparison.utility(confidence=confidence)),
+        "rarity": _rows(comparison.rarity(confidence=confidence)),
+        "sightings": _rows(comparison.sightings(confidence=confidence)),
+    }
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table, JSON-ready."""
+    return [without_nan(row) for row in table.to_pylist()]
+
+
+def _setting(
+    comparison: Comparison, outcome: Outcome, risk: Risk, confidence: float
+) -> dict[str, Any]:
+    """Return the main numbers of a setting."""
+    measures: dict[str, Measure] = {"recovered": risk, "attributed": MEASURES["attribution"]}
+    for name in ("linked", "similarity", "kept", *LEARNT):
+        measures[name] = MEASURES[name]
+    for few in FEW:
+        measures[f"singled_out_{few}"] = SingledOut(few=few)
+    row = {
+        **outcome.key,
+        "options": outcome.mechanism.options,
+        "attacker": risk.attacker_in(outcome.sums),
+        "channel": outcome.channel.method,
+        "points": outcome.channel.size,
+        "difference": outcome.channel.difference,
+    }
+    for name, measure in measures.items():
+        if measure.is_in(outcome.sums):
+            row |= _named_numbers(comparison, outcome, name, measure, confidence)
+    return row
+
+
+def _named_numbers(
+    comparison: Comparison, outcome: Outcome, name: str, measure: Measure, confidence: float
+) -> dict[str, float | None]:
+    """Return a measure's value under its name, and its other numbers under names that begin so."""
+    numbers = comparison.numbers(outcome, measure, confidence)
+    row = {name: numbers.pop("value")}
+    for part, number in numbers.items():
+        row[f"{name}_{part}"] = number
+    if isinstance(measure, SingledOut):
+        row[f"{name}_original"] = comparison.ceiling(measure)
+    return row
+
+
+def _attackers(comparison: Comparison) -> list[dict[str, str]]:
     """Return the attackers that were tried, and what each knows."""
-    sums = whole.outcomes[0].sums
-    tried = {
-        name: attacker for name, attacker in ATTACKERS.items() if f"recovered/1/{name}/1" in sums
-    }
-    return [{"name": name, "knows": attacker.knows} for name, attacker in tried.items()]
+    names = attackers_in(comparison.outcomes[0].sums)
+    return [{"name": name, "knows": ATTACKERS[name].knows} for name in names]
 
 
-def _labels(whole: Comparison) -> list[dict[str, Any]]:
-    """Return the classes of the label, the most frequent known ones first, each with its attacked rows."""
-    counts = whole.outcomes[0].sums.get(LABELS)
+def _labels(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the classes of the label with their attacked rows, the most frequent known first."""
+    counts = comparison.outcomes[0].sums.get(LABELS)
     if counts is None:
         return []
     return [{"class": name, "rows": counts.rows_of(name)} for name in counts.classes]
 
 
-def _linkage(whole: Comparison) -> dict[str, float] | None:
-    """Return how many originals a row was compared with, and how many have its length, means over rows."""
-    sums = whole.floor
+def _linkage(comparison: Comparison) -> dict[str, float] | None:
+    """Return with how many originals a row was compared, and how many have its length: means."""
+    sums = comparison.floor
     if "linked/among" not in sums:
         return None
-    return plain({name: float(sums[f"linked/{name}"].ratio[0]) for name in ("among", "alike")})
-
-
-def _chosen(target: Target, thirds: Sequence[Comparison], confidence: float) -> dict[str, Any]:
-    """Choose on the first of these thirds and check on the second."""
-    verdict = target.verdict(thirds)
-    names = ("number", "options", "command", "closest", "chosen_on", "checked_on")
-    row: dict[str, Any] = {"target": str(target), **dict.fromkeys(names)}
-    row |= {"remark": verdict.remark or None, "idle": verdict.is_idle}
-    if len(thirds) < 2 or verdict.is_idle:
-        return row
-    outcomes = thirds[0].outcomes
-    each = 1.0 - (1.0 - confidence) / len(outcomes)
-    best = target.choose(thirds[0], confidence=confidence)
-    if best is None:
-        closest = max(outcomes, key=partial(target.margin, confidence=each))
-        value, bound = target.of(closest, confidence=each)
-        row["closest"] = plain(
-            {"options": closest.mechanism.options, "measured": value, "bound": bound}
-        )
-        return row
-    row["number"] = number = outcomes.index(best)
-    for name, third, sure in zip(names[4:], thirds, (each, confidence), strict=True):
-        value, bound = target.of(third.outcomes[number], confidence=sure)
-        # Rows that have words which are perturbed.
-        rows = int(Risk().own(third.floor).rows[0])
-        row[name] = plain({"rows": rows, "measured": value, "bound": bound})
-    row["checked_on"]["met"] = target.met(value)
-    return row
+    means = {name: float(sums[f"linked/{name}"].ratio[0]) for name in ("among", "alike")}
+    return without_nan(means)

@@ -32,9 +32,8 @@ class ClusterSums:
     words. Sums are the same to the last bit in whatever order and parts rows come.
     """
 
-    parts: (
-        Floats  # (2, 6, c), two parts of each sum: rows with a size above 0, v, n, v², v n and n²
-    )
+    # (2, 6, c), two parts of each sum: rows with a size above 0, v, n, v², v n and n².
+    parts: Floats
 
     @classmethod
     def of(
@@ -52,21 +51,21 @@ class ClusterSums:
         )
         coarse = np.rint(terms / _COARSE) * _COARSE
         fine = np.rint((terms - coarse) / _FINE) * _FINE
-        sums = [
-            np.bincount(pairs % count, weights=term, minlength=count) for term in (*coarse, *fine)
-        ]
+        class_of_pair = pairs % count
+        parts = [*coarse, *fine]
+        sums = [np.bincount(class_of_pair, weights=part, minlength=count) for part in parts]
         return cls(parts=np.array(sums, dtype=np.float64).reshape(2, 6, count))
 
     @classmethod
     def banded(cls, rows: Ints, values: NDArray[Any], bands: Ints, count: int) -> ClusterSums:
-        """Add up values (t,) for ``count`` + 1 classes: all words, then the band of each, from 0 on."""
+        """Add up values (t,) for ``count`` + 1 classes: all words, then the bands, from 0 on."""
         classes = np.concatenate([np.zeros(len(bands), dtype=np.int64), bands + 1])
         return cls.of(np.tile(rows, 2), np.tile(values, 2), classes, count + 1)
 
     @classmethod
-    def of_rows(cls, right: int, rows: int) -> ClusterSums:
-        """Add up rows of one thing each, that is right or is not."""
-        terms = np.array([rows, right, rows, right, right, rows], dtype=np.float64)
+    def of_rows(cls, hits: int, rows: int) -> ClusterSums:
+        """Add up rows that are hits or not."""
+        terms = np.array([rows, hits, rows, hits, hits, rows], dtype=np.float64)
         return cls(parts=np.stack([terms, np.zeros(6)])[:, :, None])
 
     def __add__(self, other: ClusterSums) -> ClusterSums:
@@ -99,7 +98,8 @@ class ClusterSums:
 
         Source: Cochran 1977, "Sampling Techniques", section 6.5, without a finite population.
         """
-        ratio, (rows, _, size, value_value, value_size, size_size) = self.ratio, self.sums
+        rows, _, size, value_value, value_size, size_size = self.sums
+        ratio = self.ratio
         spread = value_value - 2.0 * ratio * value_size + ratio * ratio * size_size
         return np.sqrt(_divided(np.maximum(spread, 0.0) * rows, (rows - 1.0) * size * size))
 
@@ -112,35 +112,41 @@ class ClusterSums:
         Source: Korn and Graubard 1998, "Confidence intervals for proportions with small expected
         number of positive counts estimated from survey data", section 2.
         """
-        ratio, tail = np.nan_to_num(np.clip(self.ratio, 0.0, 1.0)), (1.0 - confidence) / 2.0
-        words, rows = np.maximum(self.size, 2.0), np.maximum(self.rows, 2.0)
+        ratio = np.nan_to_num(np.clip(self.ratio, 0.0, 1.0))
+        tail = (1.0 - confidence) / 2.0
+        words = np.maximum(self.size, 2.0)
+        rows = np.maximum(self.rows, 2.0)
         effective = _divided(ratio * (1.0 - ratio), np.square(np.nan_to_num(self.standard_error)))
         # A spread estimated from few rows is uncertain itself.
-        effective *= np.square(
-            scipy.special.stdtrit(words - 1, tail) / scipy.special.stdtrit(rows - 1, tail)
-        )
-        effective = np.where(
-            effective > 0.0, np.minimum(effective, self.size), self.rows
-        )  # not for NaN
+        of_words = scipy.special.stdtrit(words - 1, tail)
+        of_rows = scipy.special.stdtrit(rows - 1, tail)
+        effective *= np.square(of_words / of_rows)
+        has_spread = effective > 0.0  # not for NaN
+        effective = np.where(has_spread, np.minimum(effective, self.size), self.rows)
         hits = ratio * effective
-        low, high = lower_limit(hits, effective, tail), upper_limit(hits, effective, tail)
+        low = lower_limit(hits, effective, tail)
+        high = upper_limit(hits, effective, tail)
         return np.where(self.rows > 1.0, low, 0.0), np.where(self.rows > 1.0, high, 1.0)
 
-    def share(self, confidence: float) -> tuple[float, float, float]:
-        """Give the share of the first class with its interval."""
+    def share(self, confidence: float) -> Interval:
+        """Return the share of the first class with its interval."""
         low, high = self.share_interval(confidence)
         return float(self.ratio[0]), float(low[0]), float(high[0])
 
-    def mean(self, confidence: float) -> tuple[float, float, float]:
-        """Give the mean of the first class with its interval, by Student's law; NaN for one row or none."""
-        freedom, mean = max(float(self.rows[0]) - 1.0, 1.0), float(self.ratio[0])
-        reach = float(
-            scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0) * self.standard_error[0]
-        )
+    def mean(self, confidence: float) -> Interval:
+        """Return the mean of the first class with its interval by Student's law.
+
+        The interval is NaN for one row or none.
+        """
+        freedom = max(float(self.rows[0]) - 1.0, 1.0)
+        mean = float(self.ratio[0])
+        quantile = scipy.special.stdtrit(freedom, 0.5 + confidence / 2.0)
+        reach = float(quantile * self.standard_error[0])
         return mean, mean - reach, mean + reach
 
 
 def _divided(top: Floats, bottom: Floats) -> Floats:
+    """Divide numbers (c,); NaN where the divisor is not above 0."""
     result = np.full(len(top), np.nan)
     np.divide(top, bottom, out=result, where=bottom > 0.0)
     return result

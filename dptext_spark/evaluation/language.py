@@ -1,4 +1,4 @@
-"""The language as an attacker knows it: which word follows which, smoothed, from counts of pairs."""
+"""The language as an attacker knows it: which word follows which, smoothed, by counts of pairs."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ class PairCounts:
 
     def __add__(self, other: PairCounts) -> PairCounts:
         """Add the pairs of other rows."""
-        names = ("first", "second", "count")
-        both = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
-        return PairCounts.of(*both, vocabulary=self.vocabulary)
+        return PairCounts.of(
+            np.concatenate([self.first, other.first]),
+            np.concatenate([self.second, other.second]),
+            np.concatenate([self.count, other.count]),
+            vocabulary=self.vocabulary,
+        )
 
     def __sub__(self, other: PairCounts) -> PairCounts:
         """Take away the pairs of some of the rows."""
@@ -70,11 +73,10 @@ class PairCounts:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class BigramModel:
-    """P[second | first] = back_off[first] lower[second], plus ``beyond`` for pairs that were seen."""
+    """P[second | first] = back_off[first] lower[second], plus ``beyond`` for pairs seen."""
 
-    lower: (
-        Floats  # (V + 1,), a probability of each word; V stands for tokens outside the vocabulary
-    )
+    # (V + 1,), a probability of each word; V stands for tokens outside the vocabulary.
+    lower: Floats
     back_off: Floats  # (V + 2,), by first word; V + 1 is the start of a row
     keys: Ints  # (c,), first * (V + 2) + second of the pairs seen, ascending
     beyond: Floats  # (c,), what they have beyond the first term
@@ -87,27 +89,29 @@ class BigramModel:
         Chen and Goodman 1999, sections 2.7 and 2.8: ``lower`` counts the words before a word, not
         the word.
         """
-        states, discount = pairs.vocabulary + 2, discount_of(pairs.count)
+        states = pairs.vocabulary + 2
+        discount = discount_of(pairs.count)
         total = np.bincount(pairs.first, weights=pairs.count, minlength=states)
         followers = np.bincount(pairs.first, minlength=states)
-        seen = np.maximum(total, 1.0)
+        divisor = np.maximum(total, 1.0)
+        precursors = np.bincount(pairs.second, minlength=pairs.vocabulary + 1)
+        back_off = np.where(total > 0, discount * followers / divisor, 1.0)
         return cls(
-            lower=smoothed(np.bincount(pairs.second, minlength=pairs.vocabulary + 1)),
-            back_off=np.where(total > 0, discount * followers / seen, 1.0),
+            lower=smoothed(precursors),
+            back_off=back_off,
             keys=pairs.first * states + pairs.second,
-            beyond=(pairs.count - discount) / seen[pairs.first],
+            beyond=(pairs.count - discount) / divisor[pairs.first],
         )
 
     def probability(self, first: Ints, second: Ints) -> Floats:
         """P[second | first] of pairs, arrays that go together."""
         keys = first * len(self.back_off) + second
         at = self._index.get_indexer(keys.ravel()).reshape(keys.shape)  # -1 where it was not seen
-        return np.asarray(
-            self.back_off[first] * self.lower[second] + np.append(self.beyond, 0.0)[at]
-        )
+        beyond = np.append(self.beyond, 0.0)[at]
+        return np.asarray(self.back_off[first] * self.lower[second] + beyond)
 
     def seen(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints, Floats]:
-        """Find the pairs seen among all words of (p, i) and of (p, j): p, i, j and ``beyond``, (f,)."""
+        """Return the pairs seen of words (p, i) and (p, j): p, i, j and ``beyond``, (f,)."""
         keys = (first * len(self.back_off))[:, :, None] + second[:, None, :]
         at = self._index.get_indexer(keys.ravel())
         places = np.flatnonzero(at >= 0)
@@ -123,10 +127,13 @@ class BigramModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class TrigramModel:
-    """P[third | first second] = back_off[first second] P[third | second] + ``beyond`` of triples seen."""
+    """P[third | first second] = back_off[first second] P[third | second], plus ``beyond``.
+
+    The last term is for triples that were seen.
+    """
 
     pairs: BigramModel  # the lower order
-    contexts: Ints  # (m,), first * (V + 2) + second of the pairs that something followed, ascending
+    contexts: Ints  # (m,), first * (V + 2) + second of pairs that something followed, ascending
     back_off: Floats  # (m,), of each of them; 1 of all others
     keys: Ints  # (c,), context * (V + 2) + third of the triples seen, ascending
     beyond: Floats  # (c,), what they have beyond the first term
@@ -156,20 +163,24 @@ class TrigramModel:
         )
 
     def context(self, first: Ints, second: Ints) -> tuple[Ints, Floats]:
-        """Look up pairs, arrays that go together: their places, -1 for one not seen, and back-offs."""
+        """Look up pairs, arrays that go together: places, -1 for one not seen, and back-offs."""
         places = self._context_index.get_indexer((first * self._states + second).ravel())
         places = places.reshape(first.shape)
         return places, np.append(self.back_off, 1.0)[places]
 
     def seen(self, contexts: Ints, third: Ints) -> tuple[Ints, Ints, Floats]:
-        """Find the triples seen of contexts (p,), 0 or more, and words (p, k): p, k and ``beyond``, (f,)."""
+        """Return the triples seen of contexts (p,), 0 or more, and words (p, k).
+
+        They are p, k and ``beyond``, (f,) each.
+        """
         places = self._index.get_indexer((contexts[:, None] * self._states + third).ravel())
-        found = np.flatnonzero(places >= 0)
-        context, word = np.divmod(found, third.shape[1])
-        return context, word, self.beyond[places[found]]
+        triples = np.flatnonzero(places >= 0)
+        context, word = np.divmod(triples, third.shape[1])
+        return context, word, self.beyond[places[triples]]
 
     @property
     def _states(self) -> int:
+        """Return V + 2: words, what is outside the vocabulary, and the start of a row."""
         return len(self.pairs.back_off)
 
     @cached_property
@@ -196,14 +207,15 @@ def before(words: Ints, offsets: Ints, *, start: int) -> Ints:
 class Language:
     """A language as attackers know it from a corpus."""
 
-    words: Floats  # (V,), how frequent words are, 0 for those that the corpus lacks: they are never guessed
+    # (V,), how frequent words are, 0 for those that the corpus lacks: they are never guessed.
+    words: Floats
     pairs: BigramModel
     triples: TrigramModel
     topics: Topics
 
     @classmethod
     def learn(cls, counts: PairCounts, words: Ints, offsets: Ints) -> Language:
-        """Learn words and pairs from the counts of a corpus, longer contexts from its rows of words (t,)."""
+        """Learn words and pairs from a corpus's counts, longer contexts from its words (t,)."""
         pairs = BigramModel.of(counts)
         return cls(
             words=word_prior(counts),
@@ -214,7 +226,7 @@ class Language:
 
 
 def word_prior(counts: PairCounts) -> Floats:
-    """Return how likely each word of the vocabulary is, float64 (V,), in all 1; 0 for words not counted."""
+    """Return how likely each word of the vocabulary is, float64 (V,); 0 for words not counted."""
     count = counts.words[:-1]
     likely = np.where(count > 0, smoothed(count), 0.0)
     return np.asarray(likely / max(likely.sum(), np.finfo(np.float64).tiny))

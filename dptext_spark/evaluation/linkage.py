@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,7 @@ from dptext_spark.geometry import Floats, Ints
 from dptext_spark.text.columns import id_bytes
 
 MOST_ALIKE: Final = 1_000
-"""Originals that a row is compared with, about: of more rows of one length each is compared with a part."""
+"""Originals, about, that a row is compared with: a part, where more rows have its length."""
 
 LENGTH_BANDS: Final = ("1-4", "5-9", "10-19", "20-")
 """Bands of rows by how many words they have."""
@@ -63,12 +62,15 @@ def linkage(
     """Link released rows, of which all of one length are there; see :func:`linkage_of_equals`."""
     lengths = np.diff(rows.offsets)
     buckets = bucket_of(ids, lengths, alike)
-    parts = [nothing_linked()]
-    for length, bucket in sorted({*zip(lengths.tolist(), buckets.tolist(), strict=True)}):
+    sums = nothing_linked()
+    groups = {*zip(lengths.tolist(), buckets.tolist(), strict=True)}
+    for length, bucket in sorted(groups):
         if length:
-            chosen = np.flatnonzero((lengths == length) & (buckets == bucket))
-            parts.append(linkage_of_equals(rows.taken(chosen), channel, alike[length]))
-    return reduce(_added, parts)
+            members = np.flatnonzero((lengths == length) & (buckets == bucket))
+            part = linkage_of_equals(rows.taken(members), channel, alike[length])
+            for name in sums:
+                sums[name] = sums[name] + part[name]
+    return sums
 
 
 def nothing_linked() -> dict[str, ClusterSums]:
@@ -91,6 +93,7 @@ def linkage_of_equals(rows: SimulatedRows, channel: Channel, alike: int) -> dict
 
 
 def _sums(shares: Floats | Ints, lengths: Ints, among: Ints, alike: Ints) -> dict[str, ClusterSums]:
+    """Return the sums of rows, of one thing each."""
     rows = np.arange(len(lengths))
     bands = np.searchsorted(_BAND_STARTS, lengths, side="right")
     return {
@@ -100,12 +103,8 @@ def _sums(shares: Floats | Ints, lengths: Ints, among: Ints, alike: Ints) -> dic
     }
 
 
-def _added(sums: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return {name: part + other[name] for name, part in sums.items()}
-
-
 def linked(rows: SimulatedRows, channel: Channel) -> Floats:
-    """Say of each of r rows of one length how often it is assigned to its own original, float64 (r,).
+    """Compute how often each row of one length is assigned to its own original, float64 (rows,).
 
     It is 1 where the own original is the likeliest, 1 over the number of originals that are as
     likely, and 0 where another one is likelier. Without any output, all originals of one length are
@@ -124,8 +123,8 @@ def linked(rows: SimulatedRows, channel: Channel) -> Floats:
     shares = np.empty(number)
     for group in np.split(order, np.flatnonzero(np.diff(patterns[order])) + 1):
         hidden = np.flatnonzero(perturbed[group[0]])
-        chosen = np.ix_(group, hidden)
-        shares[group] = _linked_by_outputs(inputs[chosen], outputs[chosen], channel)
+        cells = np.ix_(group, hidden)
+        shares[group] = _linked_by_outputs(inputs[cells], outputs[cells], channel)
     return shares
 
 
@@ -144,7 +143,7 @@ def _linked_by_outputs(inputs: Ints, outputs: Ints, channel: Channel) -> Floats:
         scores = np.zeros((len(part), number))
         for place in range(places):
             scores += log_channel[output_places[:, place][:, None], word_places[:, place][None, :]]
-        own = scores[np.arange(len(part)), part][:, None]
-        is_likeliest = own[:, 0] == scores.max(axis=1)
-        shares[part] = is_likeliest / (scores == own).sum(axis=1)
+        of_original = scores[np.arange(len(part)), part]
+        is_likeliest = of_original == scores.max(axis=1)
+        shares[part] = is_likeliest / (scores == of_original[:, None]).sum(axis=1)
     return shares

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from dptext_spark.channel.channel import Channel
 from dptext_spark.channel.local import channel_of
 from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP, Knowledge, Known
 from dptext_spark.evaluation.comparison import Comparison, Outcome
-from dptext_spark.evaluation.language import word_prior
+from dptext_spark.evaluation.language import Language, PairCounts, word_prior
 from dptext_spark.evaluation.linkage import linkage, rows_of_lengths
 from dptext_spark.evaluation.measures import RANDOM_WORDS, Sums, added, measured
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
@@ -72,56 +73,50 @@ def evaluate(
         setting.prepare(embedding)
     search = search or ExactSearch.over(embedding)
     simulation = Simulation(
-        bundle=embedding, policy=policy or TextPolicy(), search=search, seed=seed
+        bundle=embedding, policy=TextPolicy.of(policy), search=search, seed=seed
     )
-    column, names = as_arrow(values, "The column"), as_arrow(ids, "The column of row ids")
-    marked = None if slots is None else as_arrow(slots, "The column of slots")
-    rows = simulation.read(column, marked)
+    column = as_arrow(values, "The column")
+    row_ids = as_arrow(ids, "The column of row ids")
+    slot_column = None if slots is None else as_arrow(slots, "The column of slots")
+    rows = simulation.read(column, slot_column)
     if not rows.perturbed.any():
         raise InputError(
             "There is nothing to evaluate: no word of these rows is perturbed",
             got=f"{len(rows.inputs)} words in {len(column)} rows",
             do="Take rows with words of the embedding that the policy protects",
         )
+    # The observer who links rows knows their words, also those that a corpus lacks.
+    counts = simulation.pairs(rows)
     if corpus is None:
-        folds = _halves(rows)
-        counts = simulation.pairs(rows)
+        prior = word_prior(counts)
+        folds = _halves(rows, row_ids, counts)
     else:
-        known = simulation.public.read(as_arrow(corpus, "The corpus"))
-        folds = [(np.arange(len(column)), known)]
-        counts = simulation.pairs(known)
-        if not len(counts.distinct):
+        texts = simulation.public.read(as_arrow(corpus, "The corpus"))
+        corpus_counts = simulation.pairs(texts)
+        if not len(corpus_counts.distinct):
             raise InputError(
                 "The corpus has no word of the embedding",
                 got=f"{len(corpus)} texts",
                 do="Give texts of the language of the rows",
             )
-    languages = [known.languages(counts, of_attacked=corpus is None) for _, known in folds]
+        prior = word_prior(corpus_counts + counts)
+        languages = texts.languages(corpus_counts, of_attacked=False)
+        folds = [_Fold(rows=rows, ids=row_ids, texts=texts, languages=languages)]
     row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(embedding.words))
-
-    # The observer who links rows knows their words, also those that a corpus lacks.
-    prior = word_prior(counts if corpus is None else counts + simulation.pairs(rows))
     floor = Sums()
     outcomes = []
     for mechanism in (None, *mechanisms):
         channel = channel_of(mechanism, embedding, search, prior, seed=seed, limit=channel_limit)
         sums = Sums()
-        for (attacked, known), (language, without_shadow) in zip(folds, languages, strict=True):
-            shadow = simulation.shadow(known, mechanism or RANDOM_WORDS, versions=versions)
-            knowledge = Knowledge.learn(
-                Known(language=language, language_without_shadow=without_shadow, shadow=shadow),
+        for fold in folds:
+            part = fold.attacked(
+                simulation,
+                mechanism,
                 channel,
+                versions=versions,
                 candidates=candidates,
+                row_counts=row_counts,
             )
-            own_ids = names.take(pa.array(attacked))
-            released = simulation.release(
-                rows.taken(attacked),
-                own_ids,
-                mechanism or RANDOM_WORDS,
-                versions=1 if mechanism is None else versions,
-            )
-            part = measured(released, embedding, replace(knowledge, row_counts=row_counts))
-            part |= linkage(released, own_ids, channel, rows_of_lengths(released))
             sums = added(sums, part) if sums else part
         if mechanism is None:
             floor = sums
@@ -130,13 +125,63 @@ def evaluate(
     return Comparison(outcomes=tuple(outcomes), floor=floor)
 
 
-def _check_number(name: str, value: float, is_right: bool, allowed: str) -> None:
-    if not is_right:
+def _check_number(name: str, value: float, is_allowed: bool, allowed: str) -> None:
+    """Refuse a number that is not allowed."""
+    if not is_allowed:
         raise ConfigError(f"{name} must be {allowed}", got=str(value))
 
 
-def _halves(rows: SimulatedRows) -> list[tuple[Ints, SimulatedRows]]:
-    """Pair the places of each half of the rows with the rows of the other half."""
-    even = np.arange(0, len(rows.offsets) - 1, 2)
-    odd = np.arange(1, len(rows.offsets) - 1, 2)
-    return [(even, rows.taken(odd)), (odd, rows.taken(even))]
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
+class _Fold:
+    """Rows to attack, and what attackers learn from."""
+
+    rows: SimulatedRows
+    ids: pa.Array
+    texts: SimulatedRows  # that attackers know
+    languages: tuple[Language, Language]  # of the texts, and of those that are no shadow rows
+
+    def attacked(
+        self,
+        simulation: Simulation,
+        mechanism: Mechanism | None,
+        channel: Channel,
+        *,
+        versions: int,
+        candidates: int,
+        row_counts: Ints,
+    ) -> Sums:
+        """Release the rows, attack and measure them; None releases random words, for the floors."""
+        language, without_shadow = self.languages
+        shadow = simulation.shadow(self.texts, mechanism or RANDOM_WORDS, versions=versions)
+        knowledge = Knowledge.learn(
+            Known(language=language, language_without_shadow=without_shadow, shadow=shadow),
+            channel,
+            candidates=candidates,
+        )
+        released = simulation.release(
+            self.rows,
+            self.ids,
+            mechanism or RANDOM_WORDS,
+            versions=1 if mechanism is None else versions,
+        )
+        knowledge = replace(knowledge, row_counts=row_counts)
+        sums = measured(released, simulation.embedding, knowledge)
+        return sums | linkage(released, self.ids, channel, rows_of_lengths(released))
+
+
+def _halves(rows: SimulatedRows, ids: pa.Array, counts: PairCounts) -> list[_Fold]:
+    """Return each half of the rows, with the other half as the known one."""
+    places = np.arange(len(rows.offsets) - 1)
+    even = places[::2]
+    odd = places[1::2]
+    folds = []
+    for attacked, rest in ((even, odd), (odd, even)):
+        texts = rows.taken(rest)
+        fold = _Fold(
+            rows=rows.taken(attacked),
+            ids=ids.take(pa.array(attacked)),
+            texts=texts,
+            languages=texts.languages(counts, of_attacked=True),
+        )
+        folds.append(fold)
+    return folds

@@ -1,10 +1,9 @@
-"""What attackers recover and what is kept of use: numbers of rows that add up over the parts of a table."""
+"""What attackers recover and what is kept of use: numbers that add up over the parts of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
@@ -14,7 +13,15 @@ import pyarrow.compute as pc
 from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
-from dptext_spark.evaluation.attackers import ATTACKERS, RANKS, STRONGEST, TOP, Knowledge, attack
+from dptext_spark.evaluation.attackers import (
+    ATTACKERS,
+    BY_PAIRS,
+    RANKS,
+    STRONGEST,
+    TOP,
+    Knowledge,
+    attack,
+)
 from dptext_spark.evaluation.classes import ClassCounts
 from dptext_spark.evaluation.intervals import ClusterSums, Interval
 from dptext_spark.evaluation.language import PairCounts
@@ -32,7 +39,7 @@ from dptext_spark.mechanisms import Exponential
 from dptext_spark.word_reader import FEW
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
-"""At the least epsilon every word comes out as likely as any other, except for one part in 10^20."""
+"""At the least epsilon every word comes out as likely as any other, but for one part in 10^20."""
 
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = ("pairs/before", "pairs/after")
@@ -44,10 +51,18 @@ PairCounts by ``pairs/before`` and ``pairs/after``, ClusterSums by
 ``sighted(K)``, ``linked/among``, ``linked/alike``, ClassCounts by ``labels``, and else by what the
 measure is written as."""
 
-_RANK_BANDS: Final = tuple(
-    f"{first:,}-{f'{last:,}' if last else ''}"
-    for first, last in zip([1, *(rank + 1 for rank in RANKS)], [*RANKS, None], strict=True)
-)
+
+def _rank_bands() -> tuple[str, ...]:
+    """Return the names of the bands that ``RANKS`` cut, the last of which has no end."""
+    bands = []
+    first = 1
+    for last in RANKS:
+        bands.append(f"{first:,}-{last:,}")
+        first = last + 1
+    return (*bands, f"{first:,}-")
+
+
+_RANK_BANDS: Final = _rank_bands()
 
 
 @dataclass(frozen=True)
@@ -78,33 +93,41 @@ class Measure:
         """How targets write it."""
         return [self.name]
 
-    def given(self, arguments: tuple[str, ...]) -> Self | None:
+    def with_arguments(self, arguments: tuple[str, ...]) -> Self | None:
         """Return what a target with these arguments means; None where it means nothing."""
-        return None if arguments else self
+        if arguments:
+            return None
+        return self
 
     def is_in(self, sums: Sums) -> bool:
-        """Say whether it was measured."""
+        """Return whether it was measured."""
         return self.written in sums
 
     def all_in(self, sums: Sums) -> list[Measure]:
-        """Return what was measured: itself, or itself of each class, the most frequent class first."""
-        return [self] if self.is_in(sums) else []
+        """Return what was measured: itself, or itself of each class, the most frequent first."""
+        if not self.is_in(sums):
+            return []
+        return [self]
 
-    def own(self, sums: Sums) -> ClusterSums:
-        """Give what was added up; a ConfigError says that it was not measured."""
+    def totals(self, sums: Sums) -> ClusterSums:
+        """Return what was added up; a ConfigError says that it was not measured."""
         if self.written not in sums:
             remedy = f"Give --{self.needs}" if self.needs else ""
             raise ConfigError(f"This {self.kind} was not measured", got=self.written, do=remedy)
-        found: ClusterSums = sums[self.written]
-        return found
+        totals: ClusterSums = sums[self.written]
+        return totals
+
+    def at_floor(self, sums: Sums) -> Self:
+        """Return the measure whose value of these sums, without a release, is the floor."""
+        return self
 
     def without_noise(self, sums: Sums) -> float:
         """Return what it is of the same rows without noise."""
         return 1.0
 
     def value(self, sums: Sums, confidence: float) -> Interval:
-        """Give the value and its interval; see above."""
-        return self.own(sums).share(confidence)
+        """Compute the value and its interval; see above."""
+        return self.totals(sums).share(confidence)
 
 
 @dataclass(frozen=True)
@@ -123,17 +146,16 @@ class Risk(Measure):
         return True
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
-        return {
-            f"recovered/{versions}/{name}": sums
-            for versions in sorted({1, len(rows.outputs)})
-            for name, sums in attack(
-                replace(rows, outputs=rows.outputs[:versions]), knowledge
-            ).items()
-        }
+        sums: Sums = {}
+        for versions in sorted({1, len(rows.outputs)}):
+            attacked = attack(replace(rows, outputs=rows.outputs[:versions]), knowledge)
+            for name, recovered in attacked.items():
+                sums[f"recovered/{versions}/{name}"] = recovered
+        return sums
 
-    def own(self, sums: Sums) -> ClusterSums:
-        """Give the words that were recovered, in all and by how frequent they are; see above."""
-        key = f"recovered/{self.versions}/{self.by(sums)}/{self.guesses}"
+    def totals(self, sums: Sums) -> ClusterSums:
+        """Return the words that were recovered, in all and by how frequent they are; see above."""
+        key = f"recovered/{self.versions}/{self.attacker_in(sums)}/{self.guesses}"
         if key not in sums:
             names = " or ".join([STRONGEST, *ATTACKERS])
             top = " or ".join(map(str, TOP))
@@ -146,20 +168,31 @@ class Risk(Measure):
         recovered: ClusterSums = sums[key]
         return recovered
 
-    def by(self, sums: Sums) -> str:
-        """Return the attacker's name; of the strongest it is the one that recovers most of these rows."""
+    def attacker_in(self, sums: Sums) -> str:
+        """Return the attacker's name; the strongest is the one that recovers most of these rows."""
         if self.attacker != STRONGEST:
             return self.attacker
+        return self._strongest(ATTACKERS, sums)
+
+    def at_floor(self, sums: Sums) -> Self:
+        names = (*ATTACKERS, BY_PAIRS)
+        if self.attacker in ATTACKERS:
+            names = (self.attacker, *ATTACKERS[self.attacker].floors)
+        unseen = replace(self, versions=1)
+        return replace(unseen, attacker=unseen._strongest(names, sums))
+
+    def _strongest(self, names: Iterable[str], sums: Sums) -> str:
+        """Return which of these attackers recovers most, of those that were tried."""
         ratios = {}
-        for name in ATTACKERS:
+        for name in names:
             recovered = sums.get(f"recovered/{self.versions}/{name}/{self.guesses}")
             if recovered is not None:
                 ratios[name] = float(np.nan_to_num(recovered.ratio[0], nan=-1.0))
-        return max(ratios, key=ratios.__getitem__, default=STRONGEST)
+        return max(ratios, key=ratios.__getitem__, default=self.attacker)
 
 
 class Kept(Measure):
-    """The share of perturbed words that came out unchanged, in all and by how many rows have a word."""
+    """The share of perturbed words that came out unchanged, in all and by how rare words are."""
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
         hidden = np.flatnonzero(rows.perturbed)
@@ -173,10 +206,10 @@ class Kept(Measure):
 
 @dataclass(frozen=True)
 class SingledOut(Measure):
-    """The share of rows that show an unchanged word that fewer than ``few`` of the evaluated rows have.
+    """The share of rows that show an unchanged word that fewer than ``few`` evaluated rows have.
 
-    Of the rows with words. Next to it stands how often an observer is right who takes each row that
-    shows a rare word for a row that has it.
+    It is a share of the rows with words. Next to it stands how often an observer is right who takes
+    each row that shows a rare word for a row that has it.
     """
 
     name: str = "singled_out"
@@ -197,9 +230,11 @@ class SingledOut(Measure):
         """All that is measured."""
         return [replace(self, few=few) for few in FEW]
 
-    def given(self, arguments: tuple[str, ...]) -> Self | None:
-        named = [variant for variant in self.variants if (str(variant.few),) == arguments]
-        return named[0] if named else None
+    def with_arguments(self, arguments: tuple[str, ...]) -> Self | None:
+        for variant in self.variants:
+            if (str(variant.few),) == arguments:
+                return variant
+        return None
 
     def all_in(self, sums: Sums) -> list[Measure]:
         return [variant for variant in self.variants if variant.is_in(sums)]
@@ -220,7 +255,7 @@ class SingledOut(Measure):
 
 
 def sighted(few: int) -> str:
-    """Name the sums of :func:`~dptext_spark.evaluation.rarity.sightings`."""
+    """Return the key of the sums of :func:`~dptext_spark.evaluation.rarity.sightings`."""
     return f"sighted({few})"
 
 
@@ -232,32 +267,35 @@ class Similarity(Measure):
     """
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
-        vectors, count = embedding.vectors, len(rows.offsets) - 1
-        sums = np.zeros((2, count, vectors.shape[1]))
-        for tokens, part in rows.batches(
-            _TOKENS
-        ):  # whole rows: what a row gives is the same in every batch
-            known = np.flatnonzero(part.inputs >= 0)
-            if not len(known):
+        count = len(rows.offsets) - 1
+        dimension = embedding.vectors.shape[1]
+        before = np.zeros((count, dimension))
+        after = np.zeros((count, dimension))
+        # Batches have whole rows: what a row gives is the same in every batch.
+        for tokens, part in rows.batches(_TOKENS):
+            in_vocabulary = np.flatnonzero(part.inputs >= 0)
+            if not len(in_vocabulary):
                 continue
-            row = rows.rows[tokens[known]]
+            row = rows.rows[tokens[in_vocabulary]]
             starts = np.flatnonzero(np.diff(row, prepend=-1))
-            for total, words in zip(sums, (part.inputs, part.released), strict=True):
-                total[row[starts]] = np.add.reduceat(
-                    vectors[words[known]].astype(np.float64), starts, axis=0
-                )
-        product = np.linalg.norm(sums, axis=2).prod(axis=0)
+            for sums, words in ((before, part.inputs), (after, part.released)):
+                vectors = embedding.vectors[words[in_vocabulary]].astype(np.float64)
+                sums[row[starts]] = np.add.reduceat(vectors, starts, axis=0)
+        product = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
         cosine = np.zeros(count)
-        np.divide((sums[0] * sums[1]).sum(axis=1), product, out=cosine, where=product > 0.0)
-        some = np.unique(rows.rows[rows.inputs >= 0])
-        return {self.name: ClusterSums.of(some, cosine[some])}
+        np.divide((before * after).sum(axis=1), product, out=cosine, where=product > 0.0)
+        with_words = np.unique(rows.rows[rows.inputs >= 0])
+        return {self.name: ClusterSums.of(with_words, cosine[with_words])}
 
     def value(self, sums: Sums, confidence: float) -> Interval:
-        return self.own(sums).mean(confidence)
+        return self.totals(sums).mean(confidence)
 
 
 class WordOverlap(Measure):
-    """The mass that the frequencies of words before and after have in common: 1 less the total variation."""
+    """The mass that the frequencies of words before and after have in common.
+
+    It is 1 less the total variation.
+    """
 
     def is_in(self, sums: Sums) -> bool:
         return True
@@ -265,13 +303,13 @@ class WordOverlap(Measure):
     def value(self, sums: Sums, confidence: float) -> Interval:
         import pandas as pd  # slow to load
 
-        counts = (pd.Series(*self.counts(sums[name])) for name in _PAIRS)
-        before, after = pd.Series.align(*counts, fill_value=0)
+        before, after = (pd.Series(*self.counts(sums[name])) for name in _PAIRS)
+        before, after = before.align(after, fill_value=0)
         common = np.minimum(before / before.sum(), after / after.sum())
         return float(common.sum(skipna=False, min_count=1)), np.nan, np.nan
 
     def counts(self, pairs: PairCounts) -> tuple[Ints, ...]:
-        """Give how often things come, and their keys."""
+        """Return how often things come, and their keys."""
         return (pairs.words,)
 
 
@@ -279,9 +317,11 @@ class PairOverlap(WordOverlap):
     """The same of pairs of neighbours."""
 
     def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
-        both = zip(_PAIRS, (rows.inputs, rows.released), strict=True)
-        count = partial(PairCounts.of_rows, offsets=rows.offsets, vocabulary=len(embedding.words))
-        return {name: count(words) for name, words in both}
+        sums: Sums = {}
+        vocabulary = len(embedding.words)
+        for name, words in zip(_PAIRS, (rows.inputs, rows.released), strict=True):
+            sums[name] = PairCounts.of_rows(words, rows.offsets, vocabulary=vocabulary)
+        return sums
 
     def counts(self, pairs: PairCounts) -> tuple[Ints, ...]:
         return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
@@ -293,7 +333,7 @@ LABELS: Final = "labels"
 
 @dataclass(frozen=True)
 class LabelMeasure(Measure):
-    """What people report of a model that learns labels: of one class against the rest, or of all classes."""
+    """What people report of a model that learns labels: of one class, or of all classes."""
 
     needs: str = "label"
     by_class: Callable[[ClassCounts, str, float], Interval] | None = None
@@ -302,7 +342,9 @@ class LabelMeasure(Measure):
 
     @property
     def written(self) -> str:
-        return self.name if self.label is None else f"{self.name}({self.label})"
+        if self.label is None:
+            return self.name
+        return f"{self.name}({self.label})"
 
     @property
     def forms(self) -> list[str]:
@@ -313,10 +355,12 @@ class LabelMeasure(Measure):
             forms.append(f"{self.name}(CLASS)")
         return forms
 
-    def given(self, arguments: tuple[str, ...]) -> Self | None:
-        if arguments:
-            return replace(self, label=arguments[0]) if self.by_class else None
-        return self if self.overall else None
+    def with_arguments(self, arguments: tuple[str, ...]) -> Self | None:
+        if arguments and self.by_class is not None:
+            return replace(self, label=arguments[0])
+        if not arguments and self.overall is not None:
+            return self
+        return None
 
     def is_in(self, sums: Sums) -> bool:
         return LABELS in sums
@@ -348,32 +392,29 @@ class LabelMeasure(Measure):
 
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
-MEASURES: Final[Mapping[str, Measure]] = {
-    measure.name: measure
-    for measure in (
-        Risk(),
-        Measure("attribution", "Authors right", kind="risk", needs="author"),
-        SingledOut(),
-        Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
-        Kept("kept", "Words that stay"),
-        Similarity("similarity", "Similarity of a text's mean vector"),
-        WordOverlap("word_overlap", "Frequencies of words: mass in common"),
-        PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
-        Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
-        Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
-        LabelMeasure(
-            "balanced_accuracy",
-            "Balanced accuracy of labels: mean recall of the classes",
-            overall=ClassCounts.balanced_accuracy,
-        ),
-        LabelMeasure(
-            "auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc
-        ),
-        LabelMeasure("precision", "Precision of labels", by_class=ClassCounts.precision),
-        LabelMeasure("recall", "Recall of labels", by_class=ClassCounts.recall),
-        LabelMeasure("f1", "F1 of labels", by_class=ClassCounts.f1),
-    )
-}
+_ALL: Final[tuple[Measure, ...]] = (
+    Risk(),
+    Measure("attribution", "Authors right", kind="risk", needs="author"),
+    SingledOut(),
+    Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
+    Kept("kept", "Words that stay"),
+    Similarity("similarity", "Similarity of a text's mean vector"),
+    WordOverlap("word_overlap", "Frequencies of words: mass in common"),
+    PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
+    Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
+    Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
+    LabelMeasure(
+        "balanced_accuracy",
+        "Balanced accuracy of labels: mean recall of the classes",
+        overall=ClassCounts.balanced_accuracy,
+    ),
+    LabelMeasure("auc", "AUC of labels", overall=ClassCounts.mean_auc, by_class=ClassCounts.auc),
+    LabelMeasure("precision", "Precision of labels", by_class=ClassCounts.precision),
+    LabelMeasure("recall", "Recall of labels", by_class=ClassCounts.recall),
+    LabelMeasure("f1", "F1 of labels", by_class=ClassCounts.f1),
+)
+
+MEASURES: Final[Mapping[str, Measure]] = {measure.name: measure for measure in _ALL}
 """What is measured of each setting, in the order of tables."""
 
 
@@ -396,23 +437,34 @@ def measured(released: SimulatedRows, embedding: Embedding, knowledge: Knowledge
 
 def added(sums: Sums, other: Mapping[str, Any]) -> Sums:
     """Add the sums of other rows."""
-    return {name: own + other[name] for name, own in sums.items()}
+    return {name: part + other[name] for name, part in sums.items()}
+
+
+def attackers_in(sums: Sums) -> list[str]:
+    """Return the names of the attackers that were tried."""
+    return [name for name in ATTACKERS if f"recovered/1/{name}/1" in sums]
 
 
 def versions_of(sums: Sums) -> list[int]:
-    """In how many versions attackers had each row, ascending."""
+    """Return in how many versions attackers had each row, ascending."""
     return sorted(int(name.split("/")[1]) for name in sums if name.endswith("/considered"))
 
 
 def to_table(sums: Sums) -> pa.Table:
-    """Write sums as numbers under keys, which add up: kind (string), a, b (int64) and total (float64)."""
+    """Write sums as numbers under keys, which add up.
+
+    The columns are kind (string), a, b (int64) and total (float64).
+    """
     tables = []
-    for kind, own in sums.items():
-        if isinstance(own, PairCounts):
-            a, b, total = own.first, own.second, own.count.astype(np.float64)
+    for kind, part in sums.items():
+        if isinstance(part, PairCounts):
+            a = part.first
+            b = part.second
+            total = part.count.astype(np.float64)
         else:
-            terms = own.parts.reshape(-1, own.parts.shape[2])
-            (a, b), total = np.indices(terms.shape).reshape(2, -1), terms.ravel()
+            terms = part.parts.reshape(-1, part.parts.shape[2])
+            a, b = np.indices(terms.shape).reshape(2, -1)
+            total = terms.ravel()
         tables.append(pa.table({"kind": pa.repeat(kind, len(a)), "a": a, "b": b, "total": total}))
     return pa.concat_tables(tables)
 
@@ -422,10 +474,9 @@ def from_table(table: pa.Table, *, vocabulary: int) -> Sums:
     sums = Sums()
     kinds = {*table["kind"].unique().to_pylist(), *_PAIRS}  # without tokens there are no pairs
     for kind in sorted(kinds):
-        own = table.filter(pc.equal(table["kind"], kind)).sort_by(
-            [("a", "ascending"), ("b", "ascending")]
-        )
-        a, b, total = (own[name].to_numpy() for name in ("a", "b", "total"))
+        of_kind = table.filter(pc.equal(table["kind"], kind))
+        of_kind = of_kind.sort_by([("a", "ascending"), ("b", "ascending")])
+        a, b, total = (of_kind[name].to_numpy() for name in ("a", "b", "total"))
         if kind in _PAIRS:
             sums[kind] = PairCounts.of(a, b, total.astype(np.int64), vocabulary=vocabulary)
         else:

@@ -11,7 +11,7 @@ from dptext_spark.evaluation.attackers import ATTACKERS, Attacker
 
 
 def load_attacker(spec: str) -> type[Attacker]:
-    """Import ``MODULE:CLASS``, a subclass of Attacker, which is tried from then on; others there are not.
+    """Import ``MODULE:CLASS``, a subclass of Attacker, which alone of its module is tried now on.
 
     Raises:
         ConfigError: There is no such module, no such class, or it is no attacker that can be tried.
@@ -73,4 +73,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _is_attacker(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Attacker) and not inspect.isabstract(value)
+    """Return whether a value is a class that can be tried."""
+    if not isinstance(value, type) or not issubclass(value, Attacker):
+        return False
+    return not inspect.isabstract(value)

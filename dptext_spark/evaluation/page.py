@@ -11,13 +11,14 @@ from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.evaluation.text import (
     Facts,
-    advice,
     attackers,
     channel,
     classified,
     label_rows,
     shown_classes,
     sticking_out,
+    use_rows,
+    verdict,
 )
 
 _USES: Final = {
@@ -29,56 +30,66 @@ _USES: Final = {
 }
 """What a figure has over the share recovered: its label, and how its caption begins."""
 
+_ENDS: Final = {"x": "recovered", "low": "recovered_low", "high": "recovered_high"}
+"""What a figure draws across, and the number of the setting that it is."""
+
 
 def page(facts: Facts) -> dict[str, Any]:
-    """Give what the template of the page reads."""
+    """Return what the template of the page reads."""
     settings = sorted(facts["settings"], key=lambda row: float(row["recovered"]))
+    names = [name for name in _USES if _is_measured(settings, name)]
+    of_rows = [*MEASURES["singled_out"].forms, "linked"]
+    ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
+    plots = [_plot(settings, name) for name in names]
     return {
         "template": "evaluation.html",
         "title": "What a release keeps, and what it reveals",
         "facts": facts,
-        "plots": [
-            _plot(settings, n) for n in _USES if any(row.get(n) is not None for row in settings)
-        ],
+        "plots": plots,
         "settings": settings,
-        "advice": [*advice(facts)],
+        "verdict": list(verdict(facts)),
         "attackers": attackers(facts),
         "classified": classified(facts),
-        "of_rows": [*MEASURES["singled_out"].forms, "linked"],
-        "sticking_out": [*sticking_out(facts)],
+        "of_rows": of_rows,
+        "sticking_out": list(sticking_out(facts)),
         "stronger": STRONGER,
         "channel": channel,
         "kept_of": partial(_kept, facts),
         "labels_of": partial(label_rows, facts),
         "shown_classes": shown_classes(facts),
         "measures": MEASURES,
-        "ceilings": {row["measure"]: row["ceiling"] for row in facts["utility"]},
+        "ceilings": ceilings,
     }
+
+
+def _is_measured(settings: Sequence[Facts], name: str) -> bool:
+    """Return whether any setting has a number."""
+    return any(row.get(name) is not None for row in settings)
 
 
 def _kept(facts: Facts, setting: Facts) -> list[Facts]:
     """Return what is kept of texts in a setting; what models learn of labels stands elsewhere."""
-    key = {name: setting[name] for name in ("mechanism", "setting", "epsilon")}
-    of_setting = [row for row in facts["utility"] if key.items() <= row.items()]
-    return [
-        row
-        for row in of_setting
-        if row["measure"] in MEASURES and not MEASURES[row["measure"]].needs
-    ]
+    rows = []
+    for row in use_rows(facts, setting):
+        measure = MEASURES.get(row["measure"])
+        if measure is not None and not measure.needs:
+            rows.append(row)
+    return rows
 
 
 def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:
-    """What is kept over what is recovered, a line for each mechanism with its parameters."""
+    """Return a figure of what is kept over what is recovered, a line for each mechanism."""
     label, caption = _USES[name]
+    ends = {**_ENDS, "y": name}
     lines = defaultdict[str, dict[str, list[Any]]](lambda: defaultdict(list))
     for row in sorted(settings, key=lambda row: float(row["epsilon"])):
         if row[name] is None:
             continue
         line = lines[f"{row['mechanism']} {row['setting']}".strip()]
-        spot = {"x": "recovered", "low": "recovered_low", "high": "recovered_high", "y": name}
-        for end, of in spot.items():
-            line[end].append(row[of])
+        for end, number in ends.items():
+            line[end].append(row[number])
         line["marks"].append(f"{row['epsilon']:g}")
+    recommended = [(row["recovered"], row[name]) for row in settings if row["recommended"]]
     return {
         "name": name,
         "bars": "x",
@@ -86,6 +97,6 @@ def _plot(settings: Sequence[Facts], name: str) -> dict[str, Any]:
         "x": {"label": "Share of words recovered"},
         "y": {"label": label},
         "floor": (settings[0]["recovered_floor"], settings[0][f"{name}_floor"] or 0.0),
-        "chosen": [(row["recovered"], row[name]) for row in settings if row["recommended"]],
+        "chosen": recommended,
         "lines": lines,
     }

@@ -18,25 +18,26 @@ _BAND_ENDS: Final = (1, 5, 20, 100)
 
 
 def rarity_band(row_counts: Ints) -> Ints:
-    """Return the places in ``RARITY_BANDS`` of words that this number of rows has, 1 or more each."""
+    """Return the places in ``RARITY_BANDS`` of words that these numbers of rows have, 1 or more."""
     return np.searchsorted(_BAND_ENDS, row_counts, side="left")
 
 
 def singled_out(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:
-    """Count the rows that show an unchanged word that fewer than ``few`` rows have, of rows with words.
+    """Count the rows that show an unchanged word that fewer than ``few`` rows have.
 
-    ``row_counts`` (V,) says how many rows have each word. Only words that are perturbed count.
+    They are counted of the rows with words. ``row_counts`` (V,) says how many rows have each word.
+    Only words that are perturbed count.
     """
     is_rare = row_counts[rows.inputs] < few
-    shown = rows.perturbed & (rows.outputs[0] == rows.inputs) & is_rare
+    is_shown = rows.perturbed & (rows.outputs[0] == rows.inputs) & is_rare
     shows = np.zeros(len(rows.offsets) - 1)
-    shows[rows.rows[shown]] = 1.0
+    shows[rows.rows[is_shown]] = 1.0
     with_words = np.unique(rows.rows)
     return ClusterSums.of(with_words, shows[with_words])
 
 
 def with_rare_words(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:
-    """Count the rows that have a perturbed word that fewer than ``few`` rows have, of rows with words."""
+    """Count the rows that have a perturbed word that fewer than ``few`` rows have."""
     unchanged = replace(rows, outputs=rows.inputs[None, :])
     return singled_out(unchanged, row_counts, few)
 
@@ -51,7 +52,8 @@ def sightings(rows: SimulatedRows, row_counts: Ints, few: int) -> ClusterSums:
     outputs = rows.outputs[0]
     counts = np.where(outputs >= 0, row_counts[outputs], 0)
     is_sighting = rows.perturbed & (counts >= 1) & (counts < few)
-    seen = np.unique(rows.rows[is_sighting] * vocabulary + outputs[is_sighting])
-    known = rows.inputs >= 0
-    true = np.isin(seen, rows.rows[known] * vocabulary + rows.inputs[known])
-    return ClusterSums.of(seen // vocabulary, true.astype(np.float64))
+    sighted_words = np.unique(rows.rows[is_sighting] * vocabulary + outputs[is_sighting])
+    is_word = rows.inputs >= 0
+    words = rows.rows[is_word] * vocabulary + rows.inputs[is_word]
+    is_true = np.isin(sighted_words, words)
+    return ClusterSums.of(sighted_words // vocabulary, is_true.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Rows as a release under a public seed would give them: what attackers see, and what they are after.
+"""Rows as a release under a public seed would give them: what attackers see, and what they seek.
 
 A simulated release is looked at where the private table is, and forgotten.
 """
@@ -36,7 +36,7 @@ SHADOW_ROWS: Final = 800
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class SimulatedRows:
-    """Rows in k versions, each a release of its own, as word ids; a token has one place in all of them."""
+    """Rows in k versions, each a release of its own, as word ids; a token has one place in all."""
 
     offsets: Ints  # (rows + 1,), where each row's tokens start
     inputs: Ints  # (t,), the words; -1 for a token outside the vocabulary
@@ -62,11 +62,10 @@ class SimulatedRows:
 
         Which are which follows from their words, whatever order they come in.
         """
-        ends = self.offsets.tolist()
-        digests = [
-            hashlib.blake2b(self.inputs[start:stop].tobytes(), digest_size=8).digest()
-            for start, stop in pairwise(ends)
-        ]
+        digests = []
+        for start, stop in pairwise(self.offsets.tolist()):
+            row = self.inputs[start:stop].tobytes()
+            digests.append(hashlib.blake2b(row, digest_size=8).digest())
         order = np.argsort(np.array(digests, dtype="S8"), kind="stable")
         shadow = min(SHADOW_ROWS, len(order) // 2)
         return self.taken(order[:shadow]), self.taken(order[shadow:])
@@ -77,16 +76,16 @@ class SimulatedRows:
         Shadow rows stand in for the attacked ones: the second language has their pairs only where
         the ``counts`` are also ``of_attacked`` rows.
         """
-        shadow, others = self.shadow_and_others()
-        every = SimulatedRows.joined([shadow, others])
-        rest = counts
+        shadow, rest = self.shadow_and_others()
+        rows = SimulatedRows.joined([shadow, rest])
+        counts_of_rest = counts
         if not of_attacked:
-            rest = counts - PairCounts.of_rows(
+            counts_of_rest = counts - PairCounts.of_rows(
                 shadow.inputs, shadow.offsets, vocabulary=counts.vocabulary
             )
         return (
-            Language.learn(counts, every.inputs, every.offsets),
-            Language.learn(rest, others.inputs, others.offsets),
+            Language.learn(counts, rows.inputs, rows.offsets),
+            Language.learn(counts_of_rest, rest.inputs, rest.offsets),
         )
 
     @cached_property
@@ -103,8 +102,9 @@ class SimulatedRows:
     def taken(self, rows: Ints) -> SimulatedRows:
         """Return some of the rows, in the order given."""
         tokens = self.tokens(rows)
+        lengths = np.diff(self.offsets)[rows]
         return SimulatedRows(
-            offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
             inputs=self.inputs[tokens],
             outputs=self.outputs[:, tokens],
             perturbed=self.perturbed[tokens],
@@ -116,7 +116,10 @@ class SimulatedRows:
         return np.where(self.perturbed, self.outputs[0], self.inputs)
 
     def batches(self, tokens: int) -> Iterator[tuple[Ints, SimulatedRows]]:
-        """Give whole rows of similar lengths, the longest first, about so many tokens at once, and which."""
+        """Yield places and rows, about this number of tokens at once.
+
+        Rows are whole, of similar lengths, the longest first.
+        """
         lengths = np.diff(self.offsets)
         order = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
         before = np.cumsum(lengths[order]) - lengths[order]
@@ -139,17 +142,21 @@ class Simulation:
         return self.bundle.shared()
 
     def read(self, values: pa.Array, slots: pa.Array | None = None) -> SimulatedRows:
-        """Read texts or token lists (rows,), and mark the words that would be perturbed; no version yet."""
+        """Read texts or token lists (rows,), and mark the words to perturb; no version yet."""
         reader = WordReader(bundle=self.bundle, policy=self.policy)
-        runs = list(reader.runs(values, slots, column=_COLUMN))
-        words = np.concatenate([np.zeros(0, np.int64), *(run.word_ids for run in runs)])
+        words = [np.zeros(0, np.int64)]
+        lengths = [np.zeros(1, np.int64)]
+        is_perturbed = [np.zeros(0, np.bool_)]
+        for run in reader.runs(values, slots, column=_COLUMN):
+            words.append(run.word_ids)
+            lengths.append(np.diff(run.tokens.offsets))
+            is_perturbed.append(run.known)
+        inputs = np.concatenate(words)
         return SimulatedRows(
-            offsets=np.cumsum(
-                np.concatenate([[0], *(np.diff(run.tokens.offsets) for run in runs)])
-            ),
-            inputs=words,
-            outputs=np.zeros((0, len(words)), dtype=np.int64),
-            perturbed=np.concatenate([np.zeros(0, np.bool_), *(run.known for run in runs)]),
+            offsets=np.cumsum(np.concatenate(lengths)),
+            inputs=inputs,
+            outputs=np.zeros((0, len(inputs)), dtype=np.int64),
+            perturbed=np.concatenate(is_perturbed),
         )
 
     def pairs(self, rows: SimulatedRows) -> PairCounts:
@@ -158,8 +165,9 @@ class Simulation:
 
     @property
     def public(self) -> Simulation:
-        """What reads a corpus, cut as the column is; which of its words are perturbed does not matter."""
-        return replace(self, policy=replace(self.policy, protect=AllWords(), mask_spans=""))
+        """What reads a corpus, cut as the column is, whichever of its words are perturbed."""
+        policy = self.policy.model_copy(update={"protect": AllWords(), "mask_spans": None})
+        return replace(self, policy=policy)
 
     def release(
         self,
@@ -170,26 +178,27 @@ class Simulation:
         versions: int = 1,
         by: bytes = b"rehearsal",
     ) -> SimulatedRows:
-        """Release rows in this number of versions, each with noise of its own, as every release goes.
+        """Release rows in this number of versions, each with noise of its own.
 
         ``by`` names who does: two of them never draw the same noise.
         """
-        vocabulary, outputs = self.embedding.words, []
+        vocabulary = self.embedding.words
         # Token lists, null where a token is not perturbed.
         words = vocabulary.take(pa.array(rows.inputs, mask=~rows.perturbed))
         texts = pa.ListArray.from_arrays(pa.array(rows.offsets, pa.int32()), words)
         # Independent of what emissions are estimated with: no attacker knows the noise of a
         # release.
         key = NoiseKey(self.seed.to_bytes(KEY_BYTES, "little")).derive(by)
+        outputs = []
         for number in range(versions):
-            name = f"version {number}"
             release = Release(
-                bundle=self.bundle, mechanism=mechanism, search=self.search, name=name
+                bundle=self.bundle,
+                mechanism=mechanism,
+                search=self.search,
+                name=f"version {number}",
             )
-            release = replace(release, policy=WORDS_ALONE)
-            values = (
-                Sanitizer.open(release, key).sanitize(texts, ids, column=_COLUMN).values.flatten()
-            )
+            sanitizer = Sanitizer.open(replace(release, policy=WORDS_ALONE), key)
+            values = sanitizer.sanitize(texts, ids, column=_COLUMN).values.flatten()
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))

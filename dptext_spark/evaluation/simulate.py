@@ -1,4 +1,4 @@
-"""Sampled rows of a table, simulated and attacked on workers: sums come back, no row and no word does."""
+"""Sampled rows of a table, simulated and attacked on workers: sums come back, and no row."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark import StorageLevel, cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -58,7 +59,7 @@ _RELEASED: Final = "released"
 _NUMBER: Final = "number"
 
 LEARNT_ROWS: Final = 20_000
-"""Known rows, at most, that longer contexts and topics are learned from; words and pairs come of all."""
+"""Known rows, at most, that longer contexts and topics are learned from; words come of all."""
 
 
 def third_of(row_id: Column) -> Column:
@@ -67,16 +68,14 @@ def third_of(row_id: Column) -> Column:
 
 
 def sampled(selected: DataFrame, row_id: Column, *, rows: int, sample: int | None) -> DataFrame:
-    """Take the ``sample`` of the ``rows`` whose ids have the smallest numbers, each with its third."""
-    number, chosen = (
-        F.xxhash64(F.lit("sample"), row_id),
-        selected.withColumn(_THIRD, third_of(row_id)),
-    )
+    """Return the ``sample`` of the ``rows`` whose ids have the smallest numbers, with thirds."""
+    number = F.xxhash64(F.lit("sample"), row_id)
+    with_thirds = selected.withColumn(_THIRD, third_of(row_id))
     if sample is None or sample >= rows:
-        return chosen
-    ordered = chosen.select(number.alias("number")).orderBy("number")
+        return with_thirds
+    ordered = with_thirds.select(number.alias("number")).orderBy("number")
     last = int(ordered.offset(sample - 1).limit(1).collect()[0][0])  # a number, no data
-    return chosen.where(number <= F.lit(last))
+    return with_thirds.where(number <= F.lit(last))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +87,7 @@ class SampledRows:
     ways: Fields
 
     def work(self, function: Any, schema: str = _SCHEMA) -> DataFrame:
-        """Let workers make a table of each part, by a function of simulation and part."""
+        """Compute a table of each part on workers, by a function of simulation and part."""
         return self.frame.mapInArrow(partial(_work, self.simulation, self.ways, function), schema)
 
 
@@ -114,21 +113,29 @@ def count_pairs(rows: SampledRows) -> list[Counted]:
     vocabulary = len(rows.simulation.embedding.words)
     thirds = []
     for table in _sums(rows.work(_count)).values():
-        kinds = {kind: table.filter(pc.equal(table["kind"], kind)) for kind in Counted._fields}
-        numbers = {kind: own["total"].to_numpy().astype(np.int64) for kind, own in kinds.items()}
-        keys = {kind: own["a"].to_numpy() for kind, own in kinds.items()}
+        _, _, rows_of_part = _counts(table, "rows")
+        _, _, perturbed = _counts(table, "perturbed")
+        first, second, count = _counts(table, "pairs")
+        words, _, rows_of_word = _counts(table, "row_counts")
+        lengths, _, rows_of_length = _counts(table, "lengths")
         row_counts = np.zeros(vocabulary, dtype=np.int64)
-        row_counts[keys["row_counts"]] = numbers["row_counts"]
-        second = kinds["pairs"]["b"].to_numpy()
+        row_counts[words] = rows_of_word
         counted = Counted(
-            rows=int(numbers["rows"].sum()),
-            perturbed=int(numbers["perturbed"].sum()),
-            pairs=PairCounts.of(keys["pairs"], second, numbers["pairs"], vocabulary=vocabulary),
+            rows=int(rows_of_part.sum()),
+            perturbed=int(perturbed.sum()),
+            pairs=PairCounts.of(first, second, count, vocabulary=vocabulary),
             row_counts=row_counts,
-            lengths=dict(zip(keys["lengths"].tolist(), numbers["lengths"].tolist(), strict=True)),
+            lengths=dict(zip(lengths.tolist(), rows_of_length.tolist(), strict=True)),
         )
         thirds.append(counted)
     return thirds
+
+
+def _counts(table: pa.Table, kind: str) -> tuple[Ints, Ints, Ints]:
+    """Return the keys ``a`` and ``b`` of one kind, and their totals."""
+    of_kind = table.filter(pc.equal(table["kind"], kind))
+    total = of_kind["total"].to_numpy().astype(np.int64)
+    return of_kind["a"].to_numpy(), of_kind["b"].to_numpy(), total
 
 
 def simulate(
@@ -138,7 +145,7 @@ def simulate(
     versions: int,
     alike: Mapping[int, Mapping[int, int]] | None = None,
 ) -> dict[int, Sums]:
-    """Simulate a setting, None for the floors, and attack it; ``known``: what attackers know, by third.
+    """Simulate a setting, None for the floors, and attack it by what attackers know of each third.
 
     ``alike`` says how many rows of each third have each number of words. With it rows are linked to
     their originals: the words of rows of one length are then shuffled to one task, which Spark must
@@ -158,18 +165,14 @@ def simulate(
         tasks = 2 * released.sparkSession.sparkContext.defaultParallelism
         grouped = released.where(is_released).repartition(tasks, *key).sortWithinPartitions(*key)
         links = grouped.mapInArrow(partial(_link, channel, alike), _SCHEMA)
+        sums = released.where(~is_released).select("third", "kind", "a", "b", "total")
         try:
-            tables = _sums(
-                released.where(~is_released)
-                .select("third", "kind", "a", "b", "total")
-                .unionByName(links)
-            )
+            tables = _sums(sums.unionByName(links))
         finally:
             released.unpersist()
     words = len(rows.simulation.embedding.words)
-    return {
-        third: from_table(tables[third], vocabulary=words) for third in known if len(tables[third])
-    }
+    with_rows = [third for third in known if len(tables[third])]
+    return {third: from_table(tables[third], vocabulary=words) for third in with_rows}
 
 
 def languages_of(
@@ -191,7 +194,7 @@ def knowledge_of(
     candidates: int,
     row_counts: Ints | None = None,
 ) -> dict[int, Knowledge]:
-    """Let attackers learn from shadow rows, by attacked third, on one worker.
+    """Train attackers on shadow rows, by attacked third, on one worker.
 
     ``row_counts`` (V,) says how many of the evaluated rows have each word.
     """
@@ -209,20 +212,21 @@ def knowledge_of(
         candidates=candidates,
     )
     attackers: dict[int, dict[str, Attacker]] = _learnt(rows, learning)
-    return {
-        third: Knowledge(
+    knowledge = {}
+    for third, learnt in attackers.items():
+        language, _ = languages[third]
+        knowledge[third] = Knowledge(
             channel=channel,
-            language=languages[third][0],
+            language=language,
             candidates=candidates,
             attackers=learnt,
             row_counts=row_counts,
         )
-        for third, learnt in attackers.items()
-    }
+    return knowledge
 
 
 def _send(attacker: type[Attacker]) -> None:
-    """Let a user's own class travel to workers, where its module need not be installed."""
+    """Send a user's own class to workers, where its module need not be installed."""
     name = attacker.__module__
     if name.partition(".")[0] != __name__.partition(".")[0]:
         _PICKLE.register_pickle_by_value(sys.modules[name])
@@ -230,13 +234,13 @@ def _send(attacker: type[Attacker]) -> None:
 
 def _learnt(rows: SampledRows, function: Any) -> Any:
     """Return what one worker learns from known rows: no text comes back, and none is shuffled."""
-    known = rows.frame.where(F.col(_THIRD) == KNOWN)
+    known_rows = rows.frame.where(F.col(_THIRD) == KNOWN)
     number = F.xxhash64(F.lit("shadow"), F.col(ROW), F.col(ID))
-    numbers = known.select(number.alias(_NUMBER)).orderBy(_NUMBER)
+    numbers = known_rows.select(number.alias(_NUMBER)).orderBy(_NUMBER)
     last = numbers.offset(LEARNT_ROWS - 1).limit(1).collect()  # a number, no data
     if last:
-        known = known.where(number <= F.lit(last[0][0]))
-    task = known.coalesce(1).mapInArrow(function, "learnt binary")
+        known_rows = known_rows.where(number <= F.lit(last[0][0]))
+    task = known_rows.coalesce(1).mapInArrow(function, "learnt binary")
     answers = [row["learnt"] for row in task.collect()]
     if not answers:  # of no rows Spark runs no task
         answers = [batch.column(0)[0].as_py() for batch in function(())]
@@ -259,47 +263,67 @@ class Part(NamedTuple):
 def _work(
     simulation: Simulation, ways: Fields, function: Any, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Give what a function makes of each part, the third before it."""
+    """Yield what a function makes of each part, the third before it."""
     simulation = shared(simulation)
     for arrow in batches:
-        batch = Batch.from_arrow(arrow, ways)
-        ((_, texts),) = batch.fields()
-        thirds = arrow.column(_THIRD).to_numpy(zero_copy_only=False)
-        for third in range(3):
-            own = pa.array(np.flatnonzero(thirds == third))
-            values, ids, rows = texts.values.take(own), batch.ids.take(own), batch.row.take(own)
-            slots = None if texts.slots is None else texts.slots.take(own)
-            for cut in slices(values):
-                marked = None if slots is None else slots[cut]
-                part = Part(third, values[cut], ids[cut], marked, rows[cut])
-                if (table := function(simulation, part)) is not None:
-                    numbers = pa.array(np.full(len(table), third, dtype=np.int32))
-                    yield from table.add_column(0, _THIRD, numbers).combine_chunks().to_batches()
+        for part in _parts(arrow, ways):
+            table = function(simulation, part)
+            if table is not None:
+                yield from _of_third(part.third, table)
+
+
+def _parts(arrow: pa.RecordBatch, ways: Fields) -> Iterator[Part]:
+    """Yield the rows of a batch by third, few enough to be read at once."""
+    batch = Batch.from_arrow(arrow, ways)
+    ((_, texts),) = batch.fields()
+    thirds = arrow.column(_THIRD).to_numpy(zero_copy_only=False)
+    for third in range(3):
+        places = pa.array(np.flatnonzero(thirds == third))
+        values = texts.values.take(places)
+        ids = batch.ids.take(places)
+        rows = batch.row.take(places)
+        slots = None
+        if texts.slots is not None:
+            slots = texts.slots.take(places)
+        for cut in slices(values):
+            slots_of_part = None if slots is None else slots[cut]
+            yield Part(third, values[cut], ids[cut], slots_of_part, rows[cut])
+
+
+def _of_third(third: int, table: pa.Table) -> list[pa.RecordBatch]:
+    """Return a table as batches, the third before its columns."""
+    numbers = pa.array(np.full(len(table), third, dtype=np.int32))
+    of_third = table.add_column(0, _THIRD, numbers).combine_chunks()
+    batches: list[pa.RecordBatch] = of_third.to_batches()
+    return batches
 
 
 def _count(simulation: Simulation, part: Part) -> pa.Table:
+    """Count rows, words, pairs and lengths of a part."""
     rows = simulation.read(part.values, part.slots)
     pairs = simulation.pairs(rows)
     row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(simulation.embedding.words))
     words = np.flatnonzero(row_counts)
     lengths = rows_of_lengths(rows)
-    counted: dict[str, tuple[Any, Any, Any]] = {
-        "rows": ([0], [0], [len(part.values)]),
-        "perturbed": ([0], [0], [np.count_nonzero(rows.perturbed)]),
-        "pairs": (pairs.first, pairs.second, pairs.count),
-        "row_counts": (words, np.zeros_like(words), row_counts[words]),
-        "lengths": ([*lengths], [0] * len(lengths), [*lengths.values()]),
-    }
-    tables = []
-    for kind, (first, second, total) in counted.items():
-        columns = {
-            "kind": pa.repeat(kind, len(total)),
-            "a": pa.array(first, pa.int64()),
-            "b": pa.array(second, pa.int64()),
-            "total": pa.array(total, pa.int64()).cast(pa.float64()),
-        }
-        tables.append(pa.table(columns))
+    tables = [
+        _counted("rows", [0], [0], [len(part.values)]),
+        _counted("perturbed", [0], [0], [np.count_nonzero(rows.perturbed)]),
+        _counted("pairs", pairs.first, pairs.second, pairs.count),
+        _counted("row_counts", words, np.zeros_like(words), row_counts[words]),
+        _counted("lengths", [*lengths], [0] * len(lengths), [*lengths.values()]),
+    ]
     return pa.concat_tables(tables)
+
+
+def _counted(kind: str, first: Any, second: Any, total: Any) -> pa.Table:
+    """Write counts of a kind as numbers under keys; see :func:`~.measures.to_table`."""
+    columns = {
+        "kind": pa.repeat(kind, len(total)),
+        "a": pa.array(first, pa.int64()),
+        "b": pa.array(second, pa.int64()),
+        "total": pa.array(total, pa.int64()).cast(pa.float64()),
+    }
+    return pa.table(columns)
 
 
 def _simulate(
@@ -310,6 +334,7 @@ def _simulate(
     versions: int,
     alike: Mapping[int, Mapping[int, int]] | None,
 ) -> pa.Table | None:
+    """Release rows of an attacked third, attack and measure them; see :func:`simulate`."""
     if part.third not in known:
         return None
     rows = simulation.release(
@@ -323,9 +348,8 @@ def _simulate(
         return to_table(sums)
     # Zeros, so that a third without a row to link has sums, too.
     numbers = to_table(sums | nothing_linked())
-    return pa.concat_tables(
-        [numbers, _to_link(rows, part.ids, alike[part.third])], promote_options="default"
-    )
+    released = _to_link(rows, part.ids, alike[part.third])
+    return pa.concat_tables([numbers, released], promote_options="default")
 
 
 def _to_link(rows: SimulatedRows, ids: pa.Array, alike: Mapping[int, int]) -> pa.Table:
@@ -338,37 +362,34 @@ def _to_link(rows: SimulatedRows, ids: pa.Array, alike: Mapping[int, int]) -> pa
         "a": lengths,
         "b": bucket_of(ids, lengths, alike),
         "total": np.zeros(len(lengths)),
-        **{
-            name: pa.ListArray.from_arrays(offsets, pa.array(words))
-            for name, words in lists.items()
-        },
     }
+    for name, words in lists.items():
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(words))
     return pa.table(columns).filter(pa.array(lengths > 0))
 
 
 def _link(
     channel: Channel, alike: Mapping[int, Mapping[int, int]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Link rows, those of one third, length and bucket one after the other; see :func:`_to_link`."""
+    """Link rows, sorted by third, length and bucket; see :func:`_to_link`."""
     for third, length, table in _groups(batches):
-        words = {
-            name: table[name].combine_chunks().flatten()
-            for name in ("inputs", "outputs", "perturbed")
-        }
-        numbers = {name: own.to_numpy(zero_copy_only=False) for name, own in words.items()}
         rows = SimulatedRows(
             offsets=np.arange(len(table) + 1) * length,
-            inputs=numbers["inputs"],
-            outputs=numbers["outputs"][None, :],
-            perturbed=numbers["perturbed"],
+            inputs=_flat(table["inputs"]),
+            outputs=_flat(table["outputs"])[None, :],
+            perturbed=_flat(table["perturbed"]),
         )
         sums = to_table(linkage_of_equals(rows, channel, alike[third][length]))
-        thirds = pa.array(np.full(len(sums), third, dtype=np.int32))
-        yield from sums.add_column(0, _THIRD, thirds).combine_chunks().to_batches()
+        yield from _of_third(third, sums)
+
+
+def _flat(lists: pa.ChunkedArray) -> NDArray[Any]:
+    """Return the values of all lists, one after the other."""
+    return np.asarray(lists.combine_chunks().flatten().to_numpy(zero_copy_only=False))
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
-    """Put neighbouring rows together that have one third, ``a`` and ``b``: third, ``a``, and the rows."""
+    """Yield third, ``a`` and the neighbouring rows that have one third, ``a`` and ``b``."""
     key: list[int] = []
     parts: list[pa.RecordBatch] = []
     for batch in batches:
@@ -390,7 +411,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Ta
 def _known_rows(
     simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
 ) -> SimulatedRows:
-    """Read all rows of a task; whatever is perturbed of the table, all words of theirs are shadow rows'."""
+    """Read all rows of a task, all words of which are perturbed, whatever the table's policy is."""
     public = simulation.public
     parts = [public.read(pa.array([], pa.string()))]
     for arrow in batches:
@@ -407,8 +428,11 @@ def _languages(
     *,
     of_attacked: bool,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the languages of each third, from all rows of a task; see :func:`languages_of`."""
     rows = _known_rows(shared(simulation), ways, batches)
-    learnt = {third: rows.languages(own, of_attacked=of_attacked) for third, own in counts.items()}
+    learnt = {}
+    for third, of_third in counts.items():
+        learnt[third] = rows.languages(of_third, of_attacked=of_attacked)
     yield _pickled(learnt)
 
 
@@ -424,16 +448,18 @@ def _knowledge(
     versions: int,
     candidates: int,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the attackers of each third, trained on a task's rows; see :func:`knowledge_of`."""
     simulation = shared(simulation)
     rows = _known_rows(simulation, ways, batches)
     shadow = simulation.shadow(rows, mechanism or RANDOM_WORDS, versions=versions)
     learnt = {}
     for third, (language, without_shadow) in languages.items():
-        known = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
-        knowledge = Knowledge.learn(known, channel, candidates=candidates, attackers=attackers)
+        material = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
+        knowledge = Knowledge.learn(material, channel, candidates=candidates, attackers=attackers)
         learnt[third] = knowledge.attackers
     yield _pickled(learnt)
 
 
 def _pickled(learnt: object) -> pa.RecordBatch:
+    """Return what was learnt as a batch of one row."""
     return pa.RecordBatch.from_pydict({"learnt": [_PICKLE.dumps(learnt)]})

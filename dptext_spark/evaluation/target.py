@@ -1,17 +1,18 @@
-"""Limits that a setting is chosen by: of a risk, or of a use."""
+"""Targets of an evaluation, a limit of a risk or of a use, and the setting that meets one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from dptext_spark.calibration.limit import Limit, Meaning
 from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.evaluation.attackers import ATTACKERS, STRONGEST, TOP
 from dptext_spark.evaluation.classes import unknown_class
-from dptext_spark.evaluation.comparison import KEEPING, Comparison, Outcome
+from dptext_spark.evaluation.comparison import KEEPING, Comparison, Outcome, without_nan
 from dptext_spark.evaluation.measures import (
     MEASURES,
     LabelMeasure,
@@ -41,8 +42,8 @@ _NEVER_MET: Final = (
 _MISSED_BY_ORIGINALS: Final = "models that learn from the originals miss this target, too"
 
 
-class Verdict(NamedTuple):
-    """Whether a target says anything of settings."""
+class Sense(NamedTuple):
+    """Whether a target distinguishes settings at all."""
 
     remark: str = ""  # what is wrong with it, without a full stop
     is_idle: bool = False  # whether nothing is chosen by it, as it is met anyway
@@ -50,7 +51,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Limit):
-    """A limit, such as ``recovery(top1) <= 0.2``, ``singled_out(2) <= 0.05`` or ``similarity >= 0.9``.
+    """A limit, such as ``recovery(top1) <= 0.2``, ``linked <= 0.3`` or ``similarity >= 0.9``.
 
     Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of
     those that keep to the limit of a use the one that risks least.
@@ -68,18 +69,13 @@ class Target(Limit):
 
     @classmethod
     def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:
-        own = MEASURES.get(measure)
-        if isinstance(own, Risk) and arguments and arguments[0] in _GUESSES:
-            guesses, *others = arguments
-            attacker = (
-                others.pop(0) if others and others[0] in (STRONGEST, *ATTACKERS) else own.attacker
-            )
-            versions = others.pop(0) if others else "1"
-            counted = versions.isdecimal() and not versions.startswith("0") and not others
-            return ((guesses, attacker, versions), "<=", 1.0) if counted else None
-        if own is None or isinstance(own, Risk) or own.given(arguments) is None:
+        limited = MEASURES.get(measure)
+        if isinstance(limited, Risk):
+            return _meaning_of_recovery(arguments)
+        if limited is None or limited.with_arguments(arguments) is None:
             return None
-        return arguments, "<=" if own.kind == "risk" else ">=", 1.0
+        sign = "<=" if limited.kind == "risk" else ">="
+        return arguments, sign, 1.0
 
     @classmethod
     def arguments_of(cls, measure: str, inside: str) -> tuple[str, ...]:
@@ -90,17 +86,19 @@ class Target(Limit):
     @property
     def limited(self) -> Measure:
         """What the limit is of."""
-        own = MEASURES[self.measure]
-        if not isinstance(own, Risk):
-            return own.given(self.arguments) or own
+        measure = MEASURES[self.measure]
+        if not isinstance(measure, Risk):
+            return measure.with_arguments(self.arguments) or measure
         guesses, attacker, versions = self.arguments
-        return replace(own, attacker=attacker, guesses=_GUESSES[guesses], versions=int(versions))
+        return replace(
+            measure, attacker=attacker, guesses=_GUESSES[guesses], versions=int(versions)
+        )
 
     @property
     def risk(self) -> Risk:
         """Whose recovery it is; where another measure is asked for, which one is to be small."""
-        own = self.limited
-        return own if isinstance(own, Risk) else Risk()
+        limited = self.limited
+        return limited if isinstance(limited, Risk) else Risk()
 
     @property
     def use(self) -> str:
@@ -111,51 +109,138 @@ class Target(Limit):
     def check_class(self, classes: Collection[str]) -> None:
         """Refuse a class of the label that is none of these."""
         limited = self.limited
-        label = limited.label if isinstance(limited, LabelMeasure) else None
-        if label is not None and label not in classes:
-            raise unknown_class(label, len(classes))
+        if not isinstance(limited, LabelMeasure) or limited.label is None:
+            return
+        if limited.label not in classes:
+            raise unknown_class(limited.label, len(classes))
 
     def of(self, outcome: Outcome, *, confidence: float) -> tuple[float, float]:
-        """Give what a setting was measured to have, and the end of its interval on the side that matters."""
+        """Return a setting's measured value, and the end of its interval that matters."""
         value, low, high = self.limited.value(outcome.sums, confidence)
         return value, high if self.upper else low
 
     def margin(self, outcome: Outcome, *, confidence: float) -> float:
-        """Give how far a setting keeps to the limit, below 0 where it misses it; an overlap as measured."""
+        """Return how far a setting keeps to the limit, below 0 where it misses it.
+
+        An overlap counts as measured, as it has no interval.
+        """
         value, bound = self.of(outcome, confidence=confidence)
-        judged = value if isinstance(self.limited, WordOverlap) else bound
-        return self.limit - judged if self.upper else judged - self.limit
+        if isinstance(self.limited, WordOverlap):
+            bound = value
+        return self.limit - bound if self.upper else bound - self.limit
 
     def choose(self, comparison: Comparison, *, confidence: float = CONFIDENCE) -> Outcome | None:
-        """Take the best setting whose limit of confidence keeps to the limit; None where there is none.
+        """Return the best setting whose limit of confidence keeps to the limit, if there is any."""
+        of_each = share_of_confidence(confidence, len(comparison.outcomes))
+        outcomes = comparison.outcomes
+        safe = [one for one in outcomes if self.margin(one, confidence=of_each) >= 0.0]
+        return max(safe, key=partial(self._worth, confidence=of_each), default=None)
 
-        It holds although the choice looked at all: each has a share of the chance of error
-        (Bonferroni).
-        """
-        each, limited = 1.0 - (1.0 - confidence) / len(comparison.outcomes), self.limited
-        is_risk = limited.kind == "risk"
+    def _worth(self, outcome: Outcome, confidence: float) -> tuple[float, float]:
+        """Return what is more of a better setting: first what the limit is not of."""
+        is_risk = self.limited.kind == "risk"
+        risk = self.limited if is_risk else self.risk
+        _, _, most_risked = risk.value(outcome.sums, confidence)
+        _, least_kept, _ = measure_named(self.keeping).value(outcome.sums, confidence)
+        if math.isnan(least_kept):
+            least_kept = -math.inf
+        if is_risk:
+            return least_kept, -most_risked
+        return -most_risked, least_kept
 
-        def worth(outcome: Outcome) -> tuple[float, float]:
-            measures = limited if is_risk else self.risk, measure_named(self.keeping)
-            risked, kept = (own.value(outcome.sums, each) for own in measures)
-            least = -math.inf if math.isnan(kept[1]) else kept[1]
-            return (least, -risked[2]) if is_risk else (-risked[2], least)
-
-        safe = [own for own in comparison.outcomes if self.margin(own, confidence=each) >= 0.0]
-        return max(safe, key=worth, default=None)
-
-    def verdict(self, thirds: Sequence[Comparison]) -> Verdict:
-        """Judge the limit by what comes without a release, and without noise, in each of these thirds."""
+    def sense(self, thirds: Sequence[Comparison]) -> Sense:
+        """Judge the limit by what comes without a release, and without noise, in these thirds."""
         limited = self.limited
-        floors = [third.floor_of(limited) for third in thirds]
+        floors = [third.without_release(limited) for third in thirds]
         ceilings = [third.ceiling(limited) for third in thirds]
-        is_risk = limited.kind == "risk"
-        for value in ceilings if is_risk else floors:
+        if limited.kind == "risk":
+            return self._sense(ceilings, _NEVER_FAILED, floors, _NEVER_MET)
+        return self._sense(floors, _MET_BY_CHANCE, ceilings, _MISSED_BY_ORIGINALS)
+
+    def _sense(
+        self, worst: Sequence[float], idle: str, best: Sequence[float], missed: str
+    ) -> Sense:
+        """Judge the limit by the worst and the best that a setting can have."""
+        for value in worst:
             if self.met(value):
-                how = _NEVER_FAILED if is_risk else _MET_BY_CHANCE
-                return Verdict(f"{how} ({value:.3g})", is_idle=True)
-        ends = floors if is_risk else ceilings
-        if any(math.isnan(value) or self.met(value) for value in ends):
-            return Verdict()
-        how = _NEVER_MET if is_risk else _MISSED_BY_ORIGINALS
-        return Verdict(f"{how} ({ends[0]:.3g})")
+                return Sense(f"{idle} ({value:.3g})", is_idle=True)
+        if any(math.isnan(value) or self.met(value) for value in best):
+            return Sense()
+        return Sense(f"{missed} ({best[0]:.3g})")
+
+
+def _meaning_of_recovery(arguments: tuple[str, ...]) -> Meaning | None:
+    """Return the meaning of a share recovered: guesses, then an attacker and versions, if any."""
+    if not arguments or arguments[0] not in _GUESSES:
+        return None
+    guesses, *rest = arguments
+    attacker = Risk().attacker
+    if rest and rest[0] in (STRONGEST, *ATTACKERS):
+        attacker = rest.pop(0)
+    versions = rest.pop(0) if rest else "1"
+    if rest or not versions.isdecimal() or versions.startswith("0"):
+        return None
+    return (guesses, attacker, versions), "<=", 1.0
+
+
+def share_of_confidence(confidence: float, settings: int) -> float:
+    """Return the confidence of each setting, so that the choice among them has this one.
+
+    The choice looks at all: each has a share of the chance of error (Bonferroni).
+    """
+    return 1.0 - (1.0 - confidence) / settings
+
+
+def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -> dict[str, Any]:
+    """Return facts of the choice on the first of these thirds and the check on the second.
+
+    Options and command of the setting are for the caller to fill in.
+    """
+    sense = target.sense(thirds)
+    row: dict[str, Any] = {
+        "target": str(target),
+        "number": None,
+        "options": None,
+        "command": None,
+        "closest": None,
+        "chosen_on": None,
+        "checked_on": None,
+        "remark": sense.remark or None,
+        "idle": sense.is_idle,
+    }
+    if len(thirds) < 2 or sense.is_idle:
+        return row
+    of_choice, of_check = thirds
+    outcomes = of_choice.outcomes
+    of_each = share_of_confidence(confidence, len(outcomes))
+    best = target.choose(of_choice, confidence=confidence)
+    if best is None:
+        closest = max(outcomes, key=partial(target.margin, confidence=of_each))
+        numbers = _measured(target, closest, of_each)
+        row["closest"] = {"options": closest.mechanism.options, **numbers}
+        return row
+    number = outcomes.index(best)
+    row["number"] = number
+    row["chosen_on"] = {
+        "rows": _rows_with_words(of_choice),
+        **_measured(target, best, of_each),
+    }
+    checked = of_check.outcomes[number]
+    value, _ = target.of(checked, confidence=confidence)
+    row["checked_on"] = {
+        "rows": _rows_with_words(of_check),
+        **_measured(target, checked, confidence),
+        "met": target.met(value),
+    }
+    return row
+
+
+def _measured(target: Target, outcome: Outcome, confidence: float) -> dict[str, float | None]:
+    """Return what a setting was measured to have, and its bound, JSON-ready."""
+    value, bound = target.of(outcome, confidence=confidence)
+    return without_nan({"measured": value, "bound": bound})
+
+
+def _rows_with_words(comparison: Comparison) -> int:
+    """Return how many rows have words that are perturbed."""
+    return int(Risk().totals(comparison.floor).rows[0])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.facts import LEARNT, PRIVATE
 
-Facts = Mapping[str, Any]
+Facts: TypeAlias = Mapping[str, Any]
 
 OF_CLASS: Final = ("precision", "recall", "f1", "auc")
 """What is reported of each class of the label."""
@@ -24,8 +24,8 @@ _STICKING_OUT: Final = {
     "linked_floor": "floor",
 }
 NOT_LINKED: Final = (
-    "To link rows they are shuffled, and this session does not encrypt what it shuffles. Start it with "
-    "spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true and "
+    "To link rows they are shuffled, and this session does not encrypt what it shuffles. Start it "
+    "with spark.io.encryption.enabled=true, and on a cluster with spark.authenticate=true and "
     "spark.network.crypto.enabled=true"
 )
 """Why rows were not linked to their originals, and what to do."""
@@ -34,224 +34,291 @@ _USUAL: Final = 0.2  # the share recovered at which a setting is named where no 
 
 
 def said(facts: Facts) -> Iterator[Any]:
-    """Say what each setting gives away and keeps, and which one to take: blocks of lines and a table."""
-    sample, settings = facts["sample"], facts["settings"]
-    yield [
-        PRIVATE,
-        f"{sample['rows']:,} of {sample['of']:,} rows: {sample['known']:,} are known, the other "
-        f"{sample['attacked']:,} are attacked ({sample['perturbed']:,} words).",
-        f"Attackers ({attackers(facts)}) learn the language from {facts['corpus']['from']}.",
-        *(f"{attacker['name']} knows {attacker['knows']}." for attacker in facts["attackers"]),
-        STRONGER,
-    ]
-    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
-    if "attributed" in settings[0]:
-        forms["attributed"] = ".1%"
-    head = [
-        part for name in forms for part in (["unchanged"] if name == "kept" else [name, "floor"])
-    ]
-    rows = []
-    for row in settings:
-        cells = [row["options"]]
-        for name, form in forms.items():
-            shown = (row[name],) if name == "kept" else (row[name], row[f"{name}_floor"])
-            cells += ["-" if value is None else format(value, form) for value in shown]
-        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
-        rows.append([*cells, "yes" if row["on_front"] else ""])
-    yield {"table": [["", *head, "no other beats it"], *rows]}
-    columns = {name: title for name, title in _STICKING_OUT.items() if name in settings[0]}
-    table = [["", *columns.values()]]
-    for row in settings:
-        cells = ["-" if row[name] is None else f"{row[name]:.1%}" for name in columns]
-        table.append([row["options"], *cells])
-    yield {"title": "Rows that stick out (better: lower)", "table": table}
+    """Yield what each setting gives away and keeps: blocks of lines, tables, the verdict last."""
+    settings = facts["settings"]
+    yield _sample(facts)
+    yield _settings(settings)
+    names = [name for name in _STICKING_OUT if name in settings[0]]
+    titles = ["", *(_STICKING_OUT[name] for name in names)]
+    rows = [_cells(row, names, ".1%") for row in settings]
+    yield {"title": "Rows that stick out (better: lower)", "table": [titles, *rows]}
     yield [*sticking_out(facts)]
     channels = [[row["options"], channel(row)] for row in settings]
     yield {"title": "How attackers know each mechanism", "table": channels, "numbers": False}
-    yield from _labels(facts)
-    command = facts["target"] and facts["target"]["command"]
-    yield [*advice(facts), *([f"The release: {command}"] if command else [])]
+    if facts["labels"]:
+        yield _labels(facts)
+        yield _by_class(facts)
+        note = shown_classes(facts)
+        if note:
+            yield note
+    lines = [*verdict(facts)]
+    if facts["target"] and facts["target"]["command"]:
+        lines.append(f"The release: {facts['target']['command']}")
+    yield lines
+
+
+def _sample(facts: Facts) -> list[str]:
+    """Return which rows were attacked, and by whom."""
+    sample = facts["sample"]
+    rows = (
+        f"{sample['rows']:,} of {sample['of']:,} rows: {sample['known']:,} are known, the other "
+        f"{sample['attacked']:,} are attacked ({sample['perturbed']:,} words)."
+    )
+    corpus = facts["corpus"]["from"]
+    learning = f"Attackers ({attackers(facts)}) learn the language from {corpus}."
+    knowledge = [f"{row['name']} knows {row['knows']}." for row in facts["attackers"]]
+    return [PRIVATE, rows, learning, *knowledge, STRONGER]
+
+
+def _settings(settings: Sequence[Facts]) -> dict[str, Any]:
+    """Return the table of all settings: what each gives away and keeps."""
+    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
+    if "attributed" in settings[0]:
+        forms["attributed"] = ".1%"
+    head = [""]
+    for name in forms:
+        if name == "kept":
+            head.append("unchanged")
+        else:
+            head += [name, "floor"]
+    table = [[*head, "no other beats it"]]
+    for row in settings:
+        cells = [row["options"]]
+        for name, form in forms.items():
+            cells.append(_number(row[name], form))
+            if name != "kept":
+                cells.append(_number(row[f"{name}_floor"], form))
+        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
+        table.append([*cells, "yes" if row["on_front"] else ""])
+    return {"table": table}
+
+
+def _number(value: float | None, form: str = ".3f") -> str:
+    """Return a number as tables have it."""
+    return "-" if value is None else format(value, form)
+
+
+def _cells(row: Facts, names: Sequence[str], form: str = ".3f") -> list[str]:
+    """Return a setting and some of its numbers as tables have them."""
+    return [row["options"], *(_number(row[name], form) for name in names)]
 
 
 def sticking_out(facts: Facts) -> Iterator[str]:
-    """Say what the numbers of rows that stick out count."""
-    sample, linkage, setting = facts["sample"], facts["linkage"], facts["settings"][0]
-    more = ""
+    """Yield what the numbers of rows that stick out count."""
+    sample = facts["sample"]
+    setting = facts["settings"][0]
+    remark = ""
     if sample["rows"] < sample["of"]:
-        more = " In the whole table more rows may have such a word."
+        remark = " In the whole table more rows may have such a word."
     yield (
-        f"k: rows that show an unchanged word that fewer than k of the {sample['rows']:,} evaluated rows "
-        f"have.{more}"
+        f"k: rows that show an unchanged word that fewer than k of the {sample['rows']:,} "
+        f"evaluated rows have.{remark}"
     )
     yield (
-        f"Before the noise {setting['singled_out_2_original']:.1%} of the rows have a word that no other row "
-        f"has, {setting['singled_out_6_original']:.1%} one that fewer than 6 have."
+        f"Before the noise {setting['singled_out_2_original']:.1%} of the rows have a word that no "
+        f"other row has, {setting['singled_out_6_original']:.1%} one that fewer than 6 have."
     )
+    linkage = facts["linkage"]
     if linkage is None:
         yield f"linked: not measured. {NOT_LINKED}."
         return
-    among, alike = linkage["among"], linkage["alike"]
+    among = linkage["among"]
+    alike = linkage["alike"]
     yield (
-        "linked: rows that an observer with the originals of all attacked rows assigns to their own, among "
-        f"{among:,.0f} of equal length on average. floor: by length alone."
+        "linked: rows that an observer with the originals of all attacked rows assigns to their "
+        f"own, among {among:,.0f} of equal length on average. floor: by length alone."
     )
     if among < alike:
         yield (
-            f"A row's length is that of {alike:,.0f} originals on average: among all of them fewer rows are "
-            "linked."
+            f"A row's length is that of {alike:,.0f} originals on average: among all of them fewer "
+            "rows are linked."
         )
 
 
 def attackers(facts: Facts) -> str:
-    """Say which attackers are meant."""
-    asked = facts["concern"]
-    return f"{asked['attacker']}; guesses: {asked['guesses']}; versions of each row: {asked['versions']}"
+    """Return which attackers are meant."""
+    concern = facts["concern"]
+    return (
+        f"{concern['attacker']}; guesses: {concern['guesses']}; "
+        f"versions of each row: {concern['versions']}"
+    )
 
 
 def channel(setting: Facts) -> str:
-    """Say how attackers know what becomes of a word, and how well."""
+    """Return how attackers know what becomes of a word, and how well."""
     method = setting["channel"]
+    points = f"{setting['points']:,}"
     if method == "computed":
         return "computed"
     if method == "posteriors":
         difference = max(setting["difference"], 0.0)
-        return f"{setting['points']:,} simulated points; half of them would lose {difference:.2%} of words"
-    return f"{setting['points']:,} counted draws of each word: THE ATTACK IS WEAK"
+        return f"{points} simulated points; half of them would lose {difference:.2%} of words"
+    return f"{points} counted draws of each word: THE ATTACK IS WEAK"
+
+
+def use_rows(facts: Facts, setting: Facts) -> list[Facts]:
+    """Return the rows of a setting among all uses."""
+    key = {name: setting[name] for name in ("mechanism", "setting", "epsilon")}
+    return [row for row in facts["utility"] if key.items() <= row.items()]
 
 
 def label_rows(facts: Facts, setting: Facts) -> list[Facts]:
-    """Return what is reported of labels: of all classes together, then of the most frequent ones."""
-    classes = [f"({label['class']})" for label in facts["labels"]]
-    key = {name: setting[name] for name in ("mechanism", "setting", "epsilon")}
-    rows = {row["measure"]: row for row in facts["utility"] if key.items() <= row.items()}
+    """Return what is reported of labels: of all classes together, then of the most frequent."""
     names = ["accuracy_on_original", *LEARNT]
-    names += [f"{name}{label}" for label in classes[:MOST_CLASSES] for name in OF_CLASS]
+    for label in facts["labels"][:MOST_CLASSES]:
+        names += [f"{name}({label['class']})" for name in OF_CLASS]
+    rows = {row["measure"]: row for row in use_rows(facts, setting)}
     return [rows[name] for name in names if name in rows]
 
 
 def shown_classes(facts: Facts) -> str:
-    """Say which classes tables show; empty where there are no others."""
+    """Return which classes tables show; nothing where that is all of them."""
     number = len(facts["labels"])
     if number <= MOST_CLASSES:
         return ""
-    return f"The {MOST_CLASSES} most frequent of {number:,} classes are shown; evaluation.json has all."
-
-
-def _labels(facts: Facts) -> Iterator[Any]:
-    """Say how well models learn labels: in each setting, and by class in one of them."""
-    settings = facts["settings"]
-    if not facts["labels"]:
-        return
-    ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
-    table = [["", *LEARNT]]
-    table += [[row["options"], *(_share(row[name]) for name in LEARNT)] for row in settings]
-    table.append(
-        ["learnt from random words", *(_share(settings[0][f"{name}_floor"]) for name in LEARNT)]
+    return (
+        f"The {MOST_CLASSES} most frequent of {number:,} classes are shown; "
+        "evaluation.json has all."
     )
-    table.append(["learnt from the originals", *(_share(ceilings[name]) for name in LEARNT)])
-    yield {
+
+
+def _labels(facts: Facts) -> dict[str, Any]:
+    """Return the table of how well models learn labels in each setting."""
+    settings = facts["settings"]
+    ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
+    floors = [_number(settings[0][f"{name}_floor"]) for name in LEARNT]
+    best = [_number(ceilings[name]) for name in LEARNT]
+    table = [
+        ["", *LEARNT],
+        *(_cells(row, LEARNT) for row in settings),
+        ["learnt from random words", *floors],
+        ["learnt from the originals", *best],
+    ]
+    return {
         "title": "Labels that a model predicts on released texts (better: higher)",
         "table": table,
     }
+
+
+def _by_class(facts: Facts) -> dict[str, Any]:
+    """Return the table of how well a model learns each class in one setting."""
     setting = featured(facts)
     table = [["", "value", f"{facts['confidence']:.0%} interval", "random words", "originals"]]
     for row in label_rows(facts, setting):
-        interval = "-" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
-        table.append(
-            [
-                row["measure"],
-                _share(row["value"]),
-                interval,
-                _share(row["floor"]),
-                _share(row["ceiling"]),
-            ]
-        )
-    yield {"title": f"By class, {setting['options']}", "table": table}
-    if note := shown_classes(facts):
-        yield note
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+        interval = "-"
+        if row["low"] is not None:
+            interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        floor = _number(row["floor"])
+        ceiling = _number(row["ceiling"])
+        table.append([row["measure"], _number(row["value"]), interval, floor, ceiling])
+    return {"title": f"By class, {setting['options']}", "table": table}
 
 
 def featured(facts: Facts) -> Facts:
-    """Return the setting that details are shown of: the one to take, else the closest to the target."""
-    target, settings = facts["target"], facts["settings"]
+    """Return the setting whose details are shown: the one to take, else the closest one."""
+    target = facts["target"]
+    settings: Sequence[Facts] = facts["settings"]
     if not target:
         return _without_target(settings)
-    options = target["options"] or (target["closest"] or {}).get("options")
-    featured: Facts = next((row for row in settings if row["options"] == options), settings[0])
-    return featured
+    options = target["options"]
+    if options is None and target["closest"]:
+        options = target["closest"]["options"]
+    for row in settings:
+        if row["options"] == options:
+            return row
+    return settings[0]
 
 
 def _without_target(settings: Sequence[Facts]) -> Facts:
-    """Return the most similar setting whose recovery keeps to the usual limit, else the least recovered."""
-    kept = [row for row in settings if row["recovered_high"] <= _USUAL]
-    if kept:
-        return max(kept, key=itemgetter("similarity"))
+    """Return the most similar setting of those whose recovery keeps to the usual limit.
+
+    Where none does, return the one with the least recovery.
+    """
+    safe = [row for row in settings if row["recovered_high"] <= _USUAL]
+    if safe:
+        return max(safe, key=itemgetter("similarity"))
     return min(settings, key=itemgetter("recovered_high"))
 
 
-def advice(facts: Facts) -> Iterator[str]:
-    """Say which setting to take for the target, and how it held on the last third."""
-    target, settings = facts["target"], facts["settings"]
+def verdict(facts: Facts) -> Iterator[str]:
+    """Yield which setting to take for the target, and whether the last third confirms it."""
+    target = facts["target"]
     if not target:
-        best = _without_target(settings)
-        limit = f"{best['options']} (upper limit {best['recovered_high']:.3g}"
-        if best["recovered_high"] <= _USUAL:
-            yield (
-                f"These attackers recover no more than {_USUAL:.0%} of words with {limit}; similarity "
-                f"{best['similarity']:.3g}). Choose it by --target on other rows."
-            )
-        else:
-            yield f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit})."
+        yield _verdict_without_target(facts["settings"])
         return
     if target["remark"]:
         yield f"Target {target['target']}: {target['remark']}."
     if target["idle"]:
-        yield "It distinguishes no setting, so none is chosen. Take a stricter target, or another measure."
+        yield (
+            "It distinguishes no setting, so none is chosen. "
+            "Take a stricter target, or another measure."
+        )
         return
     yield from _choice(facts)
 
 
+def _verdict_without_target(settings: Sequence[Facts]) -> str:
+    """Return which setting keeps recovery to the usual limit."""
+    best = _without_target(settings)
+    limit = f"{best['options']} (upper limit {best['recovered_high']:.3g}"
+    if best["recovered_high"] > _USUAL:
+        return f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit})."
+    return (
+        f"These attackers recover no more than {_USUAL:.0%} of words with {limit}; similarity "
+        f"{best['similarity']:.3g}). Choose it by --target on other rows."
+    )
+
+
 def _choice(facts: Facts) -> Iterator[str]:
-    """Say which setting meets the target."""
-    target, settings = facts["target"], facts["settings"]
-    sure = f"{100 * facts['confidence']:g}% confidence"
-    is_upper = target["target"].rpartition(" ")[0].endswith("<=")
-    limit = "upper limit" if is_upper else "lower limit"
-
-    def measured(found: Facts, more: str = "") -> str:
-        if found["measured"] is None:
-            return "nothing to measure it on"
-        if found["bound"] is None:
-            return f"{found['measured']:.3g} (no interval{more})"
-        return f"{found['measured']:.3g}, {limit} {found['bound']:.3g} ({sure}{more})"
-
+    """Yield which setting meets the target."""
+    target = facts["target"]
+    settings = facts["settings"]
+    confidence = f"{100 * facts['confidence']:g}% confidence"
     among = f", of the choice among {len(settings)}"
     if target["options"] is None:
-        yield f"Target {target['target']}: no setting here meets it with {sure}."
-        if closest := target["closest"]:
-            yield f"The closest is {closest['options']}: {measured(closest, among)}."
+        yield f"Target {target['target']}: no setting here meets it with {confidence}."
+        closest = target["closest"]
+        if closest:
+            yield f"The closest is {closest['options']}: {_measured(facts, closest, among)}."
         return
-    chosen, checked, row = target["chosen_on"], target["checked_on"], settings[target["number"]]
+    chosen_on = target["chosen_on"]
+    checked_on = target["checked_on"]
     yield f"Target {target['target']}: take {target['options']}"
-    yield f"Chosen on {chosen['rows']:,} rows: {measured(chosen, among)}."
-    held = "the target is met there, too"
-    if not checked["met"]:
-        held = "THE TARGET IS MISSED THERE: evaluate more rows"
-    yield f"Checked on {checked['rows']:,} other rows: {measured(checked)}; {held}."
-    if (row["similarity_low"] or 0.0) <= row["similarity_floor"]:
+    yield f"Chosen on {chosen_on['rows']:,} rows: {_measured(facts, chosen_on, among)}."
+    result = "the target is met there, too"
+    if not checked_on["met"]:
+        result = "THE TARGET IS MISSED THERE: evaluate more rows"
+    yield f"Checked on {checked_on['rows']:,} other rows: {_measured(facts, checked_on)}; {result}."
+    row = settings[target["number"]]
+    if _is_no_better(row, "similarity"):
         yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
-    if facts["labels"] and (row["balanced_accuracy_low"] or 0.0) <= (
-        row["balanced_accuracy_floor"] or 0.0
-    ):
-        yield "LABELS ARE LEARNT NO BETTER THAN FROM RANDOM WORDS: try other settings, or allow more."
+    if facts["labels"] and _is_no_better(row, "balanced_accuracy"):
+        yield (
+            "LABELS ARE LEARNT NO BETTER THAN FROM RANDOM WORDS: try other settings, or allow more."
+        )
+
+
+def _is_no_better(row: Facts, name: str) -> bool:
+    """Return whether a use may be no more than with random words."""
+    low = row[f"{name}_low"] or 0.0
+    floor = row[f"{name}_floor"] or 0.0
+    return bool(low <= floor)
+
+
+def _measured(facts: Facts, row: Facts, among: str = "") -> str:
+    """Return what a setting was measured to have, and the limit that the target looks at."""
+    if row["measured"] is None:
+        return "nothing to measure it on"
+    if row["bound"] is None:
+        return f"{row['measured']:.3g} (no interval{among})"
+    is_upper = facts["target"]["target"].rpartition(" ")[0].endswith("<=")
+    limit = "upper limit" if is_upper else "lower limit"
+    confidence = f"{100 * facts['confidence']:g}% confidence"
+    return f"{row['measured']:.3g}, {limit} {row['bound']:.3g} ({confidence}{among})"
 
 
 def classified(facts: Facts) -> dict[str, str]:
-    """What models learn, where it was measured, and its title."""
+    """Return the titles of what models learn, where it was measured."""
     titles = {
         "attributed": "Authors right",
         "accuracy": "Labels right",

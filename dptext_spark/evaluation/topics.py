@@ -27,7 +27,7 @@ _LEAST_AXIS: Final = 1e-6
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Topics:
-    """A mixture of unigram models: each row has one of K topics, and its words follow the topic's law.
+    """A mixture of unigram models: each row has one of K topics, whose law its words follow.
 
     Source: Nigam, McCallum, Thrun and Mitchell 2000, "Text classification from labeled and
     unlabeled documents using EM", without labels.
@@ -44,12 +44,12 @@ class Topics:
         start.
         """
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        known = words >= 0
-        if not known.any():
+        is_word = words >= 0
+        if not is_word.any():
             return cls(shares=np.full(count, 1.0 / count), ratios=np.ones((count, vocabulary)))
         shape = (len(offsets) - 1, vocabulary)
-        ones = np.ones(int(known.sum()))
-        table = scipy.sparse.csr_matrix((ones, (rows[known], words[known])), shape=shape)
+        ones = np.ones(int(is_word.sum()))
+        table = scipy.sparse.csr_matrix((ones, (rows[is_word], words[is_word])), shape=shape)
         frequency = np.asarray(table.sum(axis=0)).ravel() + 0.01
         frequency /= frequency.sum()
         belonging = _beginning(table, frequency, count)
@@ -69,22 +69,25 @@ class Topics:
         ``words`` (t, K) are candidates, V or more or negative where there is none, ``probability``
         (t, K) how likely each is.
         """
-        known = (words >= 0) & (words < self.ratios.shape[1])
-        ratios = self.ratios[:, np.where(known, words, 0)]
-        likely = np.where(known, probability, 0.0)
+        is_word = (words >= 0) & (words < self.ratios.shape[1])
+        ratios = self.ratios[:, np.where(is_word, words, 0)]
+        likely = np.where(is_word, probability, 0.0)
         unknown = np.maximum(1.0 - likely.sum(axis=1), 0.0)
-        own = _WEIGHT * np.log((ratios * likely).sum(axis=2) + unknown)  # (topics, t)
+        of_token = _WEIGHT * np.log((ratios * likely).sum(axis=2) + unknown)  # (topics, t)
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         of_row = np.zeros((len(offsets) - 1, len(self.shares)))
-        np.add.at(of_row, rows, own.T)
-        others = of_row[rows].T - own + np.log(self.shares)[:, None]
-        others -= scipy.special.logsumexp(others, axis=0, keepdims=True)
-        evidence = np.log(np.einsum("kt,ktj->tj", np.exp(others), ratios))
-        return np.asarray(np.where(known, evidence, 0.0))
+        np.add.at(of_row, rows, of_token.T)
+        of_rest = of_row[rows].T - of_token + np.log(self.shares)[:, None]
+        of_rest -= scipy.special.logsumexp(of_rest, axis=0, keepdims=True)
+        evidence = np.log(np.einsum("kt,ktj->tj", np.exp(of_rest), ratios))
+        return np.asarray(np.where(is_word, evidence, 0.0))
 
 
 def _beginning(table: scipy.sparse.csr_matrix, frequency: Floats, count: int) -> Floats:
-    """Deal rows out to topics by where they lie on the main axes of their words: float64 (rows, count)."""
+    """Deal rows out to topics by where they lie on the main axes of their words.
+
+    Returns float64 (rows, count).
+    """
     rows = table.shape[0]
     weighted = table @ scipy.sparse.diags(1.0 / np.sqrt(frequency))
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
@@ -98,10 +101,10 @@ def _beginning(table: scipy.sparse.csr_matrix, frequency: Floats, count: int) ->
 
 
 def _main_axes(table: scipy.sparse.csr_matrix, count: int) -> Floats:
-    """Locate rows on the main axes of a table, float64 (rows, a), a at most ``count``, the longest first.
+    """Locate rows on the main axes of a table, float64 (rows, a), the longest axes first.
 
-    By subspace iteration from rows that lie evenly: a Lanczos solver draws at random where it stops
-    short.
+    There are at most ``count`` axes, found by subspace iteration from rows that lie evenly: a
+    Lanczos solver draws at random where it stops short.
     """
     rows = np.flatnonzero(np.diff(table.indptr))
     start = np.linspace(0, len(rows) - 1, min(len(rows), count + _MORE_AXES)).astype(np.int64)
@@ -109,6 +112,6 @@ def _main_axes(table: scipy.sparse.csr_matrix, count: int) -> Floats:
     for _ in range(_ITERATIONS):
         basis, _ = np.linalg.qr(table @ axes)
         axes = np.asarray(table.T @ basis)
-    left, values, _ = np.linalg.svd(axes.T, full_matrices=False)
+    turned, values, _ = np.linalg.svd(axes.T, full_matrices=False)
     values[values < _LEAST_AXIS * values[0]] = 0.0
-    return np.asarray((basis @ left * values)[:, :count])
+    return np.asarray((basis @ turned * values)[:, :count])

@@ -21,7 +21,7 @@ from dptext_spark.options import CalibrateOptions
 from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import announce_missing
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.result_folder import check_free, result_folder, write_report
@@ -47,7 +47,7 @@ def run(options: CalibrateOptions) -> Report:
     spark = session("dptext calibrate")
     storage = Storage(spark)
 
-    with plain_errors("The Spark job of the calibration failed"):
+    with spark_errors("The Spark job of the calibration failed"):
         check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         bundle = BundleFiles.send(spark, embedding)
         # Claimed before hours of measuring: another run with this output ends at once.

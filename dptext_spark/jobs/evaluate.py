@@ -42,7 +42,7 @@ from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
@@ -90,7 +90,7 @@ def run(options: EvaluateOptions) -> Report:
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
 
-    with plain_errors("The Spark job of the evaluation failed"):
+    with spark_errors("The Spark job of the evaluation failed"):
         check_folders(storage)
         # Claimed before hours of measuring: another run with this output ends at once.
         with result_folder(spark, storage, options, private=True) as folder:

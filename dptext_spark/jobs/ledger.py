@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pyspark.sql.utils import is_remote
 
 from dptext_spark.accounting.laws import joint_loss_beyond
-from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, law_of, plainly
+from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, decimal_text, law_of
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
 from dptext_spark.report.facts import Facts, Report
 from dptext_spark.report.text import rendered, table
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.ledger import LedgerFolder
 from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_path
@@ -23,7 +23,7 @@ from dptext_spark.tables.storage import LocalFiles, Storage, is_plain, local_pat
 
 def run(options: LedgerOptions) -> Report:
     """Run ``dptext ledger show``: read all events, add up; nothing is written."""
-    with plain_errors("The ledger could not be read"):
+    with spark_errors("The ledger could not be read"):
         local = (is_plain() or is_remote()) and local_path(options.path) is not None
         storage = LocalFiles() if local else Storage(session("dptext ledger"))
         folder = LedgerFolder(options.path, storage)
@@ -84,12 +84,12 @@ def _described(ledger: Ledger, facts: Facts) -> str:
     for entry in ledger.entries:
         terms, found = entry.terms, entry.rows
         counts = [f"{found[name]:,}" for name in ("new", "equal", "changed")] if found else "---"
-        first = (str(entry.number), entry.time, terms.label, plainly(terms.epsilon))
+        first = (str(entry.number), entry.time, terms.label, decimal_text(terms.epsilon))
         rows.append((*first, *counts, entry.state))
     releases = table(rows)
     if any(entry.state == "unfinished" for entry in ledger.entries):
         releases.append("unfinished: was killed, or is at work; it counts as spent.")
-    lines = [f"Largest sum of epsilon of one column in one row: {plainly(ledger.total())}"]
+    lines = [f"Largest sum of epsilon of one column in one row: {decimal_text(ledger.total())}"]
     lines += [f"  in {each.terms.unit}" for each in ledger.counted[:1]]
     lines += _scope(ledger)
     if facts["delta"]:

@@ -21,7 +21,7 @@ from dptext_spark.poincare import Relations, Settings, measure, train
 from dptext_spark.poincare.pairs import filter_pairs, read_pairs, unreadable_pairs
 from dptext_spark.report.facts import Report
 from dptext_spark.report.text import announce_missing, missing_library
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.storage import Storage, is_absent
 from dptext_spark.text.joined import matchable, unique_forms
@@ -70,7 +70,7 @@ def filtered_relations(
     """Read and filter the pairs; return them with what each filter did."""
     spark = session("dptext poincare")
     place = Storage(spark).pattern(options.pairs)  # refuses what Spark has no library for
-    with plain_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
+    with spark_errors("The pairs could not be filtered"), progress(spark, "Filtering pairs"):
         steps, table = filter_pairs(
             read_pairs(spark, place),
             vocabulary=vocabulary,

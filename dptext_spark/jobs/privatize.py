@@ -24,7 +24,7 @@ from dptext_spark.report.facts import (
     token_counts,
 )
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
-from dptext_spark.spark.failures import FAILED, plain_errors
+from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
 from dptext_spark.tables.columns import (
     LONGEST,
@@ -58,7 +58,6 @@ def run(options: PrivatizeOptions) -> Report:
     kind = Table if options.incremental is None else GrowingTable
     key, *_ = all_of(
         options.noise_key,
-        lambda: options.policy,
         lambda: Embedding.open(options.embedding, verify=False),
         lambda: kind.check_paths(options),
         lambda: check_names(options, _columns(options)),
@@ -68,7 +67,7 @@ def run(options: PrivatizeOptions) -> Report:
         recall = recall_of(release.search, release.mechanism, release.embedding)
     table = kind.open("dptext privatize", options, _columns(options))
     spark = table.df.sparkSession
-    with plain_errors(FAILED if options.incremental is None else CUT_OFF):
+    with spark_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
         worker = sent(spark, Sanitizer.open(release, key))

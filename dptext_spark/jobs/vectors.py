@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import functions as F
@@ -16,7 +15,7 @@ from dptext_spark.noise import ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.parquet import check_names
@@ -53,7 +52,7 @@ def run(options: VectorsOptions) -> Report:
     embedding = _embedding(options)
     fingerprints = {} if embedding is None else dict.fromkeys(options.text, embedding.fingerprint)
     job = Table.open("dptext vectors", options, columns)
-    with plain_errors():
+    with spark_errors():
         # Of each column its mechanism, None where it holds no vector.
         lengths = _lengths(job, options.vector)
         job.check_rows()
@@ -64,7 +63,9 @@ def run(options: VectorsOptions) -> Report:
         reader = sample = None
         if embedding is not None:
             bundle = BundleFiles.send(job.df.sparkSession, embedding)
-            reader = WordReader(bundle=bundle, policy=replace(WORDS_ALONE, tokenizer=tokenizer))
+            reader = WordReader(
+                bundle=bundle, policy=WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
+            )
             sample = Sample(
                 columns=job.columns,
                 table=job.source.df.schema,

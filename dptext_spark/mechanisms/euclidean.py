@@ -11,7 +11,7 @@ from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
-from dptext_spark.geometry import Floats
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.metric import EuclideanMetric
 from dptext_spark.geometry.products import ExactProduct, longest_of
 from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error, uniform_directions
@@ -25,10 +25,10 @@ LEAST_EIGENVALUE: Final = 1e-9
 
 
 class Laplace(NoiseMechanism):
-    """Noise of density proportional to exp(-epsilon |A^(-1/2) z|), A = mixing Sigma + (1 - mixing) I.
+    """Noise of density proportional to exp(-epsilon |A^(-1/2) z|).
 
-    By itself it is spherical, mixing 0. Sigma is the embedding's sample covariance scaled to trace
-    n (Xu 2020, section 4.2).
+    A = mixing Sigma + (1 - mixing) I. By itself it is spherical, mixing 0. Sigma is the embedding's
+    sample covariance scaled to trace n (Xu 2020, section 4.2).
 
     Source: Fernandes et al. 2019; Feyisetan et al. 2020, Algorithm 1 and Theorem 1.
     """
@@ -42,16 +42,18 @@ class Laplace(NoiseMechanism):
 
     @property
     def mixing(self) -> float:
-        """Weight of the embedding's covariance in the noise's shape, 0 (none, spherical noise) to 1."""
+        """Weight of the embedding's covariance in the noise's shape, 0 (spherical noise) to 1."""
         return 0.0
 
     def noise_parameters(self, dimension: int) -> NoiseParameters:
         return {"law": "elliptical-laplace", "epsilon": self.epsilon, "mixing": self.mixing}
 
     def bind(self, embedding: Embedding, search: Search) -> AdditiveNoise:
-        """Add (g / epsilon) A^(1/2) u to words' vectors, and take the nearest in Euclidean distance."""
+        """Add (g / epsilon) A^(1/2) u to words' vectors, and take the nearest words."""
         self.check(embedding)
-        vectors, directions = embedding.vectors, uniform_directions
+        vectors = embedding.vectors
+        dimension = embedding.dimension
+        directions = uniform_directions
         norm = None
         if self.mixing > 0.0:
             root = ExactProduct.of(self._power(embedding, 0.5))
@@ -63,12 +65,18 @@ class Laplace(NoiseMechanism):
             def norm(points: Floats) -> Floats:
                 return np.asarray(points @ inverse_root)
 
+        def centres(words: Ints) -> Floats:
+            return vectors[words].astype(np.float64)
+
+        def lengths(uniforms: Floats) -> Floats:
+            return gamma_quantile(dimension, uniforms) / self.epsilon
+
         return AdditiveNoise(
             epsilon=self.epsilon,
             rate=self.epsilon,
             norm=norm,
-            centres=lambda words: vectors[words].astype(np.float64),
-            lengths=lambda uniforms: gamma_quantile(vectors.shape[1], uniforms) / self.epsilon,
+            centres=centres,
+            lengths=lengths,
             directions=directions,
             search=search.of_words(embedding),
             vickrey=self.t,
@@ -79,13 +87,18 @@ class Laplace(NoiseMechanism):
         self.least_eigenvalue(embedding)
 
     def least_eigenvalue(self, embedding: Embedding) -> float:
-        """Smallest eigenvalue of A; refuses a singular one, which leaves some directions without noise."""
+        """Compute the smallest eigenvalue of A.
+
+        A singular A, which leaves some directions without noise, is refused.
+        """
         values = self.space(embedding, EuclideanSpace).covariance_values
         least = float(self._eigenvalues(values)[0])
         if least < LEAST_EIGENVALUE:
             raise ConfigError(
-                f"Mechanism {self.name} would leave some directions of this embedding without noise",
-                allowed=f"lambda such that the smallest eigenvalue of A is {LEAST_EIGENVALUE:g} or more",
+                f"Mechanism {self.name} would leave some directions of this embedding without "
+                "noise",
+                allowed="lambda such that the smallest eigenvalue of A is "
+                f"{LEAST_EIGENVALUE:g} or more",
                 got=f"smallest eigenvalue {least:.3g} at lambda {self.mixing!r}",
                 do="Lower lambda below 1",
             )
@@ -98,14 +111,19 @@ class Laplace(NoiseMechanism):
         return EuclideanMetric(
             vectors=embedding.vectors,
             map=self._power(embedding, -0.5),
-            description=f"regularized Mahalanobis norm (lambda {self.mixing!r}) of their vectors' difference",
+            description=f"regularized Mahalanobis norm (lambda {self.mixing!r}) of their vectors' "
+            "difference",
         )
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in the norm of :meth:`metric`, which makes it spherical; weaker in Euclidean distance."""
+        """Return epsilon in the norm of :meth:`metric`, which makes the noise spherical.
+
+        It is weaker in Euclidean distance.
+        """
+        law = SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon)
         return Claim(
             epsilon=self.epsilon,
-            law=SphericalLaplace(dimension=embedding.dimension, epsilon=self.epsilon),
+            law=law,
             delta_num=self.delta_num(embedding, embedding.dimension),
             noise_bits=self.noise_bits(embedding),
             euclidean_epsilon=self.epsilon / math.sqrt(self.least_eigenvalue(embedding)),
@@ -113,8 +131,12 @@ class Laplace(NoiseMechanism):
         )
 
     def noise_bits(self, embedding: Embedding) -> int:
-        """Bits of noise of its mean length n / epsilon, in the norm of :meth:`metric`, in any direction."""
-        space, n = self.space(embedding, EuclideanSpace), embedding.dimension
+        """Count the bits of noise of its mean length n / epsilon, in any direction.
+
+        Lengths count in the norm of :meth:`metric`.
+        """
+        space = self.space(embedding, EuclideanSpace)
+        n = embedding.dimension
         weakest = math.sqrt(self.least_eigenvalue(embedding))
         strongest = math.sqrt(self._eigenvalues(space.covariance_values)[-1])
         # Of the sum with the word's vector, whose length counts in lengths of the noise.
@@ -129,12 +151,12 @@ class Laplace(NoiseMechanism):
         return bits_left(error + astray / weakest, n)
 
     def _eigenvalues(self, values: Floats) -> Floats:
-        """Those of A (n,), by those of Sigma."""
+        """Compute the eigenvalues of A (n,), by those of Sigma."""
         # 1 - mixing first: where it is 0, small eigenvalues keep their digits.
         return self.mixing * values + (1.0 - self.mixing)
 
     def _power(self, embedding: Embedding, exponent: float) -> Floats:
-        """A power of A, by the eigendecomposition of Sigma."""
+        """Compute a power of A, by the eigendecomposition of Sigma."""
         space = self.space(embedding, EuclideanSpace)
         axes = space.covariance_vectors
         return (axes * self._eigenvalues(space.covariance_values) ** exponent) @ axes.T

@@ -33,7 +33,7 @@ from dptext_spark.search.exact import WORD_BLOCK
 from dptext_spark.search.nearest import Search
 
 DISTANCE_BITS: Final = 30
-"""Of a computed distance, at least; see :class:`NearByScreening`."""
+"""Minimum number of correct bits of a computed distance; see :class:`NearByScreening`."""
 
 CACHE_BYTES: Final = 256 << 20
 """Memory for the lists of a bound mechanism, one per process; so many epsilons of rows share it."""
@@ -92,7 +92,9 @@ class Exponential(Mechanism):
     )
 
     def noise_parameters(self, dimension: int) -> NoiseParameters:
-        truncate = "none" if self.truncate is None else self.truncate
+        truncate: float | str = "none"
+        if self.truncate is not None:
+            truncate = self.truncate
         return {"law": "exponential", "epsilon": self.epsilon, "truncate": truncate}
 
     def uniforms_per_token(self, dimension: int) -> int:
@@ -102,15 +104,18 @@ class Exponential(Mechanism):
         return 2.0 * search.release_words * embedding.dimension / _DRAWS_OF_LIST + _DRAWING
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
-        """Get ready to draw; of the search only the number of released words matters."""
-        space, released = embedding.space, search.release_words
+        """Bind to an embedding; of the search only the number of released words matters."""
+        space = embedding.space
+        released = search.release_words
         near = NearByDifferences(metric=self.metric(embedding), release_words=released)
         if isinstance(space, EuclideanSpace):
             half_norms = np.asarray(space.half_norms)[:released]
             near = NearByScreening(
                 metric=space.metric(), release_words=released, half_norms=half_norms
             )
-        truncate = math.inf if self.truncate is None else self.truncate
+        truncate = math.inf
+        if self.truncate is not None:
+            truncate = self.truncate
 
         def choice(epsilon: float, size: int = CACHE_BYTES // EPSILONS) -> ExponentialChoice:
             cache = Lists.cache(words=len(embedding.words), release_words=released, size=size)
@@ -119,20 +124,23 @@ class Exponential(Mechanism):
         return replace(choice(self.epsilon, CACHE_BYTES), at=lru_cache(maxsize=EPSILONS)(choice))
 
     def claim(self, embedding: Embedding) -> Claim:
-        """Epsilon in the truncated distance, itself a metric.
+        """Return epsilon in the truncated distance, itself a metric.
 
         For min(d, truncate) the triangle inequality bounds a weight's ratio between two inputs by
         exp(epsilon d / 2), and with every weight their sum's, by as much.
         """
+        euclidean_epsilon = None
+        if isinstance(embedding.space, EuclideanSpace):
+            euclidean_epsilon = self.epsilon
         return Claim(
             epsilon=self.epsilon,
             law=BoundedRange(epsilon=self.epsilon, truncation=self.truncate),
             delta_num=proposed_word_distance(embedding.releasable),
             noise_bits=DISTANCE_BITS,
             truncation=self.truncate,
-            euclidean_epsilon=self.epsilon if isinstance(embedding.space, EuclideanSpace) else None,
-            source="McSherry and Talwar 2007, Theorem 6, for a metric as in Yue et al. 2021 (SanText) and "
-            "Carvalho et al. 2021 (TEM), by the triangle inequality",
+            euclidean_epsilon=euclidean_epsilon,
+            source="McSherry and Talwar 2007, Theorem 6, for a metric as in Yue et al. 2021 "
+            "(SanText) and Carvalho et al. 2021 (TEM), by the triangle inequality",
         )
 
 
@@ -141,14 +149,18 @@ class Exponential(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class NearByDifferences:
-    """Finds near released words in any metric; what it gives of a word never depends on the other words."""
+    """Finds near released words in any metric; those of a word do not depend on other words."""
 
     metric: Metric
     release_words: int  # how many words, the first rows, may be output
 
     def __call__(self, words: Ints, radii: Floats) -> list[tuple[Ints, Floats]]:
-        """List for distinct words (k,) the released words nearer than radii (k,), ascending, and how far."""
-        lists, every = [], np.arange(self.release_words)
+        """List for distinct words (k,) the released words nearer than radii (k,), and how far.
+
+        They are in ascending order.
+        """
+        lists = []
+        every = np.arange(self.release_words)
         for word, radius, rows in zip(words, radii, self._candidates(words, radii), strict=True):
             if radius == np.inf:
                 lists.append((every, self.to_rows(word[None], every)[0]))
@@ -159,17 +171,16 @@ class NearByDifferences:
         return lists
 
     def _candidates(self, words: Ints, radii: Floats) -> Sequence[Ints]:
-        """Give for each word the rows, ascending, that may be nearer than its radius where it is finite."""
+        """Return for each word the rows, ascending, that may be nearer than a finite radius."""
         return [np.arange(self.release_words)] * len(words)
 
     def to_rows(self, words: Ints, rows: Ints) -> Floats:
-        """Distances of words (k,) to rows (r,), float64 (k, r)."""
-        return self.between(np.repeat(words, len(rows)), np.tile(rows, len(words))).reshape(
-            len(words), -1
-        )
+        """Compute distances of words (k,) to rows (r,), float64 (k, r)."""
+        distances = self.between(np.repeat(words, len(rows)), np.tile(rows, len(words)))
+        return distances.reshape(len(words), -1)
 
     def between(self, words: Ints, rows: Ints) -> Floats:
-        """Distances of pairs (t,), by differences: those by which words are near."""
+        """Compute distances of pairs (t,), by differences: those by which words are near."""
         distances = np.empty(len(rows))
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
@@ -206,7 +217,8 @@ class NearByScreening(NearByDifferences):
         finite = np.where(radii < np.inf, radii, 0.0)
         floor = ((squares - np.square(finite)) / 2 - slack).astype(np.float32)
         floor = np.nextafter(floor, np.float32(-np.inf))
-        places, rows = [], []
+        places = []
+        rows = []
         for start in range(0, self.release_words, WORD_BLOCK):
             half_norms = self.half_norms[start : start + WORD_BLOCK]
             scores = queries @ self.metric.vectors[start : start + len(half_norms)].T
@@ -218,8 +230,9 @@ class NearByScreening(NearByDifferences):
             )
             places.append(hot[place])
             rows.append(row + start)
-        order = np.argsort(joined := np.concatenate(places), kind="stable")
-        ends = np.cumsum(np.bincount(joined, minlength=len(words)))
+        word_places = np.concatenate(places)
+        order = np.argsort(word_places, kind="stable")
+        ends = np.cumsum(np.bincount(word_places, minlength=len(words)))
         return np.split(np.concatenate(rows)[order], ends[:-1])
 
     def bounds(self, words: Ints, rows: Ints) -> tuple[Floats, Floats]:
@@ -229,7 +242,8 @@ class NearByScreening(NearByDifferences):
         eq. 3.5); the rest of gamma_(n + 8) pays for both distances. Squares that underflow cost the
         last term.
         """
-        squares, vectors = np.empty(len(rows)), self.metric.vectors
+        vectors = self.metric.vectors
+        squares = np.empty(len(rows))
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
             differences = vectors[words[part]]
@@ -240,7 +254,7 @@ class NearByScreening(NearByDifferences):
         return np.sqrt(np.maximum(squares - slack, 0.0)), np.sqrt(squares + slack)
 
     def to_rows(self, words: Ints, rows: Ints) -> Floats:
-        """Distances (k, r), by products that no order of summation changes.
+        """Compute distances (k, r), by products that no order of summation changes.
 
         Where more than 2^-31 of a distance was lost to cancellation, it is computed by differences.
         """
@@ -258,11 +272,8 @@ class NearByScreening(NearByDifferences):
                 squares -= product.times(points / scales[:, None]) * (2.0 * scales[:, None])
                 # Factors are good to 2^(-1 - 2 bits) of their scale, squares to n 2^-53 of
                 # themselves.
-                error = (
-                    points.shape[1]
-                    * 2.0 ** (2 - 2 * product.bits)
-                    * np.square(scales + product.scale)
-                )
+                unit = points.shape[1] * 2.0 ** (2 - 2 * product.bits)
+                error = unit * np.square(scales + product.scale)
                 unsure = squares < 2.0**30 * error[:, None]
             places, close = np.nonzero(unsure)
             part = distances[:, start : start + _ROWS]
@@ -294,7 +305,7 @@ class Lists:
 
     @classmethod
     def cache(cls, *, words: int, release_words: int, size: int = CACHE_BYTES) -> Lists:
-        """Make a cache of ``size`` bytes, besides 24 bytes a word, that takes memory as it fills."""
+        """Build a cache of ``size`` bytes, besides 24 a word, that takes memory as it fills."""
         capacity = min(size // 12, words * release_words)
         return cls(
             shares=np.zeros(capacity),
@@ -317,11 +328,17 @@ class Lists:
         self.end += size
 
     def propose(self, lists: Ints, uniforms: Floats, release_words: int) -> tuple[Ints, Ints]:
-        """Propose one word (t,) for each list (t,) named, by uniforms (t, 2); say which are on no list."""
-        starts, lengths = self.starts[lists], self.lengths[lists]
+        """Propose a word (t,) of each named list (t,), by uniforms (t, 2).
+
+        Returns:
+            The words, and the places of those that are on no list.
+        """
+        starts = self.starts[lists]
+        lengths = self.lengths[lists]
         drawn = _count(self.shares, starts, lengths, uniforms[:, 0])
-        listed = drawn < lengths
-        near, far = np.flatnonzero(listed), np.flatnonzero(~listed)
+        is_listed = drawn < lengths
+        near = np.flatnonzero(is_listed)
+        far = np.flatnonzero(~is_listed)
         drawn[near] += self.skips[starts[near] + drawn[near]]
         # Among the words that are not listed, number ``rank`` comes after the listed ones that skip
         # fewer.
@@ -333,7 +350,11 @@ class Lists:
 def _count(
     values: Floats | NDArray[np.int32], starts: Ints, lengths: Ints, keys: Floats | Ints
 ) -> Ints:
-    """Count the values[start : start + length], ascending, that are at most each key (t,): int64 (t,)."""
+    """Count the values[start : start + length], ascending, that are at most each key (t,).
+
+    Returns:
+        int64 (t,).
+    """
     count = np.zeros(len(keys), dtype=np.int64)
     step = 1 << int(lengths.max(initial=0)).bit_length() >> 1
     while step:
@@ -365,13 +386,16 @@ class ExponentialChoice:
         drawn = np.empty(len(words), dtype=np.int64)
         if epsilons is not None and self.at is not None:
             for epsilon in np.unique(epsilons).tolist():
-                own = np.flatnonzero(epsilons == epsilon)
-                drawn[own] = self.at(epsilon)(words[own], uniforms[own])
+                places = np.flatnonzero(epsilons == epsilon)
+                drawn[places] = self.at(epsilon)(words[places], uniforms[places])
             return drawn
         with self.lock:
-            known = self.cache.starts[words] >= 0
-            drawn[known] = self._draw(self.cache, words[known], words[known], uniforms[known])
-            new = np.flatnonzero(~known)
+            is_cached = self.cache.starts[words] >= 0
+            cached_words = words[is_cached]
+            drawn[is_cached] = self._draw(
+                self.cache, cached_words, cached_words, uniforms[is_cached]
+            )
+            new = np.flatnonzero(~is_cached)
             distinct, places = np.unique(words[new], return_inverse=True)
             for start in range(0, len(distinct), _WORDS):
                 radii, sizes = self.reach(distinct[start : start + _WORDS])
@@ -380,10 +404,10 @@ class ExponentialChoice:
                 for group in np.split(start + np.arange(len(radii)), borders):
                     lists = self.lists(distinct[group], radii[group - start])
                     self.cache.add(distinct[group], lists)
-                    chosen = np.flatnonzero((places >= group[0]) & (places <= group[-1]))
-                    own = new[chosen]
-                    drawn[own] = self._draw(
-                        lists, places[chosen] - group[0], words[own], uniforms[own]
+                    in_group = np.flatnonzero((places >= group[0]) & (places <= group[-1]))
+                    tokens = new[in_group]
+                    drawn[tokens] = self._draw(
+                        lists, places[in_group] - group[0], words[tokens], uniforms[tokens]
                     )
                     del lists  # before the next are made
         return drawn
@@ -391,20 +415,22 @@ class ExponentialChoice:
     def _draw(self, lists: Lists, places: Ints, words: Ints, uniforms: Floats) -> Ints:
         """Draw for words (t,), whose lists are at these places, round after round."""
         drawn = np.empty(len(words), dtype=np.int64)
-        left = np.arange(len(words))
-        numbers, seeds = uniforms[:, :-SEED_UNIFORMS], uniforms[:, -SEED_UNIFORMS:]
+        tokens = np.arange(len(words))  # those without a word so far
+        numbers = uniforms[:, :-SEED_UNIFORMS]
+        seeds = uniforms[:, -SEED_UNIFORMS:]
         count = _MORE_ROUNDS * ROUND_UNIFORMS
-        for more in range(_MORE + 1):
-            rows = np.arange(len(left))
+        for turn in range(_MORE + 1):
+            rows = np.arange(len(tokens))
             for first in range(0, numbers.shape[1], ROUND_UNIFORMS):
-                if not len(left):
+                if not len(tokens):
                     return drawn
-                own = numbers[rows, first : first + ROUND_UNIFORMS]
-                drawn[left] = found = self.round(lists, places[left], words[left], own)
-                rejected = np.flatnonzero(found < 0)
-                rows, left = rows[rejected], left[rejected]
-            numbers = further_uniforms(seeds[left], more * count, count)
-        for row, place in zip(numbers, left.tolist(), strict=True):
+                of_round = numbers[rows, first : first + ROUND_UNIFORMS]
+                drawn[tokens] = self.round(lists, places[tokens], words[tokens], of_round)
+                rejected = np.flatnonzero(drawn[tokens] < 0)
+                rows = rows[rejected]
+                tokens = tokens[rejected]
+            numbers = further_uniforms(seeds[tokens], turn * count, count)
+        for row, place in zip(numbers, tokens.tolist(), strict=True):
             word = words[place : place + 1]
             complete = self.lists(word, np.full(1, self.truncate))
             drawn[place : place + 1] = self.round(
@@ -420,13 +446,16 @@ class ExponentialChoice:
         """
         drawn, far = lists.propose(places, uniforms, self.near.release_words)
         far = far[lists.radii[places[far]] < self.truncate]
-        pairs, radii, last = (words[far], drawn[far]), lists.radii[places[far]], uniforms[far, 2]
+        inputs = words[far]
+        outputs = drawn[far]
+        radii = lists.radii[places[far]]
+        last = uniforms[far, 2]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            least, most = self.near.bounds(*pairs)
+            least, most = self.near.bounds(inputs, outputs)
             accepted = last < self._weights(most, radii) * (1.0 - _ROUNDINGS)
             rejected = last >= self._weights(least, radii) * (1.0 + _ROUNDINGS)
             unsure = np.flatnonzero(~(accepted | rejected))
-            distances = self.near.between(pairs[0][unsure], pairs[1][unsure])
+            distances = self.near.between(inputs[unsure], outputs[unsure])
             accepted[unsure] = last[unsure] < self._weights(distances, radii[unsure])
         drawn[far[~accepted]] = -1
         return drawn
@@ -438,40 +467,41 @@ class ExponentialChoice:
         return weights
 
     def reach(self, words: Ints) -> tuple[Floats, Floats]:
-        """Choose by cost how far the lists of distinct words (k,) reach, and about how many words they hold.
+        """Choose by cost how far the lists of distinct words (k,) reach; estimate their lengths.
 
         A far proposal costs a distance; a listed word costs ``listed`` of that, for a list serves
         many draws. Where all words are listed, up to the truncation, nothing is rejected.
         """
         released = self.near.release_words
-        wanted = min(max(released // 32, 256), _SAMPLE)
-        sample = np.arange(0, released, -(-released // wanted))
-        step, own = released / len(sample), words < released
+        size = min(max(released // 32, 256), _SAMPLE)
+        sample = np.arange(0, released, -(-released // size))
+        step = released / len(sample)
+        is_released = words < released
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             distances = self.near.to_rows(words, sample)
             np.minimum(distances, self.truncate, out=distances)
             distances[sample == words[:, None]] = np.inf  # it counts by itself
             # Weights relative to that of the nearest, which is 1 whatever epsilon.
-            least = np.where(own, 0.0, distances.min(axis=1))
-            total = (
-                np.exp((distances - least[:, None]) * (-self.epsilon / 2.0)).sum(axis=1) * step
-                + own
-            )
+            least = np.where(is_released, 0.0, distances.min(axis=1))
+            weights = np.exp((distances - least[:, None]) * (-self.epsilon / 2.0))
+            total = weights.sum(axis=1) * step + is_released
             # No farther than where far words are hardly ever proposed.
             easy = least + np.log(released / (_EASY * total)) * (2.0 / self.epsilon)
             ranks = [rank for rank in 2 ** np.arange(9) if rank < len(sample)]
             radii = np.partition(distances, ranks, axis=1)[:, ranks]
             radii = np.minimum(np.minimum(radii, easy[:, None]), self.truncate)
             radii = np.append(radii, np.full((len(words), 1), self.truncate), axis=1)
-            sizes = np.stack([(distances < r[:, None]).sum(axis=1) for r in radii.T], axis=1) * step
-            sizes += own[:, None]
+            nearer = [(distances < radius[:, None]).sum(axis=1) for radius in radii.T]
+            sizes = np.stack(nearer, axis=1) * step
+            sizes += is_released[:, None]
             bounds = np.exp((radii - least[:, None]) * (-self.epsilon / 2.0)) / total[:, None]
             rejections = np.where(radii < self.truncate, (released - sizes) * bounds, 0.0)
-        rows, best = np.arange(len(words)), np.argmin(rejections + self.listed * sizes, axis=1)
+        rows = np.arange(len(words))
+        best = np.argmin(rejections + self.listed * sizes, axis=1)
         return radii[rows, best], sizes[rows, best]
 
     def lists(self, words: Ints, radii: Floats) -> Lists:
-        """Make the lists of distinct words (k,) up to their radii (k,)."""
+        """Build the lists of distinct words (k,) up to their radii (k,)."""
         # Far weights vanish against near ones, and truncation and epsilon may be as large as they
         # like; what overflows while screening stays a candidate.
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -480,44 +510,40 @@ class ExponentialChoice:
             empty = (lengths == 0) & (radii < self.truncate)
             if empty.any():  # how often far words are accepted rests on listed ones
                 return self.lists(words, np.where(empty, self.truncate, radii))
-            for (_, part), radius in zip(
-                near, radii.tolist(), strict=True
-            ):  # distances become shares
+            # Distances become shares.
+            for (_, part), radius in zip(near, radii.tolist(), strict=True):
                 # Weights relative to the greatest one, which is 1 whatever epsilon.
                 least = part.min(initial=radius)
                 far_words = self.near.release_words - len(part)
-                far = (
-                    far_words * np.exp(self.epsilon * (least - radius) / 2.0) if far_words else 0.0
-                )
+                far = 0.0
+                if far_words:
+                    far = far_words * np.exp(self.epsilon * (least - radius) / 2.0)
                 part -= least
                 part *= -self.epsilon / 2.0
                 np.exp(part, out=part)
                 np.cumsum(part, out=part)
                 part /= part[-1:] + far
+        skips = [(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in near]
         return Lists(
             shares=np.concatenate([shares for _, shares in near]),
-            skips=np.concatenate(
-                [(rows - np.arange(len(rows))).astype(np.int32) for rows, _ in near]
-            ),
+            skips=np.concatenate(skips),
             starts=np.cumsum(lengths) - lengths,
             lengths=lengths,
             radii=radii,
         )
 
     def probabilities(self, words: Ints) -> Floats:
-        """Exact output probabilities (k, release_words) of words (k,), by the defining formula; slow.
+        """Compute output probabilities (k, release_words) of words (k,), exactly; slow.
 
-        It shares no lists, screening, rounds or cache with the draws, which can be checked against
-        it.
+        It is by the defining formula, and shares no lists, screening, rounds or cache with the
+        draws, which can be checked against it.
         """
         rows = np.arange(self.near.release_words)
-        distances = np.stack(
-            [self.near.between(np.full(len(rows), word), rows) for word in words.tolist()]
-        )
+        to_words = [self.near.between(np.full(len(rows), word), rows) for word in words.tolist()]
+        distances = np.stack(to_words)
         np.minimum(distances, self.truncate, out=distances)
+        nearest = distances.min(axis=1, keepdims=True)
         with np.errstate(over="ignore", under="ignore"):
-            weights = np.exp(
-                -self.epsilon / 2.0 * (distances - distances.min(axis=1, keepdims=True))
-            )
+            weights = np.exp(-self.epsilon / 2.0 * (distances - nearest))
             probabilities: Floats = weights / weights.sum(axis=1, keepdims=True)
         return probabilities

@@ -30,7 +30,7 @@ class HyperbolicNoise(NoisyNearest):
     law: BallLaw  # of hyperbolic radii
 
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
-        """Give noisy points, float64 (t, n + 1), as :func:`translated` does; all have one epsilon."""
+        """Return noisy points, float64 (t, n + 1), of :func:`translated`; all have one epsilon."""
         if epsilons is not None:
             raise ConfigError("Noise in the Poincaré ball has one epsilon for all words")
         radii = self.law.radii(uniforms[:, 0].copy())
@@ -75,7 +75,7 @@ class BallNoise(NoiseMechanism):
     source: ClassVar[str]  # of the proof
 
     def ball_law(self, dimension: int) -> BallLaw:
-        """Give the law of the noise's hyperbolic radius and of losses, in n dimensions."""
+        """Return the law of the noise's hyperbolic radius and of losses, in n dimensions."""
         return self.losses(dimension=dimension, epsilon=self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
@@ -92,7 +92,10 @@ class BallNoise(NoiseMechanism):
         return {"law": self.name, "epsilon": self.epsilon}
 
     def noise_bits(self, embedding: Embedding) -> int:
-        """Bits of noise of its median radius around the outermost word: of its direction where it is long."""
+        """Count the bits of noise of its median radius around the outermost word.
+
+        They are those of its direction where the radius is long.
+        """
         space = self.space(embedding, PoincareBall)
         median = float(self.ball_law(embedding.dimension).radii(np.array([0.5]))[0])
         error = translation_error(float(space.lorentz_time.max()))
@@ -100,7 +103,8 @@ class BallNoise(NoiseMechanism):
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> Never:
         raise ConfigError(
-            f"Mechanism {self.name} cannot keep to a row budget: long rows need a smaller loss than it has",
+            f"Mechanism {self.name} cannot keep to a row budget: long rows need a smaller loss "
+            "than it has",
             do="Take a mechanism that has every epsilon, such as exponential",
         )
 
@@ -134,19 +138,21 @@ class Hyperbolic(BallNoise):
         super().check(embedding)
         if self.epsilon <= embedding.dimension - 1:
             raise ConfigError(
-                f"Mechanism {self.name} has no noise of this epsilon in {embedding.dimension} dimensions",
+                f"Mechanism {self.name} has no noise of this epsilon in {embedding.dimension} "
+                "dimensions",
                 allowed=f"epsilon above {embedding.dimension - 1}, the dimension less 1",
                 got=f"epsilon {self.epsilon!r}",
-                do=f"Raise --epsilon, take an embedding of at most {math.ceil(self.epsilon)} dimensions, or "
-                f"{HyperbolicIcdm.name}, which takes any epsilon",
+                do="Raise --epsilon, take an embedding of at most "
+                f"{math.ceil(self.epsilon)} dimensions, or {HyperbolicIcdm.name}, which takes any "
+                "epsilon",
             )
 
 
 class HyperbolicIcdm(BallNoise):
-    """The paper's noise: density ((1 - |z|) / (1 + |z|))^epsilon by Lebesgue measure, moved to the word.
+    """The paper's noise: density ((1 - |z|) / (1 + |z|))^epsilon, moved to the word.
 
-    By hyperbolic volume its log-density is -epsilon r + 2 n ln sech(r / 2), whose slope is at most
-    epsilon + n and comes as near to it as one likes far out.
+    The density counts by Lebesgue measure. By hyperbolic volume its logarithm is -epsilon r + 2 n
+    ln sech(r / 2), whose slope is at most epsilon + n and comes as near to it as one likes far out.
 
     Source: Feyisetan et al. 2019, equation 7, drawn without a Markov chain; the bound is our
         correction.
@@ -160,8 +166,9 @@ class HyperbolicIcdm(BallNoise):
 
     def claim(self, embedding: Embedding) -> Claim:
         remark = (
-            "The paper claims epsilon itself, but counts its density by Lebesgue measure, which changes when "
-            "noise is moved from word to word; by hyperbolic volume, which does not change, the density "
-            f"falls by epsilon + {embedding.dimension} nats per unit of distance at most."
+            "The paper claims epsilon itself, but counts its density by Lebesgue measure, which "
+            "changes when noise is moved from word to word; by hyperbolic volume, which does not "
+            f"change, the density falls by epsilon + {embedding.dimension} nats per unit of "
+            "distance at most."
         )
         return replace(super().claim(embedding), remarks=(remark,))

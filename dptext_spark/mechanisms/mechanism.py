@@ -1,4 +1,4 @@
-"""What every mechanism is: validated parameters, a law, a guarantee, and words out of words and uniforms."""
+"""What every mechanism is: validated parameters, a guarantee, and words by words and uniforms."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Never, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from dptext_spark.accounting.row_budget import LEAST_EPSILON, RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
-from dptext_spark.errors import ConfigError, check_names, faults, nearest, parsed, range_of
+from dptext_spark.errors import ConfigError, check_parameters, faults, nearest, parsed, range_of
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.guarantee import Claim, Guarantee, TypicalDistances
@@ -33,11 +34,11 @@ PUBLIC_WORDS: Final = (
 
 
 def assumptions(noise_bits: int) -> tuple[str, ...]:
-    """Say what every guarantee assumes, of noise that keeps so many bits in spite of its roundings."""
+    """Return what every guarantee assumes, of noise that keeps this number of bits."""
     return (
         "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-        "arithmetic is that of real numbers, except for the uniforms: rounding leaves the noise at least "
-        f"{noise_bits} bits along its weakest axis",
+        "arithmetic is that of real numbers, except for the uniforms: rounding leaves the noise "
+        f"at least {noise_bits} bits along its weakest axis",
     )
 
 
@@ -50,9 +51,10 @@ class Perturbation(Protocol):
     """A mechanism bound to an embedding: a pure function of words, uniforms and epsilons."""
 
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
-        """Turn word ids (t,) into ids (t,) of words that may be output, by uniforms (t, k), overwritten.
+        """Perturb word ids (t,) into ids (t,) of words that may be output.
 
-        Words may have ``epsilons`` (t,) of their own; by default they have the mechanism's.
+        Uniforms (t, k) are overwritten. Words may have ``epsilons`` (t,) of their own; by default
+        they have the mechanism's.
         """
 
 
@@ -72,6 +74,10 @@ class Mechanism(Parameters, ABC):
 
     Parameters are given by name, as in ``Laplace(epsilon=8)``. All that are wrong are one
     ConfigError.
+
+    On the driver: :meth:`at` an epsilon, :meth:`check` a bundle (by its :meth:`space`),
+    :meth:`prepare` it, then :meth:`claim` in the :meth:`metric`, which is the :meth:`guarantee`. In
+    a worker: :meth:`bind`, and perturb.
     """
 
     name: ClassVar[str]  # as options have it
@@ -88,42 +94,42 @@ class Mechanism(Parameters, ABC):
 
     def __init__(self, /, *unnamed: Never, **parameters: Any) -> None:
         fields = type(self).model_fields
-        check_names(type(self).__name__, fields, unnamed)
+        check_parameters(type(self).__name__, fields, unnamed)
         try:
             super().__init__(**parameters)
         except ValidationError as error:
-            owner, known = (
-                f"mechanism {self.name}",
-                [field.alias or name for name, field in fields.items()],
-            )
-            found = faults(
+            owner = f"mechanism {self.name}"
+            names = [field.alias or name for name, field in fields.items()]
+            problems = faults(
                 error,
-                lambda each: f"Parameter {next(iter(each['loc']), '')} of {owner}",
-                unknown=f"is unknown. Allowed: {', '.join(known)}",
-                known=known,
+                lambda problem: f"Parameter {next(iter(problem['loc']), '')} of {owner}",
+                unknown=f"is unknown. Allowed: {', '.join(names)}",
+                known=names,
             )
-            if len(found) == 1:
-                raise ConfigError(found[0].rstrip(".")) from None
-            raise ConfigError(f"Parameters of {owner} are wrong", faults=found) from None
+            if len(problems) == 1:
+                raise ConfigError(problems[0].rstrip(".")) from None
+            raise ConfigError(f"Parameters of {owner} are wrong", faults=problems) from None
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        """Name what was chosen; what is by default goes without saying."""
+        """Yield the parameters that are not the default, and their values."""
         for name, field in type(self).model_fields.items():
-            if (value := getattr(self, name)) != field.default:
+            value = getattr(self, name)
+            if value != field.default:
                 yield name, value
 
     __str__ = BaseModel.__repr__
 
     @property
     def spec(self) -> str:
-        """Its name and what was chosen, epsilon apart, as options take it: ``mahalanobis:lambda=0.5``."""
+        """Its name and parameters without epsilon, as options: ``mahalanobis:lambda=0.5``."""
         fields = type(self).model_fields
-        listed = ",".join(
-            f"{fields[name].alias or name}={str(value).removesuffix('.0')}"
-            for name, value in self.__repr_args__()
-            if name != "epsilon"
-        )
-        return f"{self.name}:{listed}" if listed else self.name
+        pairs: list[str] = []
+        for name, value in self.__repr_args__():
+            if name != "epsilon":
+                pairs.append(f"{fields[name].alias or name}={str(value).removesuffix('.0')}")
+        if not pairs:
+            return self.name
+        return f"{self.name}:{','.join(pairs)}"
 
     @property
     def parameters(self) -> str:
@@ -136,12 +142,12 @@ class Mechanism(Parameters, ABC):
         return f"--mechanism {self.spec} --epsilon {repr(self.epsilon).removesuffix('.0')}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give the options that choose it, JSON-ready: its spec and epsilon."""
+        """Return the options that choose it, JSON-ready: its spec and epsilon."""
         return {"mechanism": self.spec, "epsilon": self.epsilon}
 
     @staticmethod
     def of(value: object) -> Mechanism:
-        """Give the mechanism that this must be; a ConfigError where it is none."""
+        """Return the mechanism that a value must be; refuse any other value."""
         if isinstance(value, Mechanism):
             return value
         raise ConfigError(
@@ -152,7 +158,7 @@ class Mechanism(Parameters, ABC):
 
     @abstractmethod
     def noise_parameters(self, dimension: int) -> NoiseParameters:
-        """Return the noise law's name and all its parameters in n dimensions, for the noise's context.
+        """Return the name and all parameters of the noise in n dimensions, for the noise's context.
 
         Equal parameters must turn equal uniforms into equal noise. Parameters that act on the noisy
         point afterwards do not belong here.
@@ -177,7 +183,7 @@ class Mechanism(Parameters, ABC):
 
     @abstractmethod
     def uniforms_per_token(self, dimension: int) -> int:
-        """Say how many uniforms one token takes."""
+        """Return how many uniforms one token takes."""
 
     def operations(self, embedding: Embedding, search: Search) -> float:
         """Estimate what one word takes, in operations of a matrix product."""
@@ -185,27 +191,33 @@ class Mechanism(Parameters, ABC):
         return search.operations(uniforms) + _DRAWING * uniforms
 
     def at(self, epsilon: float) -> Self:
-        """Give the same mechanism with another epsilon."""
+        """Return the same mechanism with another epsilon."""
         return self.model_copy(update={"epsilon": epsilon})
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> RowEpsilons:
-        """Find the epsilons that keep rows to a budget, on the driver; none is above the mechanism's own."""
+        """Compute the epsilons that keep rows to a budget, on the driver.
+
+        None is above the mechanism's own.
+        """
         return RowEpsilons.of(
             budget, lambda epsilon: self.at(epsilon).claim(embedding).law, self.epsilon
         )
 
     @abstractmethod
     def bind(self, embedding: Embedding, search: Search) -> Perturbation:
-        """Get the mechanism ready for an embedding that passes :meth:`check`, and for a search in it."""
+        """Bind the mechanism to an embedding that passes :meth:`check`, and to a search in it."""
 
     def metric(self, embedding: Embedding) -> Metric:
-        """Give the distance between words in which the guarantee counts, untruncated: the geometry's own."""
+        """Return the distance between words in which the guarantee counts, untruncated.
+
+        By default it is the geometry's own.
+        """
         self.check(embedding)
         return embedding.space.metric()
 
     @abstractmethod
     def claim(self, embedding: Embedding) -> Claim:
-        """Say what is proven for this mechanism on this embedding, in the distance of :meth:`metric`."""
+        """Return what is proven for this mechanism on this embedding, in the :meth:`metric`."""
 
     def guarantee(
         self,
@@ -213,9 +225,10 @@ class Mechanism(Parameters, ABC):
         distances: TypicalDistances | None = None,
         search: Search | None = None,
     ) -> Guarantee:
-        """State the guarantee for a bundle or its folder; distances are measured if not known already."""
+        """Return the guarantee for a bundle or its folder; distances are measured if not given."""
         embedding = Embedding.of(embedding)
-        metric, claim = self.metric(embedding), self.claim(embedding)
+        metric = self.metric(embedding)
+        claim = self.claim(embedding)
         if search is not None and not (search.convex_cells or self.release_words_shape_law):
             claim = replace(claim, delta_num=None)
         return Guarantee(
@@ -229,48 +242,59 @@ class Mechanism(Parameters, ABC):
         )
 
     def prepare(self, embedding: Embedding) -> None:
-        """Check a bundle, and compute, once and on the driver, its optional parts that all workers need."""
+        """Check a bundle, and compute its optional parts that all workers need, once."""
         self.check(embedding)
 
     def check(self, embedding: Embedding) -> None:
-        """Refuse an embedding of another geometry, or that the parameters do not suit, by a ConfigError."""
+        """Refuse an embedding of another geometry, or that the parameters do not suit."""
         self.space(embedding, *self.spaces)
 
-    def space(self, embedding: Embedding, *wanted: type[SpaceT]) -> SpaceT:
-        """Give the space of an embedding, which must be one of those wanted."""
-        found = embedding.space
-        if isinstance(found, wanted):
-            return found
-        fitting = sorted(n for n, m in MECHANISMS.items() if isinstance(found, m.spaces))
+    def space(self, embedding: Embedding, *kinds: type[SpaceT]) -> SpaceT:
+        """Return the space of an embedding, which must be of one of these kinds."""
+        space = embedding.space
+        if isinstance(space, kinds):
+            return space
+        fitting = sorted(
+            name for name, kind in MECHANISMS.items() if isinstance(space, kind.spaces)
+        )
         raise ConfigError(
             f"Mechanism {self.name} does not work on this embedding bundle",
-            allowed=f"a bundle of geometry {' or '.join(space.geometry for space in self.spaces)}",
-            got=f"geometry {found.geometry}",
+            allowed=f"a bundle of geometry {' or '.join(kind.geometry for kind in self.spaces)}",
+            got=f"geometry {space.geometry}",
             do=f"Take another bundle or a mechanism for it: {', '.join(fitting) or 'none so far'}",
         )
 
 
 def mechanism(spec: str, **parameters: Any) -> Mechanism:
-    """Configure one of ``MECHANISMS`` by its :attr:`Mechanism.spec`, and further parameters by option name.
+    """Configure one of ``MECHANISMS`` by its :attr:`Mechanism.spec`, and by further parameters.
 
     Epsilon is never in the spec: ``mechanism("mahalanobis:lambda=0.5", epsilon=5)``.
     """
     name = spec.partition(":")[0]
     if name not in MECHANISMS:
-        names, what = sorted(MECHANISMS), "The mechanism is unknown"
-        raise ConfigError(what, allowed=", ".join(names), got=repr(spec), do=nearest([name], names))
+        raise ConfigError(
+            "The mechanism is unknown",
+            allowed=", ".join(sorted(MECHANISMS)),
+            got=repr(spec),
+            do=nearest([name], sorted(MECHANISMS)),
+        )
     kind = MECHANISMS[name]
     try:
-        chosen = parsed(spec)[1]
-        if "epsilon" in chosen:
+        _, listed = parsed(spec)
+        if "epsilon" in listed:
             raise ConfigError(
                 "Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec)
             )
-        return kind(**{**chosen, **parameters})
+        return kind(**{**listed, **parameters})
     except ConfigError as error:
-        listed = []
-        for key, field in kind.model_fields.items():
-            notes = filter(None, (range_of(field), "must be given" if field.is_required() else ""))
-            listed.append(f"{field.alias or key} ({', '.join(notes)})".removesuffix(" ()"))
-        error.do = f"Parameters of {name}: {', '.join(listed[1:])}"  # epsilon is the first
+        _, *forms = map(_form, kind.model_fields, kind.model_fields.values())  # epsilon is first
+        error.do = f"Parameters of {name}: {', '.join(forms)}"
         raise
+
+
+def _form(name: str, field: FieldInfo) -> str:
+    """Return a parameter's name, with the values that it takes."""
+    notes = [range_of(field)]
+    if field.is_required():
+        notes.append("must be given")
+    return f"{field.alias or name} ({', '.join(filter(None, notes))})".removesuffix(" ()")

@@ -24,7 +24,7 @@ class NoiseDensity(ABC):
 
     @abstractmethod
     def still(self, words: Ints) -> Floats:
-        """Return the points of any words (t,) without noise, as :meth:`NoisyNearest.points` does."""
+        """Return the points of any words (t,) without noise; see :meth:`NoisyNearest.points`."""
 
     @abstractmethod
     def __call__(self, points: Floats) -> Floats32:
@@ -39,9 +39,8 @@ class NoisyNearest(ABC):
     """A noise mechanism bound to an embedding; see :class:`Perturbation`."""
 
     search: NearestWords
-    vickrey: float | None = (
-        None  # weight t of the first-or-second choice; None takes the nearest always
-    )
+    # Weight t of the first-or-second choice; None takes the nearest always.
+    vickrey: float | None = None
 
     @abstractmethod
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
@@ -79,9 +78,11 @@ class AdditiveNoise(NoisyNearest):
     directions: Callable[[Floats], Floats]  # of uniforms (t, d), overwritten: (t, d)
 
     def points(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Floats:
-        factors = 1.0 if epsilons is None else self.epsilon / epsilons
+        lengths = self.lengths(uniforms[:, 0])
+        if epsilons is not None:
+            lengths = lengths * (self.epsilon / epsilons)
         points = self.directions(uniforms[:, 1:])
-        points *= (self.lengths(uniforms[:, 0]) * factors)[:, None]
+        points *= lengths[:, None]
         points += self.centres(words)
         return points
 
@@ -120,9 +121,10 @@ class AdditiveDensity(NoiseDensity):
 
 
 def vickrey_probability(t: float, distances: Floats) -> Floats:
-    """Probability of the nearer of words at distances d1 <= d2, (c, 2): (1 - t) d2 / (t d1 + (1 - t) d2).
+    """Compute the probability of the nearer of words at distances d1 <= d2, (c, 2).
 
-    t is from 0 (the nearest always) to 1 (the second always, unless the nearest is at distance 0).
+    It is (1 - t) d2 / (t d1 + (1 - t) d2), for t from 0 (the nearest always) to 1 (the second
+    always, unless the nearest is at distance 0).
 
     Source: Xu et al. 2021, "On a Utilitarian Approach to Privacy Preserving Text Generation",
         section 3.
@@ -139,7 +141,7 @@ def vickrey_probability(t: float, distances: Floats) -> Floats:
 
 
 class NoiseMechanism(Mechanism):
-    """A mechanism that moves a word's point by noise and looks at the noisy point alone from there on."""
+    """A mechanism that moves a word's point by noise, and then looks at the noisy point alone."""
 
     select: Literal["nearest", "vickrey"] = Field(
         default="nearest",
@@ -159,7 +161,7 @@ class NoiseMechanism(Mechanism):
         return self
 
     def uniforms_per_token(self, dimension: int) -> int:
-        """Say how many uniforms one token takes: one for the radius, the direction's, one for the choice.
+        """Return how many uniforms one token takes: the radius', the direction's, the choice's.
 
         The last is drawn even where it is not needed: both choices then look at one noisy point,
         and two releases that differ in the choice alone spend epsilon once.
@@ -167,5 +169,5 @@ class NoiseMechanism(Mechanism):
         return dimension + 2
 
     def delta_num(self, embedding: Embedding, dimension: int) -> float:
-        """Bound what the uniforms' bits change, for noise of a dimension and all words that may be output."""
+        """Bound what the uniforms' bits change, for noise of a dimension and all output words."""
         return nearest_word_distance(embedding.releasable, dimension, vickrey=self.t is not None)

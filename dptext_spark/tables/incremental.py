@@ -32,7 +32,7 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.format import Format
@@ -110,7 +110,7 @@ class GrowingTable(Table):
             "where": seal(options.where or ""),
             "bundle": release.embedding.fingerprint,
             "layout": release.policy.layout.identity,
-            "tokenizer": release.policy.tokenizer.identity or options.tokenizer,
+            "tokenizer": release.policy.tokenizer.identity or str(options.tokenizer),
             "identifiers": release.policy.marks_identity,
             "release-words": release.search.release_words,
             "row-epsilons": release.row_epsilons and release.row_epsilons.identity,
@@ -154,7 +154,7 @@ class GrowingTable(Table):
         """
         recheck = lru_cache(self.source.recheck)  # once: a run knows its files when it begins
 
-        @plain_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
+        @spark_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
             noted = f"{self._checkpoint}/batches/{number:06d}.json"
             if self.storage.exists(noted):  # the run before was cut off just after

@@ -38,8 +38,8 @@ from dptext_spark.accounting.ledger import (
     Unit,
     cost_of,
     damaged,
+    decimal_text,
     exact_sum,
-    plainly,
     read_event,
     recorded,
     write_event,
@@ -335,7 +335,7 @@ class LedgerRun:
         )
         self.costs.append(facts)
         counts = [entry.release for entry in before.family(self.terms) if entry.total is None]
-        return {"rows": rows, "total": plainly(total), "counts": counts}
+        return {"rows": rows, "total": decimal_text(total), "counts": counts}
 
     def _earlier(self, mine: DataFrame, before: Ledger) -> DataFrame | None:
         """Read the fingerprints of earlier releases of the family; refuse those that are not as written."""

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, JobError
-from dptext_spark.spark import WANTED, java
+from dptext_spark.spark import USER_SETTINGS, java
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended
 
@@ -109,7 +109,9 @@ def is_plain() -> bool:
     configured |= Path(pyspark.__file__).with_name("conf").exists()
     # These may say where paths lead and how names are read; others, such as the driver's memory, do
     # not.
-    configured |= any(name.startswith(("spark.hadoop.", "spark.sql.")) for name in WANTED.get())
+    configured |= any(
+        name.startswith(("spark.hadoop.", "spark.sql.")) for name in USER_SETTINGS.get()
+    )
     return not configured and not java.is_running()
 
 

@@ -18,7 +18,7 @@ from dptext_spark.bars import progress, stage
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, Report, describe, has_arrays, key_scope
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import LEASE, is_connect, session
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import ID, ROW
@@ -84,7 +84,7 @@ class Table:
             # On Spark Connect only reports are files, of this machine or of a volume that it
             # mounts.
             storage = LocalFiles() if is_connect(spark) else Storage(spark)
-            with plain_errors("The paths of input, output or report could not be looked up"):
+            with spark_errors("The paths of input, output or report could not be looked up"):
                 places = _places(options, read, written)
                 check_places(storage, places)
                 _check_partition(storage, written, places)
@@ -242,14 +242,14 @@ class Table:
             public = report.to_publish(self.options.published)
             self.write_beside("public report", self.options.public_report_path, public)
         if self.options.reports is not None or not self.options.dry_run:
-            with plain_errors(failed):
+            with spark_errors(failed):
                 self.storage.make_folder(self.options.beside("private"), private=True)
                 self.storage.write(self.options.report_path, report.to_json(), private=True)
         return report
 
     def write_beside(self, what: str, path: str, text: str) -> None:
         """Write a file that belongs to the output, which is there already."""
-        with plain_errors(f"The output was written, but its {what} could not be"):
+        with spark_errors(f"The output was written, but its {what} could not be"):
             self.storage.write(path, text)
 
 

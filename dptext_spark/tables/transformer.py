@@ -11,10 +11,11 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.row_budget import RowBudget
-from dptext_spark.errors import ConfigError, check_names
+from dptext_spark.errors import ConfigError, check_parameters
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
 from dptext_spark.tables.dataframes import privatize
+from dptext_spark.text.policies import TextPolicy
 
 
 def _param(name: str, convert: Any = TypeConverters.toString) -> Param[Any]:
@@ -22,29 +23,57 @@ def _param(name: str, convert: Any = TypeConverters.toString) -> Param[Any]:
 
 
 def _names(value: Any) -> list[str]:
-    return TypeConverters.toListString([value] if isinstance(value, str) else value)
+    if isinstance(value, str):
+        value = [value]
+    return TypeConverters.toListString(value)
+
+
+def _path(value: Any) -> str:
+    """Return the path of a bundle, or of its folder."""
+    return str(getattr(value, "path", value))
+
+
+# What is saved with a stage is JSON.
+
+
+def _mechanism_json(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    return Mechanism.of(value).to_json()
+
+
+def _policy_json(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    return TextPolicy.of(value).to_json()
+
+
+def _row_budget_json(value: Any) -> dict[str, Any]:
+    budget = value if isinstance(value, RowBudget) else RowBudget(**value)
+    return vars(budget)
 
 
 class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], DefaultParamsWritable):
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
     A saved stage has neither the key nor its place: set ``key_file`` again after loading. A stage
-    without a key file and without a ``name`` makes a fresh key at each call of ``transform``. Raises
-    ConfigError where a parameter is wrong or missing, and where a ``name`` has no key file.
+    without a key file and without a ``name`` makes a fresh key at each call of ``transform``.
+
+    Raises:
+        ConfigError: A parameter is wrong or missing, or a ``name`` has no key file.
     """
 
-    embedding = _param("embedding", lambda value: str(getattr(value, "path", value)))
-    mechanism = _param(
-        "mechanism", lambda v: v if isinstance(v, dict) else Mechanism.of(v).to_json()
-    )
-    row_budget = _param(
-        "row_budget", lambda v: vars(v if isinstance(v, RowBudget) else RowBudget(**v))
-    )
-    text, tokens, keep = (_param(name, _names) for name in ("text", "tokens", "keep"))
-    id, name, search, oov = map(_param, ("id", "name", "search", "oov"))
-    protect, layout, tokenizer = map(_param, ("protect", "layout", "tokenizer"))
-    identifiers, numbers, mask_spans = map(_param, ("identifiers", "numbers", "mask_spans"))
+    embedding = _param("embedding", _path)
+    mechanism = _param("mechanism", _mechanism_json)
+    id = _param("id")
+    text = _param("text", _names)
+    tokens = _param("tokens", _names)
+    keep = _param("keep", _names)
+    policy = _param("policy", _policy_json)
     release_words = _param("release_words", TypeConverters.toInt)
+    search = _param("search")
+    row_budget = _param("row_budget", _row_budget_json)
+    name = _param("name")
     trust_id = _param("trust_id", TypeConverters.toBoolean)
 
     def __init__(
@@ -53,7 +82,7 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
         super().__init__()
         self.key_file = key_file
         names = [param.name for param in self.params]
-        check_names("TextPrivatizer", names, unnamed, sorted(parameters.keys() - {*names}))
+        check_parameters("TextPrivatizer", names, unnamed, sorted(parameters.keys() - {*names}))
         try:
             self._set(**parameters)
         except TypeError as error:
@@ -61,13 +90,19 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
             raise ConfigError("A parameter of TextPrivatizer has a wrong type", got=got) from None
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        given = {param.name: self.getOrDefault(param) for param in self.params if self.isSet(param)}
-        if missing := [name for name in ("embedding", "mechanism", "id") if name not in given]:
+        arguments: dict[str, Any] = {}
+        for param in self.params:
+            if self.isSet(param):
+                arguments[param.name] = self.getOrDefault(param)
+        missing = [name for name in ("embedding", "mechanism", "id") if name not in arguments]
+        if missing:
             raise ConfigError(f"TextPrivatizer lacks the parameters {', '.join(missing)}")
-        options = dict(given.pop("mechanism"))
-        given["mechanism"] = mechanism(options.pop("mechanism"), **options)
-        if "row_budget" in given:
-            given["row_budget"] = RowBudget(**given["row_budget"])
-        return privatize(
-            dataset, key=NoiseKey.read(Path(self.key_file)) if self.key_file else None, **given
-        )
+        parameters = dict(arguments["mechanism"])
+        arguments["mechanism"] = mechanism(parameters.pop("mechanism"), **parameters)
+        if "policy" in arguments:
+            arguments["policy"] = TextPolicy(**arguments["policy"])
+        if "row_budget" in arguments:
+            arguments["row_budget"] = RowBudget(**arguments["row_budget"])
+        if self.key_file:
+            arguments["key"] = NoiseKey.read(Path(self.key_file))
+        return privatize(dataset, **arguments)

@@ -20,7 +20,8 @@ from dptext_spark.text.tokens import PLAIN, Tokenizer, between, by_form
 
 PLACEHOLDER: Final = "[MASK]"
 
-# Released in place of a token, other than a word: the placeholder, the token, nothing, a mark.
+# Released in place of a token, other than a word: the placeholder, the token, nothing, a mark. Each
+# type of mark has a code of its own, from MARK down.
 MASK: Final = -1
 KEEP: Final = -2
 DROP: Final = -3

@@ -121,13 +121,21 @@ class JoinedWords:
             return tokens
         text = straight(text)
         spans = [*token_spans(text, tokens)]
+        next_starts = [*(start for start, _ in spans[1:]), len(text)]
         # What they are sorted by, the longest first and then the leftmost; and the word.
         candidates: list[tuple[int, int, str]] = []
         for first, most in starts.items():
             for last in range(first, min(first + most, len(tokens))):
                 if last > first and not _GAP.fullmatch(text, spans[last - 1][1], spans[last][0]):
                     break
-                word = self._word(text, spans[first][0], spans[last][1], is_token=first == last)
+                start = spans[first][0]
+                end = spans[last][1]
+                word = None
+                # An apostrophe may begin the next token: "'d" behind a word of Hebrew.
+                if end < next_starts[last] and _STOP.match(text, end) is not None:
+                    word = self._joined(text[start : end + 1])
+                if word is None and last > first:
+                    word = self._joined(text[start:end])
                 if word is not None:
                     candidates.append((first - last, first, word))
         joined: list[str | None] = [*tokens]
@@ -148,15 +156,8 @@ class JoinedWords:
                 starts[place] = most
         return starts
 
-    def _word(self, text: str, start: int, end: int, *, is_token: bool) -> str | None:
-        """Return the joined word at a place of a text, with a full stop after it if it has one."""
-        if _STOP.match(text, end):
-            word = text[start : end + 1]
-            if not self.words.isdisjoint(vocabulary_forms(word)):
-                return word
-        if is_token:
-            return None
-        word = text[start:end]
+    def _joined(self, word: str) -> str | None:
+        """Return a piece of a text if it is one of the joined words."""
         return None if self.words.isdisjoint(vocabulary_forms(word)) else word
 
 

@@ -146,7 +146,7 @@ def assemble(
 
     Args:
         released: int64 (tokens,): for each token the id of one of ``words``, the vocabulary, or
-            ``MASK``, ``KEEP``, ``DROP`` or ``MARK``.
+            ``MASK``, ``KEEP``, ``DROP`` or, from ``MARK`` down, a mark's code.
         marks: What stands for each distinct token where it is a mark.
     """
     outputs = _outputs(tokens, released, words, layout, marks)
@@ -201,7 +201,7 @@ def _outputs(
     first_token = first_mark + len(marks)
     codes = np.full(len(tokens), len(word_ids), dtype=np.int64)  # of the placeholder
     codes[is_word] = encoded.indices
-    is_mark = released == MARK
+    is_mark = released <= MARK
     codes[is_mark] = first_mark + tokens.codes[is_mark]
     is_token = released == KEEP
     codes[is_token] = first_token + tokens.codes[is_token]

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, ClassVar, Self
 
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_plain_validator_function, to_string_ser_schema
+
 from dptext_spark.errors import ConfigError, nearest
 
 
@@ -28,6 +32,21 @@ class NamedPolicy:
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             cls.policies[cls.name] = cls
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Build the schema of a field of this kind: read and written as an option's value."""
+        return no_info_plain_validator_function(cls._read, serialization=to_string_ser_schema())
+
+    @classmethod
+    def _read(cls, value: Self | str) -> Self:
+        """Read a field; an error of this package is one of several faults of its model."""
+        try:
+            return cls.of(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
 
     @classmethod
     def of(cls, value: Self | str) -> Self:

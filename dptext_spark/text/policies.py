@@ -5,15 +5,23 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import ClassVar, Final, Never, NoReturn, TypeAlias
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Final, Literal, Never, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
-from dptext_spark.errors import ConfigError, InputError, check_names
+from dptext_spark.errors import ConfigError, InputError, check_parameters, faults
 from dptext_spark.text.columns import (
     DROP,
     KEEP,
@@ -24,10 +32,18 @@ from dptext_spark.text.columns import (
     read_spans,
     with_letter,
 )
-from dptext_spark.text.identifiers import MARKS, NUMBER, NUMBERS, VERSION, Identifiers
-from dptext_spark.text.layout import Layout
+from dptext_spark.text.identifiers import (
+    MARKS,
+    NUMBER,
+    NUMBERS,
+    TYPES,
+    VERSION,
+    Identifiers,
+    MaskIdentifiers,
+)
+from dptext_spark.text.layout import Layout, SingleSpaces
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.tokens import Segmentation, tokenize
+from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 
 # For n words there are ln n points on average: with 10^7 words more than these in 10^-18 of cases.
 _POINTS: Final = 64
@@ -228,53 +244,103 @@ MASKED_SPANS: Final = (
 )
 
 
-@dataclass(frozen=True, init=False)
-class TextPolicy:
-    """What tokens are, which are perturbed, what replaces unknown ones, and what surrounds them.
+WORD: Final = partial(Field, title="Words")
+"""A parameter that the help lists among those about words."""
 
-    All are policies, or options' values for them; ``mask_spans`` is a column of spans that become
-    marks.
+TOKENIZER: Final = partial(
+    WORD,
+    PLAIN,
+    description="how texts are split: words, or icu (Chinese, Japanese, Thai, Lao, Khmer, Burmese "
+    "too)",
+)
+
+
+class PolicyParameters(BaseModel):
+    """What a user chooses about words, besides the noise.
+
+    Each is a policy, or an option's value for it.
     """
 
-    oov: OovPolicy
-    protect: Protection
-    layout: Layout
-    tokenizer: Segmentation
-    identifiers: Identifiers
-    numbers: str
-    mask_spans: str
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __init__(
-        self,
-        *unnamed: Never,
-        oov: OovPolicy | str = "mask",
-        protect: Protection | str = "all",
-        layout: Layout | str = "words",
-        tokenizer: Segmentation | str = "words",
-        identifiers: Identifiers | str = "mask",
-        numbers: str = "mask",
-        mask_spans: str | None = None,
-        **unknown: Never,
-    ) -> None:
-        check_names(type(self).__name__, [field.name for field in fields(self)], unnamed, unknown)
-        if numbers not in NUMBERS:
-            raise ConfigError(
-                "--numbers has a wrong value", allowed=", ".join(NUMBERS), got=repr(numbers)
-            )
-        vars(self).update(
-            oov=OovPolicy.of(oov),
-            protect=Protection.of(protect),
-            layout=Layout.of(layout),
-            tokenizer=Segmentation.of(tokenizer),
-            identifiers=Identifiers.of(identifiers),
-            numbers=numbers,
-            mask_spans=mask_spans or "",
-        )
-        if self.mask_spans and self.protect.slots_column:
-            raise ConfigError(
+    oov: Annotated[OovPolicy, "NAME"] = WORD(
+        Mask(), description=f"unknown words: {', '.join(OovPolicy.forms())}"
+    )
+    protect: Annotated[Protection, "NAME"] = WORD(
+        AllWords(), description="perturbed words: all, content (no stop words), slots:COLUMN"
+    )
+    layout: Annotated[Layout, Layout.forms] = WORD(
+        SingleSpaces(),
+        description="kept around words: nothing (words), or punctuation, symbols and capitals "
+        "(keep)",
+    )
+    tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
+    identifiers: Annotated[Identifiers, "POLICY"] = WORD(
+        MaskIdentifiers(),
+        description=f"{', '.join(TYPES)}: mask, mask:TYPE,TYPE, surrogate:LABEL or off",
+    )
+    numbers: Literal["mask", "words"] = WORD(
+        "mask", description="numbers of more than two figures: mask, or words of the vocabulary"
+    )
+    mask_spans: Annotated[str, "COLUMN"] | None = WORD(
+        None, description="column of spans to mask, e.g. names that a detector found"
+    )
+
+    @field_validator("mask_spans")
+    @classmethod
+    def _check_spans(cls, column: str | None, info: ValidationInfo) -> str | None:
+        """Check that one column has spans: those of slots, or those to mask."""
+        protect = info.data.get("protect")
+        if column and isinstance(protect, Protection) and protect.slots_column:
+            error = ConfigError(
                 "Options --mask-spans and --protect slots:COLUMN do not go together",
                 do="Leave one of them out",
             )
+            raise ValueError(str(error))
+        return column
+
+
+class TextPolicy(PolicyParameters):
+    """What tokens are, which are perturbed, what replaces unknown ones, and what surrounds them.
+
+    Parameters are the options of ``dptext privatize`` by name, with ``_`` for ``-``:
+    ``TextPolicy(oov="drop", protect="slots:where", mask_spans="names")``. All that are wrong are
+    one ConfigError.
+    """
+
+    def __init__(self, /, *unnamed: Never, **parameters: Any) -> None:
+        owner = type(self).__name__
+        names = type(self).model_fields
+        check_parameters(owner, names, unnamed, sorted(parameters.keys() - names.keys()))
+        try:
+            super().__init__(**parameters)
+        except ValidationError as error:
+            problems = faults(
+                error,
+                lambda problem: f"Parameter {problem['loc'][0]} of {owner}",
+                unknown="is unknown",
+                known=names,
+            )
+            if len(problems) == 1:
+                raise ConfigError(problems[0].rstrip(".")) from None
+            raise ConfigError(f"Parameters of {owner} are wrong", faults=problems) from None
+
+    @staticmethod
+    def of(value: object) -> TextPolicy:
+        """Return a policy, by default that of ``TextPolicy()``; refuse what is none."""
+        if value is None:
+            return TextPolicy()
+        if isinstance(value, TextPolicy):
+            return value
+        raise ConfigError(
+            "policy must be a TextPolicy",
+            allowed="one with its parameters, such as TextPolicy(oov='drop')",
+            got=type(value).__name__,
+        )
+
+    def to_json(self) -> dict[str, str | None]:
+        """Return the options' values, JSON-ready."""
+        return self.model_dump(mode="json")
 
     @property
     def spans_column(self) -> str | None:

@@ -69,6 +69,7 @@ class World:
 
     @classmethod
     def of(cls, ball: Embedding, large: Embedding, folder: Path) -> World:
+        """Restrict both to the words in common."""
         flat, curved = shared.in_common(folder, large, ball)
         ids = np.flatnonzero(np.isin(large.words.to_pylist(), flat.words.to_pylist()))
         return cls(large=large, flat=flat, ball=curved, ids=ids)
@@ -83,16 +84,15 @@ class World:
         if setting == ORIGINAL:
             return texts.words
         words = texts.words.words
-        own = np.full(len(self.large.words) + 1, -1)
-        own[self.ids] = np.arange(len(self.ids))
-        rows = texts.words.having(np.where(texts.slots, own[words], -1))
+        common_ids = np.full(len(self.large.words) + 1, -1)
+        common_ids[self.ids] = np.arange(len(self.ids))
+        rows = texts.words.having(np.where(texts.slots, common_ids[words], -1))
         if isinstance(setting, Mechanism):
-            drawn = self.released(rows, setting, seed)
+            outputs = self.released(rows, setting, seed)
         else:
-            drawn = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
-        return texts.words.having(
-            np.where(rows.known, self.ids[drawn], np.where(texts.slots, -1, words))
-        )
+            outputs = np.random.default_rng(seed).integers(len(self.ids), size=len(words))
+        rest = np.where(texts.slots, -1, words)
+        return texts.words.having(np.where(rows.known, self.ids[outputs], rest))
 
 
 @click.group()
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def with_world(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a :class:`World` by its options."""
+    """Return a command that gets a :class:`World` by its options."""
 
     @click.option("--ball", type=FOLDER, required=True)
     @click.option("--flat", type=FOLDER, required=True, help="Euclidean")
@@ -117,15 +117,13 @@ MORE: Final = click.option("--hyperbolic", type=float, multiple=True, help="epsi
 
 
 def settings(hyperbolic: Sequence[float]) -> dict[str, Setting]:
-    """Give the settings to try: originals, random words, the paper's noise, and other noise."""
-    chosen: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
-    for name, epsilons in {
-        "hyperbolic-icdm": EPSILONS,
-        "hyperbolic": hyperbolic,
-        "laplace": (12.0,),
-    }.items():
-        chosen |= {f"{name}, ε = {e:g}": mechanism(name, epsilon=e) for e in epsilons}
-    return chosen
+    """Return the settings to try: originals, random words, the paper's noise, and other noise."""
+    by_label: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
+    grids = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0,)}
+    for name, epsilons in grids.items():
+        for epsilon in epsilons:
+            by_label[f"{name}, ε = {epsilon:g}"] = mechanism(name, epsilon=epsilon)
+    return by_label
 
 
 # Table IV
@@ -143,16 +141,21 @@ def n_w(
 def of_same_worst_case(
     worst: Sequence[float], embedding: Embedding, words: Words
 ) -> list[list[str]]:
-    """Write epsilon and average N_w of Laplace noise that has these largest ones, between those measured."""
+    """Write epsilon and average N_w of Laplace noise that has these largest ones.
+
+    They are interpolated between those measured.
+    """
     largest, mean = n_w("laplace", LAPLACE, embedding, words)
-    rising, logs, rows = np.maximum.accumulate(largest), np.log(LAPLACE), []
-    for each in worst:
-        if each > RUNS - 0.5:
+    rising = np.maximum.accumulate(largest)
+    logs = np.log(LAPLACE)
+    rows = []
+    for value in worst:
+        if value > RUNS - 0.5:
             rows.append(["any large", "-"])  # a word stays in all runs
-        elif not rising[0] <= each <= rising[-1]:
+        elif not rising[0] <= value <= rising[-1]:
             rows.append(["none", "-"])
         else:
-            log = float(np.interp(each, rising, logs))
+            log = float(np.interp(value, rising, logs))
             rows.append([f"{math.exp(log):.3g}", f"{np.interp(log, logs, mean):.4g}"])
     return rows
 
@@ -161,22 +164,24 @@ def of_same_worst_case(
 @with_world
 def table4(world: World) -> None:
     """Print N_w of mechanisms in the ball and of Laplace noise with the same worst case."""
-    curved, size = world.ball, len(world.ids)
-    rows, lines = shared.evenly(300, size), []
+    curved = world.ball
+    size = len(world.ids)
+    rows = shared.evenly(300, size)
     nearest = np.median(np.sort(curved.space.metric().to_all(rows), axis=1)[:, 1])
     click.echo(
-        f"{len(rows)} of {size:,} words; median distance to the nearest in the ball {nearest:.3g}.\n"
+        f"{len(rows)} of {size:,} words; "
+        f"median distance to the nearest in the ball {nearest:.3g}.\n"
     )
+    lines = []
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
         epsilons = [least + epsilon for epsilon in EPSILONS]
-        own = n_w(name, epsilons, curved, rows)
-        others = of_same_worst_case(own[0].tolist(), world.flat, rows)
-        for epsilon, worst, mean, other in zip(epsilons, *own, others, strict=True):
+        largest, means = n_w(name, epsilons, curved, rows)
+        of_laplace = of_same_worst_case(largest.tolist(), world.flat, rows)
+        for epsilon, worst, mean, laplace in zip(epsilons, largest, means, of_laplace, strict=True):
             proven = mechanism(name, epsilon=epsilon).guarantee(curved).epsilon
-            lines.append(
-                [name, f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}", *other]
-            )
+            numbers = [f"{epsilon:g}", f"{proven:g}", f"{worst:.4g}", f"{mean:.4g}"]
+            lines.append([name, *numbers, *laplace])
     columns = ("mechanism", "ε", "proven ε", "worst case", "average", "Laplace ε", "average")
     click.echo(shared.markdown(columns, lines))
 
@@ -187,14 +192,15 @@ EDGE: Final = 1e-5  # section V-D has 10e-5 "as in" Nickel and Kiela 2017, who h
 
 
 def clipped_outputs(ball: Embedding, epsilon: float, words: Words) -> NDArray[np.int64]:
-    """Draw outputs of words (k,), int64 (k, RUNS): noise is added in the ball, what leaves it scaled back.
+    """Draw outputs of words (k,), int64 (k, RUNS): what noise moves out of the ball is scaled back.
 
     An experiment alone: nothing is proven of it.
     """
-    rng, n = np.random.default_rng(0), ball.dimension
+    rng = np.random.default_rng(0)
+    n = ball.dimension
     nearest = ExactSearch.over(ball).of_words(ball)
     radii = LebesgueRadii.of(dimension=n, epsilon=epsilon)
-    found = np.empty((len(words), RUNS), dtype=np.int64)
+    outputs = np.empty((len(words), RUNS), dtype=np.int64)
     for row, word in enumerate(words):
         points = uniform_directions(rng.random((RUNS, n)))
         points *= np.tanh(radii(rng.random(RUNS)) / 2.0)[:, None]
@@ -205,8 +211,8 @@ def clipped_outputs(ball: Embedding, epsilon: float, words: Words) -> NDArray[np
         squares = np.square(points).sum(axis=1)
         # ln q0 and Klein coordinates, as the search takes them.
         logs = np.log1p(squares) - np.log1p(-squares)
-        found[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
-    return found
+        outputs[row] = nearest(np.column_stack([logs, 2.0 * points / (1.0 + squares)[:, None]]))
+    return outputs
 
 
 @main.command()
@@ -214,16 +220,18 @@ def clipped_outputs(ball: Embedding, epsilon: float, words: Words) -> NDArray[np
 def clipped(world: World) -> None:
     """Print N_w of the paper's own construction, and which words come out."""
     words = world.flat.words.to_pylist()
-    rows, stays, often = shared.evenly(500, len(words)), [], []
+    rows = shared.evenly(500, len(words))
+    stays = []
+    most_frequent = []
     for epsilon in EPSILONS:
         outputs = clipped_outputs(world.ball, epsilon, rows)
         stays.append(np.count_nonzero(outputs == rows[:, None], axis=1))
         counts = np.bincount(outputs.ravel(), minlength=len(words))
         ten = np.argsort(-counts, kind="stable")[:10]
-        often.append(
-            (f"{counts[ten].sum() / counts.sum():.1%}", ", ".join(words[each] for each in ten[:5]))
-        )
-    worst, mean = np.max(stays, axis=1), np.mean(stays, axis=1)
+        names = ", ".join(words[word] for word in ten[:5])
+        most_frequent.append((f"{counts[ten].sum() / counts.sum():.1%}", names))
+    worst = np.max(stays, axis=1)
+    mean = np.mean(stays, axis=1)
     laplace = of_same_worst_case(worst.tolist(), world.flat, rows)
     columns = (
         "ε",
@@ -235,10 +243,11 @@ def clipped(world: World) -> None:
         "ball",
         "GloVe 100-d",
     )
-    lines = [
-        (paper[0], *own, *flat, *paper[1:], *most)
-        for paper, flat, most, *own in zip(PAPER, laplace, often, worst, mean, strict=True)
-    ]
+    lines: list[Sequence[object]] = []
+    for number, paper in enumerate(PAPER):
+        epsilon, *of_paper = paper
+        of_ball = (worst[number], mean[number], *laplace[number])
+        lines.append((epsilon, *of_ball, *of_paper, *most_frequent[number]))
     click.echo(shared.markdown((*columns, "share of ten words", "the most frequent"), lines))
 
 
@@ -260,21 +269,22 @@ class Texts:
     words: WordRows  # of the large vocabulary
     slots: NDArray[np.bool_]  # (tokens,), which are in a slot
     labels: NDArray[Any]
-    tested: NDArray[
-        np.bool_
-    ]  # (texts,), which are for tests; where none is, each sample draws them
+    # (texts,), which are for tests; where none is, each sample draws them.
+    tested: NDArray[np.bool_]
 
     def sample(self, count: int, rng: np.random.Generator) -> Texts:
         """Draw texts, a quarter of them for tests."""
-        every = rng.permutation(len(self.labels))
-        tests = int(TESTED * min(count, len(every)))
-        apart = self.tested[every] if self.tested.any() else np.arange(len(every)) < tests
-        own = every[apart][:tests]
-        chosen = np.concatenate([own, every[~apart][: count - tests]])
-        slots = self.words.having(self.slots.astype(np.int64)).take(chosen).words > 0
-        tested = np.arange(len(chosen)) < len(own)
+        order = rng.permutation(len(self.labels))
+        tests = int(TESTED * min(count, len(order)))
+        for_tests = np.arange(len(order)) < tests
+        if self.tested.any():
+            for_tests = self.tested[order]
+        tested_rows = order[for_tests][:tests]
+        rows = np.concatenate([tested_rows, order[~for_tests][: count - tests]])
+        slots = self.words.having(self.slots.astype(np.int64)).take(rows).words > 0
+        tested = np.arange(len(rows)) < len(tested_rows)
         return Texts(
-            words=self.words.take(chosen), slots=slots, labels=self.labels[chosen], tested=tested
+            words=self.words.take(rows), slots=slots, labels=self.labels[rows], tested=tested
         )
 
 
@@ -286,20 +296,21 @@ class Texts:
 )
 def tasks(world: World, hyperbolic: Sequence[float], data: Path) -> None:
     """Print scores of tasks whose words in slots are perturbed, for learning and for tests."""
-    every = {}
+    texts = {}
     for name, label in FILES.items():
         table = pq.read_table(data / f"{name.lower()}.parquet").to_pydict()
         words = WordRows.of(table["text"], world.large)
         tested = np.array(table.get("split", [""] * words.count)) == "test"
-        slots, labels = in_slots(words, world, FREQUENT), np.array(table[label])
-        every[name] = Texts(words=words, slots=slots, labels=labels, tested=tested)
+        slots = in_slots(words, world, FREQUENT)
+        labels = np.array(table[label])
+        texts[name] = Texts(words=words, slots=slots, labels=labels, tested=tested)
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
     learner = model, shared.mean_vectors
-    click.echo(tried(every, world, settings(hyperbolic), learner, rows=ROWS, repetitions=5))
+    click.echo(tried(texts, world, settings(hyperbolic), learner, rows=ROWS, repetitions=5))
 
 
 def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
-    """Say which tokens are common words that stand in no pair as frequent as this."""
+    """Return which tokens are common words that stand in no pair as frequent as this."""
     inner = texts.rows[1:] == texts.rows[:-1]
     keys = texts.words[:-1] * (len(world.large.words) + 1) + texts.words[1:]
     _, places, counts = np.unique(keys[inner], return_inverse=True, return_counts=True)
@@ -310,15 +321,15 @@ def in_slots(texts: WordRows, world: World, frequent: int) -> NDArray[np.bool_]:
 
 
 def tried(
-    every: Mapping[str, Texts],
+    tasks: Mapping[str, Texts],
     world: World,
-    chosen: Mapping[str, Setting],
+    settings: Mapping[str, Setting],
     learner: tuple[Any, Callable[[WordRows, Embedding], Any]],
     *,
     rows: int,
     repetitions: int,
 ) -> str:
-    """Try each setting on the same samples: share of words in slots that stay, and percent correct by task.
+    """Try each setting on the same samples: words in slots that stay, and percent correct by task.
 
     The learner is a model of scikit-learn and what makes features of texts. Differences are to the
     originals.
@@ -326,27 +337,30 @@ def tried(
     model, features = learner
 
     def measure(setting: Setting, seed: int) -> dict[str, float]:
-        scores, stay = {}, []
-        for number, (name, texts) in enumerate(every.items()):
-            own = texts.sample(rows, np.random.default_rng(seed))
-            words = world.perturbed(own, setting, 1000 * seed + number)
-            scores[name] = 100.0 * shared.scored(
-                model, features(words, world.large), own.labels, own.tested
-            )
-            stay.append(
-                (words.words == own.words.words)[own.slots & np.isin(own.words.words, world.ids)]
-            )
+        """Score all tasks under a setting."""
+        scores = {}
+        stay = []
+        for number, (name, texts) in enumerate(tasks.items()):
+            sample = texts.sample(rows, np.random.default_rng(seed))
+            words = world.perturbed(sample, setting, 1000 * seed + number)
+            of_texts = features(words, world.large)
+            scores[name] = 100.0 * shared.scored(model, of_texts, sample.labels, sample.tested)
+            is_perturbed = sample.slots & np.isin(sample.words.words, world.ids)
+            stay.append((words.words == sample.words.words)[is_perturbed])
         return {STAY: float(np.concatenate(stay).mean()), **scores}
 
-    seeds, lines = range(repetitions), []
-    found = {name: shared.repeated(partial(measure, each), seeds) for name, each in chosen.items()}
-    for label, means in found.items():
-        above = {name: f" ({means[name] - found[ORIGINAL][name]:+.1f})" for name in every}
-        cells = (
-            f"{means[name].mean:.1f}{above[name] if label != ORIGINAL else ''}" for name in every
-        )
-        lines.append([label, f"{means[STAY].mean:.1%}", *cells])
-    return shared.markdown(("", STAY, *every), lines)
+    seeds = range(repetitions)
+    means = {}
+    for label, setting in settings.items():
+        means[label] = shared.repeated(partial(measure, setting), seeds)
+    lines = []
+    for label, of_setting in means.items():
+        cells = [f"{of_setting[name].mean:.1f}" for name in tasks]
+        if label != ORIGINAL:
+            for place, name in enumerate(tasks):
+                cells[place] += f" ({of_setting[name] - means[ORIGINAL][name]:+.1f})"
+        lines.append([label, f"{of_setting[STAY].mean:.1%}", *cells])
+    return shared.markdown(("", STAY, *tasks), lines)
 
 
 # Slots of voice queries
@@ -359,68 +373,84 @@ def tried(
     "--data", type=FILE, required=True, help="Parquet with text, intent, split and slots_json"
 )
 def slots(world: World, hyperbolic: Sequence[float], data: Path) -> None:
-    """Print how many intents of queries are recognized after noise in slots, and what examples become."""
-    parted: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    """Print how many intents are recognized after noise in slots, and what examples become."""
+    train: list[dict[str, Any]] = []
+    validate: list[dict[str, Any]] = []
     for query in pq.read_table(data).to_pylist():
-        parted[query["split"] == "validate"].append(query)
-    queries = parted[False][:: max(1, len(parted[False]) // QUERIES)] + parted[True]
+        part = validate if query["split"] == "validate" else train
+        part.append(query)
+    queries = train[:: max(1, len(train) // QUERIES)] + validate
     for query in queries:
         query["spans"] = positions(query["text"], json.loads(query["slots_json"]))
-    whole = [query for query in queries if query["spans"] is not None]
-    click.echo(
-        f"{len(whole):,} of {len(queries):,} queries have their slots as whole words in order.\n"
-    )
-    every = {
-        "intents": of_queries(world, whole, np.array([q["split"] == "validate" for q in whole]))
-    }
+    with_slots = [query for query in queries if query["spans"] is not None]
+    count = len(with_slots)
+    click.echo(f"{count:,} of {len(queries):,} queries have their slots as whole words in order.\n")
+    tested = np.array([query["split"] == "validate" for query in with_slots])
+    texts = {"intents": of_queries(world, with_slots, tested)}
     learner = LogisticRegression(C=10.0, max_iter=300), known_words
-    click.echo(tried(every, world, settings(hyperbolic), learner, rows=len(whole), repetitions=3))
+    click.echo(tried(texts, world, settings(hyperbolic), learner, rows=count, repetitions=3))
     click.echo(examples(world, settings(hyperbolic)))
 
 
 def known_words(texts: WordRows, embedding: Embedding) -> Any:
+    """Return which words of the vocabulary texts have."""
     return shared.bag_of_words(texts, embedding)[:, :-1].sign()
 
 
 def positions(text: str, slots: list[dict[str, str]]) -> list[tuple[int, int]] | None:
-    """Where slots stand as whole words in their order; None if some do not."""
+    """Return where slots stand as whole words in their order; None if some do not."""
     pattern = ".*?".join(rf"(?<!\w)({re.escape(slot['text'].strip())})(?!\w)" for slot in slots)
     match = re.search(pattern, text, re.DOTALL)
-    return [match.span(number) for number in range(1, len(slots) + 1)] if match else None
+    if match is None:
+        return None
+    return [match.span(number) for number in range(1, len(slots) + 1)]
 
 
 def of_queries(
     world: World, queries: Sequence[Mapping[str, Any]], tested: NDArray[np.bool_]
 ) -> Texts:
-    """Cut queries (``text``, ``intent``, ``spans``) into words, of which those in the spans are in slots."""
-    parts: list[tuple[int, bool, str]] = []
+    """Cut queries (``text``, ``intent``, ``spans``) into words; those in the spans are in slots."""
+    numbers: list[int] = []
+    in_slot: list[bool] = []
+    parts: list[str] = []
     for number, query in enumerate(queries):
-        text, ends = query["text"], [0, *(place for span in query["spans"] for place in span)]
-        both = zip(ends, [*ends[1:], len(text)], strict=True)
-        parts += [(number, i % 2 == 1, text[start:end]) for i, (start, end) in enumerate(both)]
-    words = WordRows.of([part for _, _, part in parts], world.large)
-    rows, marked = (np.array([part[i] for part in parts])[words.rows] for i in range(2))
-    whole, labels = (
-        replace(words, rows=rows, count=len(queries)),
-        np.array([q["intent"] for q in queries]),
+        text = query["text"]
+        start = 0
+        for first, end in query["spans"]:
+            numbers += [number, number]
+            in_slot += [False, True]
+            parts += [text[start:first], text[first:end]]
+            start = end
+        numbers.append(number)
+        in_slot.append(False)
+        parts.append(text[start:])
+    words = WordRows.of(parts, world.large)
+    rows = np.array(numbers)[words.rows]
+    labels = np.array([query["intent"] for query in queries])
+    return Texts(
+        words=replace(words, rows=rows, count=len(queries)),
+        slots=np.array(in_slot)[words.rows],
+        labels=labels,
+        tested=tested,
     )
-    return Texts(words=whole, slots=marked, labels=labels, tested=tested)
 
 
-def examples(world: World, chosen: Mapping[str, Setting]) -> str:
-    """Count in RUNS runs how often slot words become the paper's words, and how many words are nearer."""
-    words, rows = world.flat.words.to_pylist(), []
+def examples(world: World, settings: Mapping[str, Setting]) -> str:
+    """Count in RUNS runs how often slot words become the paper's words, and the nearer words."""
+    words = world.flat.words.to_pylist()
+    rows = []
     for word, new in EXAMPLES:
-        if {word, new} <= {*words}:
-            distances = world.ball.space.metric().to_all(np.array([words.index(word)]))[0]
-            nearer = int((distances < distances[words.index(new)]).sum())
-            runs = WordRows(
-                words=np.full(RUNS, words.index(word)), rows=np.arange(RUNS), count=RUNS
-            )
-            for label, setting in chosen.items():
-                if isinstance(setting, Mechanism):
-                    became = np.count_nonzero(world.released(runs, setting) == words.index(new))
-                    rows.append((word, new, nearer, label, became))
+        if word not in words or new not in words:
+            continue
+        place = words.index(word)
+        new_place = words.index(new)
+        distances = world.ball.space.metric().to_all(np.array([place]))[0]
+        nearer = int((distances < distances[new_place]).sum())
+        runs = WordRows(words=np.full(RUNS, place), rows=np.arange(RUNS), count=RUNS)
+        for label, setting in settings.items():
+            if isinstance(setting, Mechanism):
+                outputs = world.released(runs, setting)
+                rows.append((word, new, nearer, label, np.count_nonzero(outputs == new_place)))
     return shared.markdown(
         ("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows
     )

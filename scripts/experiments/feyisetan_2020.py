@@ -1,4 +1,4 @@
-"""How often words stay under Laplace noise, and what tasks and an auditor keep, after Feyisetan et al. 2020.
+"""How often words stay under Laplace noise, and what is kept, after Feyisetan et al. 2020.
 
 The data are ``senteval/{mr,subj,trec}.parquet`` and ``pan11/{pan11_small,pan11_large}.parquet``.
 The audit asks whether an author's mails were among those that a language model was trained on
@@ -52,19 +52,17 @@ def main() -> None:
 @click.argument("bundle", type=FOLDER)
 @click.option("--epsilon", "epsilons", type=float, multiple=True, required=True)
 def n_w(bundle: Path, epsilons: Sequence[float]) -> None:
-    """Print N_w and S_w of Laplace noise: 200 words, evenly spread over the vocabulary, 1,000 runs."""
-    embedding, mechanisms = (
-        Embedding.open(bundle),
-        [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)],
-    )
+    """Print N_w and S_w of Laplace noise: 200 words, spread over the vocabulary, 1,000 runs."""
+    embedding = Embedding.open(bundle)
+    mechanisms = [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
+    words = shared.evenly(200, len(embedding.words))
     with threadpool_limits(1):
-        found = shared.staying(
-            mechanisms, embedding, shared.evenly(200, len(embedding.words)), runs=RUNS
-        )
+        statistics = shared.staying(mechanisms, embedding, words, runs=RUNS)
+    stays = RUNS * statistics["n_w"]
     rows = []
-    for each, n, sizes in zip(mechanisms, RUNS * found["n_w"], found["s_w"], strict=True):
+    for laplace, n, sizes in zip(mechanisms, stays, statistics["s_w"], strict=True):
         spread = " / ".join(f"{np.quantile(n, q):.3g}" for q in (0.05, 0.5, 0.95))
-        rows.append((f"{each.epsilon:g}", f"{n.mean():.3g}", spread, f"{sizes.mean():.3g}"))
+        rows.append((f"{laplace.epsilon:g}", f"{n.mean():.3g}", spread, f"{sizes.mean():.3g}"))
     click.echo(shared.markdown(("ε", "mean N_w", "5 / 50 / 95 %", "mean S_w"), rows))
 
 
@@ -91,109 +89,100 @@ def tasks(bundle: Path, data: Path) -> None:
     labels: dict[str, NDArray[Any]] = {}
     for file, label, count, longest, name in SETS:
         table = pq.read_table(data / file)
-        chosen = generator.permutation(table.num_rows)[:count]
+        rows = generator.permutation(table.num_rows)[:count]
         marks = np.array(table[label].to_pylist())
-        values, counts = np.unique(marks[chosen], return_counts=True)
-        chosen = chosen[np.isin(marks[chosen], values[counts >= LEAST])]
-        parts[name] = WordRows.of(
-            table["text"].take(chosen).to_pylist(), embedding, longest=longest
-        )
-        labels[name] = marks[chosen]
-    whole: dict[str, list[str]] = {}
+        values, counts = np.unique(marks[rows], return_counts=True)
+        rows = rows[np.isin(marks[rows], values[counts >= LEAST])]
+        texts = table["text"].take(rows).to_pylist()
+        parts[name] = WordRows.of(texts, embedding, longest=longest)
+        labels[name] = marks[rows]
+    mails: dict[str, list[str]] = {}
     for mail in pq.read_table(data / "pan11/pan11_large.parquet").to_pylist():
-        whole.setdefault(mail["author"], []).append(mail["text"])
-    mails = [" ".join(whole[author]) for author in sorted(whole)]
-    parts["audit"] = WordRows.of(mails, embedding, longest=AUTHOR_WORDS)
-    others = pq.read_table(data / "pan11/pan11_small.parquet")["text"].to_pylist()
-    reference = WordRows.of([" ".join(others)], embedding)
+        mails.setdefault(mail["author"], []).append(mail["text"])
+    of_authors = [" ".join(mails[author]) for author in sorted(mails)]
+    parts["audit"] = WordRows.of(of_authors, embedding, longest=AUTHOR_WORDS)
+    small = pq.read_table(data / "pan11/pan11_small.parquet")["text"].to_pylist()
+    reference = WordRows.of([" ".join(small)], embedding)
     corpus = Corpus(parts=parts, labels=labels, reference=reference)
-    found = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
-    chance = {"auditor (AUC)": 0.5}
-    for name, own in labels.items():
-        chance[name] = np.unique(own, return_counts=True)[1].max() / len(own)
-    rows = [
-        (
-            name,
-            f"{chance[name]:.3f}" if name in chance else "",
-            *(f"{of[name]:.3f}" for of in found.values()),
-        )
-        for name in found[np.inf]
-    ]
-    columns = ["no noise" if epsilon == np.inf else f"ε = {epsilon:g}" for epsilon in found]
-    click.echo(shared.markdown(("", "chance", *columns), rows))
+    figures = measured(corpus, embedding, epsilons=EPSILONS, repetitions=5)
+    chance = {"auditor (AUC)": "0.500"}
+    for name, of_part in labels.items():
+        _, counts = np.unique(of_part, return_counts=True)
+        chance[name] = f"{counts.max() / len(of_part):.3f}"
+    lines = []
+    for name in figures[np.inf]:
+        cells = [f"{of_epsilon[name]:.3f}" for of_epsilon in figures.values()]
+        lines.append((name, chance.get(name, ""), *cells))
+    columns = [*(f"ε = {epsilon:g}" for epsilon in EPSILONS), "no noise"]
+    click.echo(shared.markdown(("", "chance", *columns), lines))
 
 
 def measured(
     corpus: Corpus, embedding: Embedding, *, epsilons: Sequence[float], repetitions: int
 ) -> dict[float, dict[str, Mean]]:
-    """Give all figures by epsilon; the last one, infinity, is without noise."""
+    """Return all figures by epsilon; the last one, infinity, is without noise."""
     mechanisms = [Laplace(epsilon=epsilon) for epsilon in epsilons]
-    drawn = {
-        name: [
-            *shared.releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed),
-            [part] * repetitions,
-        ]
-        for seed, (name, part) in enumerate(corpus.parts.items(), 7)
-    }
+    released = {}
+    for seed, (name, part) in enumerate(corpus.parts.items(), 7):
+        outputs = shared.releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed)
+        released[name] = [*outputs, [part] * repetitions]
 
     def measure(place: int, seed: int) -> dict[str, float]:
-        parts = {name: outputs[place][seed] for name, outputs in drawn.items()}
-        stay = [
-            (parts[name].words == part.words)[part.known] for name, part in corpus.parts.items()
-        ]
+        """Measure one repetition at one epsilon."""
+        parts = {name: outputs[place][seed] for name, outputs in released.items()}
+        stay = []
+        for name, part in corpus.parts.items():
+            stay.append((parts[name].words == part.words)[part.known])
         figures = {"words that stay": float(np.concatenate(stay).mean())}
         for name, labels in corpus.labels.items():
             model = make_pipeline(StandardScaler(), RidgeClassifier(alpha=300.0))
-            features, tested = (
-                shared.mean_vectors(parts[name], embedding),
-                shared.drawn(labels, seed),
-            )
-            figures[name] = shared.scored(model, features, labels, tested)
+            features = shared.mean_vectors(parts[name], embedding)
+            figures[name] = shared.scored(model, features, labels, shared.drawn(labels, seed))
         figures["auditor (AUC)"] = audited(corpus, parts["audit"], len(embedding.words) + 1, seed)
         return figures
 
-    return {
-        epsilon: shared.repeated(partial(measure, place), range(repetitions))
-        for place, epsilon in enumerate([*epsilons, np.inf])
-    }
+    figures = {}
+    for place, epsilon in enumerate([*epsilons, np.inf]):
+        figures[epsilon] = shared.repeated(partial(measure, place), range(repetitions))
+    return figures
 
 
 def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float:
-    """Give the area under the ROC curve of an auditor who looks for authors of the training data.
+    """Compute the area under the ROC curve of an auditor who looks for authors of the training data.
 
     Half of the authors, at random, train the model. The auditor has each author's texts as written,
     and divides what the model gives them by what a model of other authors' original texts gives
     them.
     """
     members = np.random.default_rng(seed).permutation(trained_on.count) < trained_on.count // 2
-    texts, target = corpus.parts["audit"], trained_on.take(np.flatnonzero(members))
-    logs, others = (pair_logs(each, texts, size) for each in (target, corpus.reference))
-    return float(roc_auc_score(members, logs - others))
+    texts = corpus.parts["audit"]
+    target = trained_on.take(np.flatnonzero(members))
+    logs = pair_logs(target, texts, size)
+    reference_logs = pair_logs(corpus.reference, texts, size)
+    return float(roc_auc_score(members, logs - reference_logs))
 
 
 def pair_logs(trained_on: WordRows, texts: WordRows, size: int) -> Floats:
-    """Mean log probability of each text's words, given those before them: float64 (texts,).
+    """Compute the mean log probability of each text's words, given those before: float64 (texts,).
 
     The language model counts pairs of ``size`` words, the unknown one included, and smooths them by
     the frequencies of words.
     """
 
     def pairs(rows: WordRows) -> tuple[Words, Words, Words]:
-        """Words, and the first and second of each two that follow one another."""
-        words, inner = np.where(rows.known, rows.words, size - 1), rows.rows[1:] == rows.rows[:-1]
+        """Return words, and the first and second of each two that follow one another."""
+        words = np.where(rows.known, rows.words, size - 1)
+        inner = rows.rows[1:] == rows.rows[:-1]
         return words, words[:-1][inner], words[1:][inner]
 
     words, before, after = pairs(trained_on)
-    seen = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
-    followed, frequency = (
-        np.bincount(before, minlength=size),
-        np.bincount(words, minlength=size) + 0.1,
-    )
+    counts = sparse.csr_matrix((np.ones(len(before)), (before, after)), shape=(size, size))
+    followers = np.bincount(before, minlength=size)
+    frequency = np.bincount(words, minlength=size) + 0.1
     _, before, after = pairs(texts)
     smooth = SMOOTHING * (frequency / frequency.sum())[after]
-    logs = np.log(
-        (np.asarray(seen[before, after]).ravel() + smooth) / (followed[before] + SMOOTHING)
-    )
+    of_pairs = np.asarray(counts[before, after]).ravel() + smooth
+    logs = np.log(of_pairs / (followers[before] + SMOOTHING))
     rows = texts.rows[1:][texts.rows[1:] == texts.rows[:-1]]
     lengths = np.bincount(rows, minlength=texts.count)
     return np.bincount(rows, logs, minlength=texts.count) / np.maximum(lengths, 1)

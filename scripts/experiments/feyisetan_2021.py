@@ -70,7 +70,8 @@ class Law:
     def unit_noise(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw the noise of epsilon = Delta, float64 (count, m): the same for all laws of this m."""
         noise = rng.standard_normal((count, len(self.matrix)))
-        noise *= (rng.gamma(len(self.matrix), size=count) / np.linalg.norm(noise, axis=1))[:, None]
+        lengths = rng.gamma(len(self.matrix), size=count)
+        noise *= (lengths / np.linalg.norm(noise, axis=1))[:, None]
         return noise
 
     def released(
@@ -83,7 +84,7 @@ class Law:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """What all parts share: the embedding, the seeds of the projections, and the delta of their dimension."""
+    """What all parts share: the embedding, the projections' seeds, the delta of their dimension."""
 
     embedding: Embedding
     seeds: Sequence[int] = range(5)
@@ -91,54 +92,54 @@ class Setup:
 
     @cache  # noqa: B019  a process has one setup
     def laws(self, beta: float, seed: int) -> dict[str, Law]:
-        """Give all ways to release vectors: all but ``plain`` and ``principal`` have one Gaussian projection.
+        """Return all ways to release vectors.
 
-        The main axes are scaled to keep the mean square of the vocabulary's distances.
+        All but ``plain`` and ``principal`` have one Gaussian projection. The main axes are scaled
+        to keep the mean square of the vocabulary's distances.
         """
-        vectors, n = self.embedding.vectors, self.embedding.dimension
+        vectors = self.embedding.vectors
+        n = self.embedding.dimension
         rows = least_dimension(n, beta, self.delta)
         gaussian = gaussian_projection(seed, rows, n)
         values, axes = np.linalg.eigh(np.cov(vectors, rowvar=False, dtype=np.float64))
         main = math.sqrt(values.sum() / values[-rows:].sum()) * axes[:, -rows:].T
-        most = vocabulary_constant(vectors, RandomProjection(gaussian))
+        of_vocabulary = vocabulary_constant(vectors, RandomProjection(gaussian))
         return {
             "plain": Law(matrix=np.eye(n), constant=1.0),
             "paper": Law(matrix=gaussian, constant=1.0 + beta),
-            "vocabulary": Law(matrix=gaussian, constant=most),
+            "vocabulary": Law(matrix=gaussian, constant=of_vocabulary),
             "spectral": Law(matrix=gaussian, constant=spectral_constant(gaussian)),
             "principal": Law(matrix=main, constant=spectral_constant(main)),
         }
 
 
 def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
-    """Give by how much the projection stretches the difference of two texts that follow it.
+    """Compute by how much the projection stretches the difference of two texts that follow it.
 
     Each text averages ``words`` different words: those that lie furthest along the direction that
     Phi stretches most, either way, where directions in which the vocabulary spreads much count
     less.
     """
-    direction = np.linalg.svd(law.matrix, full_matrices=False)[2][0]
+    _, _, directions = np.linalg.svd(law.matrix, full_matrices=False)
     vectors = embedding.vectors.astype(np.float64)
-    order = np.argsort(
-        vectors @ np.linalg.solve(np.cov(vectors, rowvar=False), direction), kind="stable"
-    )
+    weighted = np.linalg.solve(np.cov(vectors, rowvar=False), directions[0])
+    order = np.argsort(vectors @ weighted, kind="stable")
     gap = vectors[order[-words:]].mean(axis=0) - vectors[order[:words]].mean(axis=0)
     return float(np.linalg.norm(law.matrix @ gap) / np.linalg.norm(gap))
 
 
 def stretches(setup: Setup) -> Iterator[str]:
+    """Yield the table of how much projections stretch differences."""
     rows = []
     for beta in BETAS:
         laws = [setup.laws(beta, seed) for seed in setup.seeds]
-        two, any_two = (
-            f"{Mean([law[name].constant for law in laws]):.3f}"
-            for name in ("vocabulary", "spectral")
-        )
-        texts = [
-            [text_stretch(law["paper"], setup.embedding, words) for law in laws]
-            for words in TEXT_WORDS
-        ]
-        cells = [two, *(f"{Mean(each):.2f}" for each in texts), any_two]
+        two_words = Mean([of_seed["vocabulary"].constant for of_seed in laws])
+        two_vectors = Mean([of_seed["spectral"].constant for of_seed in laws])
+        cells = [f"{two_words:.3f}"]
+        for words in TEXT_WORDS:
+            stretch = [text_stretch(of_seed["paper"], setup.embedding, words) for of_seed in laws]
+            cells.append(f"{Mean(stretch):.2f}")
+        cells.append(f"{two_vectors:.3f}")
         rows.append([beta, len(laws[0]["paper"].matrix), f"{1 + beta:.2f}", *cells])
     columns = [f"two texts of {words} words" for words in TEXT_WORDS]
     yield "**By how much Φ stretches differences.**\n"
@@ -151,14 +152,19 @@ def stretches(setup: Setup) -> Iterator[str]:
 def errors(
     setup: Setup, pairs: NDArray[np.float32], beta: float, name: str, epsilon: float, draws: int = 3
 ) -> float:
-    """Mean absolute error of distances of released pairs (2, t, n), ``draws`` times for each projection."""
-    true, found = cdist(*pairs), []
+    """Compute the mean absolute error of distances of released pairs (2, t, n).
+
+    Each projection has ``draws``.
+    """
+    distances = cdist(*pairs)
+    means = []
     for seed in setup.seeds:
-        for each in np.random.SeedSequence(seed).spawn(draws):
-            law, rng = setup.laws(beta, seed)[name], np.random.default_rng(each)
-            left, right = (law.released(vectors, epsilon, rng) for vectors in pairs)
-            found.append(np.abs(cdist(left, right) - true).mean())
-    return float(np.mean(found))
+        law = setup.laws(beta, seed)[name]
+        for sequence in np.random.SeedSequence(seed).spawn(draws):
+            rng = np.random.default_rng(sequence)
+            first, second = (law.released(vectors, epsilon, rng) for vectors in pairs)
+            means.append(np.abs(cdist(first, second) - distances).mean())
+    return float(np.mean(means))
 
 
 def sample(embedding: Embedding, count: int) -> NDArray[np.float32]:
@@ -168,8 +174,10 @@ def sample(embedding: Embedding, count: int) -> NDArray[np.float32]:
 
 
 def figures(setup: Setup) -> Iterator[str]:
-    pairs, rows = sample(setup.embedding, 100), []
+    """Yield the table of errors of distances."""
+    pairs = sample(setup.embedding, 100)
     distances = cdist(*pairs)
+    rows = []
     for epsilon, beta in product(EPSILONS, BETAS):
         cells = (f"{errors(setup, pairs, beta, name, epsilon):.3g}" for name in LAWS)
         rows.append([f"{epsilon:g}", beta, *cells])
@@ -192,7 +200,7 @@ class Task(NamedTuple):
 def noise_of(
     texts: WordRows, law: Law, reading: str, rng: np.random.Generator, embedding: Embedding
 ) -> Floats:
-    """Draw what noise of epsilon = Delta adds to each text's average of known words: float64 (texts, m)."""
+    """Draw what noise of epsilon = Delta adds to each text's mean of known words: (texts, m)."""
     if reading == "text":
         return law.unit_noise(texts.count, rng)
     counts = shared.bag_of_words(texts, embedding)[:, :-1]
@@ -201,20 +209,24 @@ def noise_of(
         rows = texts.rows[texts.known]
         places = rows, np.arange(len(rows))
         counts = sparse.csr_matrix((np.ones(len(rows)), places), shape=(texts.count, len(rows)))
-    added, columns = np.zeros((texts.count, len(law.matrix))), counts.tocsc()
+    columns = counts.tocsc()
+    noise = np.zeros((texts.count, len(law.matrix)))
     for start in range(0, counts.shape[1], 20_000):
         part = columns[:, start : start + 20_000]
-        added += part @ law.unit_noise(part.shape[1], rng)
-    return added / sizes
+        noise += part @ law.unit_noise(part.shape[1], rng)
+    return noise / sizes
 
 
 def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) -> Mean:
     """Train and test on released vectors of texts; one run for each projection."""
-    means, found = shared.mean_vectors(task.texts, setup.embedding), []
-    split = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(task.labels, task.labels)
-    folds = [np.isin(np.arange(len(task.labels)), own) for _, own in split]
+    means = shared.mean_vectors(task.texts, setup.embedding)
+    folding = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    rows = np.arange(len(task.labels))
+    folds = [np.isin(rows, fold) for _, fold in folding.split(task.labels, task.labels)]
+    scores = []
     for seed in setup.seeds:
-        law, rng = setup.laws(TABLE_BETA, seed)[name], np.random.default_rng(seed)
+        law = setup.laws(TABLE_BETA, seed)[name]
+        rng = np.random.default_rng(seed)
         features = means @ law.matrix.T
         if epsilon < math.inf:
             noise = noise_of(task.texts, law, reading, rng, setup.embedding)
@@ -223,22 +235,24 @@ def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) 
         # 1.9).
         model = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(1.0, 5.0, 9)))
         tested = folds[seed % FOLDS] if task.tested is None else task.tested
-        found.append(shared.scored(model, features.astype(np.float32), task.labels, tested))
-    return Mean(found)
+        scores.append(shared.scored(model, features.astype(np.float32), task.labels, tested))
+    return Mean(scores)
 
 
 def senteval(setup: Setup, data: Path) -> Iterator[str]:
+    """Yield the table of what tasks get right."""
     # The vocabulary's Delta covers differences of two words, not those of two averages.
-    cells = [(reading, name) for reading in READINGS for name in LAWS if name != "vocabulary"]
+    names = [name for name in LAWS if name != "vocabulary"]
+    cells = list(product(READINGS, names))
     rows = []
     for name in TASKS:
         table = pq.read_table(data / f"{name}.parquet").to_pydict()
         labels = np.array(table["coarse" if name == "trec" else "label"])
         tested = np.array(table["split"]) == "test" if "split" in table else None
         task = Task(WordRows.of(table["text"], setup.embedding), labels, tested)
-        found = [of_texts(setup, task, *cell, TABLE_EPSILON) for cell in cells]
-        found.append(of_texts(setup, task, "text", "plain", math.inf))
-        rows.append([name.upper(), *(f"{each:.1%}" for each in found)])
+        scores = [of_texts(setup, task, *cell, TABLE_EPSILON) for cell in cells]
+        scores.append(of_texts(setup, task, "text", "plain", math.inf))
+        rows.append([name.upper(), *(f"{score:.1%}" for score in scores)])
     columns = [f"{LAWS[name]}, {READINGS[reading]}" for reading, name in cells]
     yield f"**Test accuracy at ε = {TABLE_EPSILON:g}, β = {TABLE_BETA:g}.**\n"
     yield markdown(["", *columns, "no noise"], rows)

@@ -22,15 +22,19 @@ from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 
+from dptext_spark.channel.channel import Channel
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.attackers import CANDIDATES
+from dptext_spark.evaluation.comparison import Comparison
 from dptext_spark.evaluation.local import evaluate
-from dptext_spark.evaluation.measures import Risk
+from dptext_spark.evaluation.measures import Risk, Sums
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from scripts.experiments import shared
-from scripts.experiments.shared import FILE, FOLDER, WordRows
+from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows
 
 EUCLIDEAN: Final = (
     "laplace",
@@ -58,9 +62,9 @@ class World:
     corpus: Sequence[str]  # what attackers learn from
     candidates: int = CANDIDATES
 
-    def recovered(self, configured: Mechanism) -> tuple[float, float]:
-        """Attack a simulated release: shares recovered, and without any output."""
-        found = evaluate(
+    def attacked(self, configured: Mechanism) -> Comparison:
+        """Attack a simulated release of the rows."""
+        return evaluate(
             self.texts,
             list(range(len(self.texts))),
             embedding=self.embedding,
@@ -69,74 +73,145 @@ class World:
             search=ExactSearch.over(self.embedding, self.release_words),
             candidates=self.candidates,
         )
-        share, floor = (Risk().own(sums).ratio[0] for sums in (found.outcomes[0].sums, found.floor))
-        return float(share), float(floor)
 
     @cached_property
     def original(self) -> WordRows:
         return WordRows.of(self.texts, self.embedding)
 
     def released(self, configured: Mechanism | None) -> WordRows:
-        """The rows after a mechanism; for None random words in place of all known ones."""
-        words, rows = self.release_words, self.original
+        """Return the rows after a mechanism; for None random words in place of all known ones."""
+        words = self.release_words
+        rows = self.original
         if configured is not None:
             return shared.releases(rows, [configured], self.embedding, release_words=words)[0][0]
         drawn = np.random.default_rng(0).integers(words, size=len(rows.words))
         return rows.having(np.where(rows.known, drawn, -1))
 
-    def kept(self, rows: WordRows) -> dict[str, Interval]:
-        """Measure intents, similarity of texts, and words that stay."""
-        before, labels = self.original, np.array(self.labels)
-        counts, halves = shared.bag_of_words(rows, self.embedding), np.arange(len(labels)) % 2
-        # Each half is learned from the other.
-        guessed = cross_val_predict(
-            LogisticRegression(max_iter=300), counts, labels, cv=PredefinedSplit(halves)
-        )
-        both = [shared.mean_vectors(each, self.judge) for each in (before, rows)]
-        lengths = np.prod([np.linalg.norm(each, axis=1) for each in both], axis=0)
-        cosines = (both[0] * both[1]).sum(axis=1) / np.maximum(lengths, 1e-12)
-        some = np.bincount(before.rows[before.known], minlength=before.count)
-        same = np.bincount(
-            before.rows[before.known & (before.words == rows.words)], minlength=before.count
-        )
+    @cached_property
+    def prior(self) -> Floats:
+        """Shares of words in the corpus, (V,)."""
+        words = WordRows.of(self.corpus, self.embedding)
+        counts = np.bincount(words.words[words.known], minlength=len(self.embedding.words))
+        shares: Floats = counts / counts.sum()
+        return shares
+
+    def expected_vectors(self, rows: WordRows, channel: Channel | None) -> Floats:
+        """Average, row by row, the vectors that its words had on average: float64 (rows, n).
+
+        Without a channel, those of its words as they are.
+        """
+        if channel is None:
+            return shared.mean_vectors(rows, self.judge)
+        words = np.flatnonzero(self.prior)
+        vectors = np.asarray(self.judge.vectors[words], dtype=np.float64)
+        outputs, of_token = np.unique(rows.words[rows.known], return_inverse=True)
+        expected = np.empty((len(outputs), vectors.shape[1]))
+        for block in np.array_split(np.arange(len(outputs)), 1 + len(outputs) // 500):
+            posterior = channel.table(outputs[block], words) * self.prior[words]
+            expected[block] = posterior @ vectors / posterior.sum(axis=1, keepdims=True)
+        sums = np.zeros((rows.count, vectors.shape[1]))
+        np.add.at(sums, rows.rows[rows.known], expected[of_token])
+        counts = np.bincount(rows.rows[rows.known], minlength=rows.count)
+        means: Floats = sums / np.maximum(counts, 1)[:, None]
+        return means
+
+    def classified(self, features: Any) -> Interval:
+        """Measure classes right, where each half of the rows is learned from the other."""
+        labels = np.array(self.labels)
+        halves = PredefinedSplit(np.arange(len(labels)) % 2)
+        model = make_pipeline(MaxAbsScaler(), LogisticRegression(max_iter=1000))
+        guessed = cross_val_predict(model, features, labels, cv=halves)
+        return over_rows(guessed == labels, np.ones(len(labels)))
+
+    def kept(self, rows: WordRows, channel: Channel | None) -> dict[str, Interval]:
+        """Measure classes by counts and by expected vectors, similarity, and words that stay."""
+        original = self.original
+        before = shared.mean_vectors(original, self.judge)
+        after = shared.mean_vectors(rows, self.judge)
+        lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+        cosines = (before * after).sum(axis=1) / np.maximum(lengths, 1e-12)
+        same = original.known & (original.words == rows.words)
+        words = np.bincount(original.rows[original.known], minlength=original.count)
+        same_words = np.bincount(original.rows[same], minlength=original.count)
+        with_words = words > 0
+        counts = shared.bag_of_words(rows, self.embedding)
+        ones = np.ones(with_words.sum())
         return {
-            "accuracy": over_rows(guessed == labels, np.ones(len(labels))),
-            "similarity": over_rows(cosines[some > 0], np.ones((some > 0).sum())),
-            "kept": over_rows(same, some),
+            "counted": self.classified(counts),
+            "expected": self.classified(self.expected_vectors(rows, channel)),
+            "similarity": over_rows(cosines[with_words], ones),
+            "kept": over_rows(same_words, words),
         }
 
 
 def over_rows(values: NDArray[Any], sizes: NDArray[Any]) -> Interval:
-    """Give the ratio of two sums over independent rows, with its 95 % interval."""
+    """Return the ratio of two sums over independent rows, with its 95 % interval."""
     ratio = float(values.sum() / sizes.sum())
     half = 1.96 * float(np.sqrt(np.square(values - ratio * sizes).sum())) / float(sizes.sum())
     return ratio, ratio - half, ratio + half
 
 
+def recovered(sums: Sums) -> float:
+    """Return the share of words that the strongest attacker recovers."""
+    return float(Risk().totals(sums).ratio[0])
+
+
 def matched(
     world: World, spec: str, success: float, *, near: float, start: float = 4.0
-) -> tuple[float, float]:
-    """Search the epsilon of a success, by log-odds that are linear in its logarithm between two ends.
+) -> tuple[Mechanism, Comparison]:
+    """Search the epsilon of a success: log-odds are linear in its logarithm between two ends.
 
-    Of ``hyperbolic`` it is searched above the least, n - 1. Gives the share without any output,
-    too.
+    Of ``hyperbolic`` it is searched above the least, n - 1.
     """
     least = world.embedding.dimension - 1.0 if spec == "hyperbolic" else 0.0
-    known: dict[float, float] = {}
+    below: tuple[float, float] | None = None  # the largest logarithm that misses, with log-odds
+    above: tuple[float, float] | None = None  # and the smallest that is beyond
     log_epsilon = float(np.log(start))
     while True:
-        epsilon = least + float(np.exp(log_epsilon))
-        share, floor = world.recovered(mechanism(spec, epsilon=epsilon))
+        configured = mechanism(spec, epsilon=least + float(np.exp(log_epsilon)))
+        comparison = world.attacked(configured)
+        share = recovered(comparison.outcomes[0].sums)
         if abs(share - success) <= near:
-            return epsilon, floor
-        known[log_epsilon] = float(logit(np.clip(share, 1e-3, 1 - 1e-3)) - logit(success))
-        below = max((e for e, odds in known.items() if odds < 0), default=None)
-        above = min((e for e, odds in known.items() if odds > 0), default=None)
-        if below is None or above is None:
-            log_epsilon += -0.5 if below is None else 0.5
+            return configured, comparison
+        odds = float(logit(np.clip(share, 1e-3, 1 - 1e-3)) - logit(success))
+        if odds < 0 and (below is None or log_epsilon > below[0]):
+            below = (log_epsilon, odds)
+        if odds > 0 and (above is None or log_epsilon < above[0]):
+            above = (log_epsilon, odds)
+        if below is None:
+            log_epsilon -= 0.5
+        elif above is None:
+            log_epsilon += 0.5
         else:
-            part = -known[below] / (known[above] - known[below])
-            log_epsilon = below + (above - below) * float(np.clip(part, 0.1, 0.9))
+            part = -below[1] / (above[1] - below[1])
+            log_epsilon = below[0] + (above[0] - below[0]) * float(np.clip(part, 0.1, 0.9))
+
+
+def compared(
+    world: World, curved: Embedding | None, specs: Sequence[str], success: float
+) -> tuple[list[Sequence[str]], float]:
+    """Return the table's rows, and what is recovered without any output."""
+    worlds = dict.fromkeys(specs, world)
+    if curved is not None:
+        worlds = dict.fromkeys(("laplace", "exponential"), world)
+        for spec in IN_THE_BALL:
+            worlds[f"{spec}, in the ball"] = replace(world, embedding=curved)
+    rows: list[Sequence[str]] = []
+    floor = 0.0
+    for label, of_label in worlds.items():
+        spec = label.removesuffix(", in the ball")
+        configured, comparison = matched(of_label, spec, success, near=0.01)
+        floor = comparison.floor_of(Risk())
+        numbers = of_label.kept(of_label.released(configured), comparison.outcomes[0].channel)
+        figures = [
+            f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in numbers.values()
+        ]
+        rows.append((label, f"{configured.epsilon:.3g}", *figures))
+    rows.sort(key=lambda row: row[3], reverse=True)
+    for label, texts in (("random words", world.released(None)), ("original", world.original)):
+        numbers = world.kept(texts, None)
+        rows.append((label, "", *(f"{value:.3f}" for value, *_ in numbers.values())))
+    return rows, floor
 
 
 @click.command()
@@ -156,49 +231,38 @@ def main(
     success: float,
     ball: Path | None,
 ) -> None:
-    whole = pq.read_table(data, columns=[text, label]).rename_columns(["text", "label"])
+    table = pq.read_table(data, columns=[text, label]).rename_columns(["text", "label"])
     flat = Embedding.open(bundle)
-    places = shared.evenly(ROWS, len(whole))
-    chosen = whole.take(places)
-    attacked = {*chosen["text"].to_pylist()}
-    others = [each for each in whole["text"].to_pylist() if each not in attacked]
+    rows = table.take(shared.evenly(ROWS, len(table)))
+    attacked = {*rows["text"].to_pylist()}
+    corpus = [line for line in table["text"].to_pylist() if line not in attacked]
     with tempfile.TemporaryDirectory() as name:
         curved = None
         if ball is not None:
             flat, curved = shared.in_common(Path(name), flat, Embedding.open(ball))
         world = World(
-            texts=chosen["text"].to_pylist(),
-            labels=[str(each) for each in chosen["label"].to_pylist()],
-            corpus=others,
+            texts=rows["text"].to_pylist(),
+            labels=[str(value) for value in rows["label"].to_pylist()],
+            corpus=corpus,
             embedding=flat,
             judge=flat,
             release_words=RELEASE_WORDS,
         )
-        worlds = dict.fromkeys(specs if curved is None else ("laplace", "exponential"), world)
-        if curved is not None:
-            worlds |= {
-                f"{spec}, in the ball": replace(world, embedding=curved) for spec in IN_THE_BALL
-            }
-        known, rows, floor = world.original.known, [], 0.0
+        is_known = world.original.known
         click.echo(
-            f"{len(known):,} words, {known.mean():.0%} of them among the {len(flat.words):,}.\n"
+            f"{len(is_known):,} words, {is_known.mean():.0%} of them among the "
+            f"{len(flat.words):,}.\n"
         )
-        for label, own in worlds.items():
-            spec = label.removesuffix(", in the ball")
-            epsilon, floor = matched(own, spec, success, near=0.01)
-            kept = own.kept(own.released(mechanism(spec, epsilon=epsilon))).values()
-            rows.append(
-                (label, f"{epsilon:.3g}", *(f"{v:.3f} ({a:.3f} to {b:.3f})" for v, a, b in kept))
-            )
-        rows.sort(key=lambda row: row[2], reverse=True)
-        for label, texts in (("random words", world.released(None)), ("original", world.original)):
-            rows.append((label, "", *(f"{value:.3f}" for value, *_ in world.kept(texts).values())))
+        lines, floor = compared(world, curved, specs, success)
     click.echo(
-        f"Recovered by the strongest attacker: {success:.0%}, to within a point; without any output "
-        f"{floor:.1%}.\n"
+        f"Recovered by the strongest attacker: {success:.0%}, to within a point; "
+        f"without any output {floor:.1%}.\n"
     )
-    columns = ("mechanism", "ε", "classes right", "similarity of texts", "words that stay")
-    click.echo(shared.markdown(columns, rows))
+    columns = (
+        *("mechanism", "ε", "classes, by counts", "by expected vectors"),
+        *("similarity of texts", "words that stay"),
+    )
+    click.echo(shared.markdown(columns, lines))
 
 
 if __name__ == "__main__":

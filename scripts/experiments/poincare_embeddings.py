@@ -1,4 +1,4 @@
-"""Poincaré embeddings of the same pairs in several dimensions and radii: their quality, and room for noise.
+"""Poincaré embeddings of the same pairs in several dimensions and radii: quality, room for noise.
 
 ``--proven`` adds N_w at the same *proven* epsilon: ``hyperbolic-icdm``, which proves epsilon + n,
 runs at n less. ``--gensim`` (``pip install gensim``) adds gensim's embeddings of the same pairs and
@@ -29,7 +29,7 @@ from dptext_spark.poincare import Relations, Settings, measure, train
 from scripts.experiments.shared import FILE, evenly, made_embedding, markdown, staying
 
 MECHANISMS: Final = {"hyperbolic": (0, 1), "hyperbolic-icdm": (1, 1), "exponential": (0, 0)}
-"""And by how many dimensions what they prove is above their epsilon, and above 0 (less 1 for the first)."""
+"""And by how many dimensions what they prove is above epsilon, and above 0 (one less at first)."""
 BURN_IN: Final = 10
 WORDS: Final = 200
 RUNS: Final = 300
@@ -63,8 +63,8 @@ def main(
     output: Path | None,
 ) -> None:
     options: dict[str, Any] = {"pairs": pairs, "output": Path("unused"), "min_links": min_links}
-    known = None if vocabulary is None else read_words(vocabulary)
-    relations, filtered = filtered_relations(PoincareOptions.of(options), known)
+    words = None if vocabulary is None else read_words(vocabulary)
+    relations, filtered = filtered_relations(PoincareOptions.of(options), words)
     click.echo(f"```\n{json.dumps(filtered, indent=2)}\n```\n")
     quality: list[tuple[object, ...]] = []
     noise: list[tuple[object, ...]] = []
@@ -73,21 +73,20 @@ def main(
         folder.mkdir(parents=True, exist_ok=True)
         for n, radius in product(dimensions, radii or (None,)):
             settings = Settings(dimension=n, max_radius=radius, epochs=epochs)
-            label, began = (settings.dimension, f"{settings.radius:.3g}"), time.process_time()
+            size = settings.dimension
+            extent = f"{settings.radius:.3g}"
+            began = time.process_time()
             vectors, _ = train(relations, settings)
-            seconds = time.process_time() - began
-            quality.append(
-                ("dptext", *label, *of_vectors(vectors, relations, reconstructed, seconds))
-            )
-            bundle = made_embedding(
-                relations.words, vectors, folder / "-".join(map(str, label)), "poincare"
-            )
-            noise += [(*label, *row) for row in of_noise(bundle, proven)]
-        for n in dimensions if gensim else ():
-            vectors, seconds = trained_by_gensim(relations, n, epochs)
-            quality.append(
-                ("gensim", n, "-", *of_vectors(vectors, relations, reconstructed, seconds))
-            )
+            numbers = of_vectors(vectors, relations, reconstructed, time.process_time() - began)
+            quality.append(("dptext", size, extent, *numbers))
+            place = folder / f"{size}-{extent}"
+            bundle = made_embedding(relations.words, vectors, place, "poincare")
+            noise += [(size, extent, *row) for row in of_noise(bundle, proven)]
+        if gensim:
+            for n in dimensions:
+                vectors, seconds = trained_by_gensim(relations, n, epochs)
+                numbers = of_vectors(vectors, relations, reconstructed, seconds)
+                quality.append(("gensim", n, "-", *numbers))
     columns = ("trainer", "n", "radius", "CPU s", "mean rank", "MAP")
     click.echo(markdown(columns, quality))
     if proven:
@@ -100,8 +99,8 @@ def main(
 def of_vectors(
     vectors: NDArray[np.float64], relations: Relations, words: int, seconds: float
 ) -> tuple[str, ...]:
-    found = measure(vectors, relations, words=words)
-    ranks = found["reconstruction"]
+    """Write seconds and quality of trained vectors."""
+    ranks = measure(vectors, relations, words=words)["reconstruction"]
     return f"{seconds:.0f}", f"{ranks['mean_rank']:.2f}", f"{ranks['mean_average_precision']:.3f}"
 
 
@@ -122,7 +121,8 @@ def trained_by_gensim(
 
 def of_noise(embedding: Embedding, proven: Sequence[float]) -> Iterator[tuple[str, ...]]:
     """Write N_w at proven epsilons, of the mechanisms that have them."""
-    n, rows = embedding.dimension, evenly(WORDS, len(embedding.words))
+    n = embedding.dimension
+    rows = evenly(WORDS, len(embedding.words))
     nearest = np.median(np.sort(embedding.space.metric().to_all(rows), axis=1)[:, 1])
     for epsilon in proven:
         cells = []
@@ -130,9 +130,8 @@ def of_noise(embedding: Embedding, proven: Sequence[float]) -> Iterator[tuple[st
             if epsilon <= n * least - (name == "hyperbolic"):
                 cells.append("")
                 continue
-            (n_w,) = staying(
-                [mechanism(name, epsilon=epsilon - n * less)], embedding, rows, runs=RUNS
-            )["n_w"]
+            configured = mechanism(name, epsilon=epsilon - n * less)
+            (n_w,) = staying([configured], embedding, rows, runs=RUNS)["n_w"]
             cells.append(f"{n_w.mean():.3f} / {np.quantile(n_w, 0.95):.3f} / {n_w.max():.3f}")
         yield f"{epsilon:g}", f"{epsilon * nearest:.3g}", *cells
 

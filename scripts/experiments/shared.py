@@ -1,4 +1,4 @@
-"""What experiments share: embeddings, perturbed words, features of linear models, repetitions, and tables."""
+"""What experiments share: embeddings, perturbed words, features, repetitions, and tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Mean:
         return float(np.mean(self.repetitions))
 
     def __sub__(self, other: Mean) -> Mean:
-        """The mean of differences, repetition by repetition."""
+        """Return the mean of differences, repetition by repetition."""
         return Mean(np.subtract(self.repetitions, other.repetitions))
 
     def __format__(self, form: str) -> str:
@@ -60,11 +60,16 @@ class Mean:
 def repeated(
     measure: Callable[[T], Mapping[str, float]], repetitions: Iterable[T]
 ) -> dict[str, Mean]:
-    rows = [measure(each) for each in repetitions]
-    return {name: Mean([row[name] for row in rows]) for name in rows[0]}
+    """Measure in each repetition, and return the means by name."""
+    rows = [measure(repetition) for repetition in repetitions]
+    means = {}
+    for name in rows[0]:
+        means[name] = Mean([row[name] for row in rows])
+    return means
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
@@ -89,19 +94,20 @@ def made_embedding(
 
 def in_common(folder: Path, *embeddings: Embedding) -> list[Embedding]:
     """Restrict embeddings to the words that all have, in the order of the first."""
-    ranks = [{word: row for row, word in enumerate(each.words.to_pylist())} for each in embeddings]
-    words = [word for word in ranks[0] if all(word in rank for rank in ranks)]
+    first, *rest = embeddings
+    words: list[str] = first.words.to_pylist()
+    for embedding in rest:
+        vocabulary = {*embedding.words.to_pylist()}
+        words = [word for word in words if word in vocabulary]
     if len(words) < 100:
         raise click.UsageError(f"The embeddings have {len(words)} words in common; 100 are needed.")
-    return [
-        made_embedding(
-            words,
-            each.vectors[[rank[word] for word in words]],
-            folder / str(n),
-            each.space.geometry,
-        )
-        for n, (each, rank) in enumerate(zip(embeddings, ranks, strict=True))
-    ]
+    restricted = []
+    for number, embedding in enumerate(embeddings):
+        rows = {word: row for row, word in enumerate(embedding.words.to_pylist())}
+        vectors = embedding.vectors[[rows[word] for word in words]]
+        geometry = embedding.space.geometry
+        restricted.append(made_embedding(words, vectors, folder / str(number), geometry))
+    return restricted
 
 
 def evenly(count: int, size: int) -> Words:
@@ -126,12 +132,13 @@ def staying(
     search = ExactSearch.over(embedding)
     draw = estimator(mechanisms, embedding, search=search, runs=runs, seed=seed)
     blocks = blocks or -(-len(words) // min(512, BLOCK_WORDS[draw.name]))
-    found = {name: np.empty((len(mechanisms), len(words))) for name in ("n_w", "s_w")}
+    shape = (len(mechanisms), len(words))
+    statistics = {"n_w": np.empty(shape), "s_w": np.empty(shape)}
     for block in range(blocks):
         table = word_statistics(draw(words[block::blocks], block=block))
-        for name, values in found.items():
+        for name, values in statistics.items():
             values[:, block::blocks] = table[name].to_numpy().reshape(len(mechanisms), -1)
-    return found
+    return statistics
 
 
 # Texts as words
@@ -151,11 +158,14 @@ class WordRows:
         tokens = Tokens.of(
             pa.array(texts, pa.string()), joining(embedding, TextPolicy().tokenizer), None
         )
-        words, lengths = look_up(tokens, embedding), np.diff(tokens.offsets)
+        words = look_up(tokens, embedding)
+        lengths = np.diff(tokens.offsets)
         rows = np.repeat(np.arange(len(texts)), lengths)
         if longest is not None:
-            first = np.arange(len(words)) - np.repeat(tokens.offsets[:-1], lengths) < longest
-            words, rows = words[first], rows[first]
+            places = np.arange(len(words)) - np.repeat(tokens.offsets[:-1], lengths)
+            is_first = places < longest
+            words = words[is_first]
+            rows = rows[is_first]
         return cls(words=words, rows=rows, count=len(texts))
 
     @property
@@ -163,19 +173,19 @@ class WordRows:
         """bool (tokens,): which tokens the vocabulary has."""
         return self.words >= 0
 
-    def take(self, chosen: NDArray[np.int64]) -> WordRows:
-        """Give some rows, in this order."""
+    def take(self, rows: NDArray[np.int64]) -> WordRows:
+        """Return some rows, in this order."""
         starts = np.searchsorted(self.rows, np.arange(self.count + 1))
-        parts = [self.words[starts[row] : starts[row + 1]] for row in chosen]
-        rows = np.repeat(np.arange(len(parts)), [*map(len, parts)])
-        return WordRows(words=np.concatenate(parts), rows=rows, count=len(parts))
+        parts = [self.words[starts[row] : starts[row + 1]] for row in rows]
+        numbers = np.repeat(np.arange(len(parts)), [*map(len, parts)])
+        return WordRows(words=np.concatenate(parts), rows=numbers, count=len(parts))
 
     def having(self, words: Words) -> WordRows:
-        """Give the same rows with other words in them."""
+        """Return the same rows with other words in them."""
         return replace(self, words=words.astype(np.int64))
 
     def kept(self, original: WordRows) -> float:
-        """Share of the original's known tokens that are the same word here."""
+        """Return the share of the original's known tokens that are the same word here."""
         return float((self.words == original.words)[original.known].mean())
 
 
@@ -193,20 +203,24 @@ def releases(
     Mechanisms differ in epsilon alone and share noise, so that differences between them come out
     sharper.
     """
-    words, search = np.tile(texts.words, repetitions), ExactSearch.over(embedding, release_words)
-    known, found = np.flatnonzero(words >= 0), []
-    for each in mechanisms:
-        bound, rng = each.bind(embedding, search), np.random.default_rng(seed)
-        width, outputs = each.uniforms_per_token(embedding.dimension), np.full(len(words), -1)
-        for start in range(0, len(known), CHUNK):
-            part = known[start : start + CHUNK]
+    words = np.tile(texts.words, repetitions)
+    search = ExactSearch.over(embedding, release_words)
+    tokens = np.flatnonzero(words >= 0)
+    released = []
+    for mechanism in mechanisms:
+        bound = mechanism.bind(embedding, search)
+        rng = np.random.default_rng(seed)
+        width = mechanism.uniforms_per_token(embedding.dimension)
+        outputs = np.full(len(words), -1)
+        for start in range(0, len(tokens), CHUNK):
+            part = tokens[start : start + CHUNK]
             outputs[part] = bound(words[part], rng.random((len(part), width)))
-        found.append([texts.having(own) for own in np.split(outputs, repetitions)])
-    return found
+        released.append([texts.having(part) for part in np.split(outputs, repetitions)])
+    return released
 
 
 def bag_of_words(texts: WordRows, embedding: Embedding) -> sparse.csr_matrix:
-    """Count words, with one more column for all unknown ones, as the placeholder of a release is."""
+    """Count words, with one more column for all unknown ones, as a release has a placeholder."""
     width = len(embedding.words) + 1
     columns = np.where(texts.known, texts.words, width - 1)
     return sparse.csr_matrix(
@@ -224,12 +238,11 @@ def mean_vectors(texts: WordRows, embedding: Embedding) -> Floats:
 def drawn(labels: NDArray[Any], seed: int) -> NDArray[np.bool_]:
     """Choose 30 % of the rows for tests, of each label as many: bool (rows,)."""
     rows = np.arange(len(labels))
-    return np.isin(
-        rows, train_test_split(rows, test_size=0.3, random_state=seed, stratify=labels)[1]
-    )
+    _, tested = train_test_split(rows, test_size=0.3, random_state=seed, stratify=labels)
+    return np.isin(rows, tested)
 
 
 def scored(model: Any, features: Any, labels: NDArray[Any], tested: NDArray[np.bool_]) -> float:
-    """Share of tested rows (bool (rows,)) whose labels a model gets right that learns from the others."""
+    """Return the share of tested rows, bool (rows,), that a model of the others gets right."""
     fitted = model.fit(features[~tested], labels[~tested])
     return float(fitted.score(features[tested], labels[tested]))

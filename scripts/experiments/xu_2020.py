@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import click
 import numpy as np
@@ -35,7 +35,7 @@ from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.mechanisms import mechanism
+from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.text.policies import stop_words
 from scripts.experiments import shared
 from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
@@ -71,10 +71,9 @@ TEXT_EPSILONS: Final = (5.0, 10.0, 15.0, 20.0)
 BETWEEN: Final = (7.5, 12.5, 17.5)
 """More of them for lambda = 0, to compare at equal shares of words that stay."""
 
-Statistics = dict[str, Floats]
-Cells = dict[
-    tuple[float, float], dict[str, Mean]
-]  # kept, accuracy and recall by lambda and epsilon
+Statistics: TypeAlias = dict[str, Floats]
+Cells: TypeAlias = dict[tuple[float, float], dict[str, Mean]]
+"""Kept, accuracy and recall by lambda and epsilon."""
 
 
 @click.group()
@@ -92,18 +91,23 @@ def statistics(bundle: Path) -> None:
     embedding = Embedding.open(bundle)
     words = shared.evenly(WORDS, len(embedding.words))
     with threadpool_limits(1):
-        found = {each: measured(embedding, each, EPSILONS, words, BLOCKS, 0) for each in LAMBDAS}
+        by_lambda = {}
+        for mixing in LAMBDAS:
+            by_lambda[mixing] = measured(embedding, mixing, EPSILONS, words, BLOCKS, 0)
         click.echo(
-            f"{len(words):,} of {len(embedding.words):,} words, {RUNS} runs each. Means over words:\n"
+            f"{len(words):,} of {len(embedding.words):,} words, {RUNS} runs each. "
+            "Means over words:\n"
         )
         rows = []
         for (place, epsilon), mixing in product(enumerate(EPSILONS), LAMBDAS):
-            glove, sizes = (means[mixing][place] for means in PAPER.values())
-            n_w, s_w = (f"{values[place].mean():.2f}" for values in found[mixing].values())
-            rows.append((f"{epsilon:g}", f"{mixing:g}", glove, n_w, sizes, s_w))
+            row: list[object] = [f"{epsilon:g}", f"{mixing:g}"]
+            for of_paper, here in (("N_w", "n_w"), ("S_w", "s_w")):
+                row.append(PAPER[of_paper][mixing][place])
+                row.append(f"{by_lambda[mixing][here][place].mean():.2f}")
+            rows.append(row)
         columns = ("ε", "λ", "N_w, paper", "N_w, here", "S_w, paper", "S_w, here")
         click.echo(shared.markdown(columns, rows))
-        click.echo("\n".join(orderings(found)))
+        click.echo("\n".join(orderings(by_lambda)))
         click.echo(translated(embedding, words[:: -(-len(words) // 400)]))
 
 
@@ -116,35 +120,41 @@ def measured(
     seed: int,
 ) -> Statistics:
     """Measure N_w and S_w at one lambda, as counts of RUNS, each float64 (epsilons, words)."""
-    mechanisms = [
-        mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons
-    ]
-    found = shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
-    return {"n_w": RUNS * found["n_w"], "s_w": found["s_w"]}
+    mechanisms = of_lambda(mixing, epsilons)
+    statistics = shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
+    return {"n_w": RUNS * statistics["n_w"], "s_w": statistics["s_w"]}
 
 
-def orderings(found: dict[float, Statistics]) -> Iterator[str]:
+def of_lambda(mixing: float, epsilons: Sequence[float]) -> list[Mechanism]:
+    """Return the mechanisms of one lambda, by epsilon."""
+    return [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons]
+
+
+def orderings(by_lambda: dict[float, Statistics]) -> Iterator[str]:
     """Test every ordering against lambda = 0 that the paper calls significant."""
     level = LEVEL / (2 * len(CLAIMED) * (len(LAMBDAS) - 1))
     rows = []
-    for (name, sign), epsilon, mixing in product(
-        (("n_w", -1.0), ("s_w", 1.0)), CLAIMED, LAMBDAS[1:]
-    ):
+    holds = 0
+    signs = (("n_w", -1.0), ("s_w", 1.0))
+    for (name, sign), epsilon, mixing in product(signs, CLAIMED, LAMBDAS[1:]):
         place = EPSILONS.index(epsilon)
-        gains = sign * (found[mixing][name][place] - found[0.0][name][place])
+        gains = sign * (by_lambda[mixing][name][place] - by_lambda[0.0][name][place])
         means = np.array([gains[block::BLOCKS].mean() for block in range(BLOCKS)])
         p = float(stats.ttest_1samp(means, 0.0, alternative="greater").pvalue)
-        said = "holds" if p < level else "does not hold"
-        rows.append(
-            (name, f"{epsilon:g}", f"{mixing:g}", f"{sign * gains.mean():+.2f}", f"{p:.1e}", said)
-        )
-    held = sum(row[-1] == "holds" for row in rows)
-    yield f"Lower N_w, higher S_w than at λ = 0: {held} of {len(rows)} hold, p < {level:.1e} each.\n"
+        result = "does not hold"
+        if p < level:
+            result = "holds"
+            holds += 1
+        difference = f"{sign * gains.mean():+.2f}"
+        rows.append((name, f"{epsilon:g}", f"{mixing:g}", difference, f"{p:.1e}", result))
+    yield (
+        f"Lower N_w, higher S_w than at λ = 0: {holds} of {len(rows)} hold, p < {level:.1e} each.\n"
+    )
     yield shared.markdown(("statistic", "ε", "λ", "difference", "p", ""), rows)
 
 
 def translated(embedding: Embedding, words: Words) -> str:
-    """Say at which epsilon the mean N_w here is the paper's, by a power of the paper's epsilon."""
+    """Return at which epsilon the mean N_w here is the paper's, by a power of the paper's epsilon."""
     grid = np.geomspace(2.0, 80.0, 24)
     logs = []
     for mixing, means in PAPER["N_w"].items():
@@ -164,41 +174,51 @@ def translated(embedding: Embedding, words: Words) -> str:
 @click.argument("bundle", type=FOLDER)
 @click.option("--data", type=FOLDER, required=True, help="The folder of both data sets.")
 def texts(bundle: Path, data: Path) -> None:
-    large, stop = Embedding.open(bundle), stop_words()
+    """Print how well spam and disasters are recognized in perturbed texts."""
+    large = Embedding.open(bundle)
     sms = pq.read_table(data / "sms_spam" / "sms_spam.parquet").to_pydict()
     tweets = pq.read_table(data / "disaster_tweets" / "train.parquet").to_pydict()
-    # Tweets come without links, names of users and stop words: the paper has 7.3 words a tweet.
-    raw = [re.sub(r"https?://\S+|@\w+", " ", text.lower()) for text in tweets["text"]]
-    clean = [
-        " ".join(w for w in re.findall(r"\w+(?:'\w+)?", text) if w not in stop) for text in raw
-    ]
-    spam, disasters = np.array(sms["label"]) == "spam", np.array(tweets["target"]) == 1
-    tasks = {"SMS": (sms["text"], spam), "tweets": (clean, disasters)}
+    spam = np.array(sms["label"]) == "spam"
+    disasters = np.array(tweets["target"]) == 1
+    tasks = {"SMS": (sms["text"], spam), "tweets": (cleaned(tweets["text"]), disasters)}
     # The words that these texts have, as in the paper. No release should do this.
-    used = np.unique(np.concatenate([WordRows.of(own, large).words for own, _ in tasks.values()]))
-    used = used[used >= 0]
-    columns = ("ε", "λ", "words that stay", "accuracy", "recall")
+    parts = [WordRows.of(lines, large).words for lines, _ in tasks.values()]
+    word_ids = np.unique(np.concatenate(parts))
+    word_ids = word_ids[word_ids >= 0]
     with tempfile.TemporaryDirectory() as folder:
-        words = large.words.take(pa.array(used)).to_pylist()
-        embedding = shared.made_embedding(words, large.vectors[used], Path(folder, "own"))
-        for name, (own, labels) in tasks.items():
-            cells = classified(own, labels, embedding)
+        words = large.words.take(pa.array(word_ids)).to_pylist()
+        embedding = shared.made_embedding(words, large.vectors[word_ids], Path(folder, "own"))
+        for name, (lines, labels) in tasks.items():
+            cells = classified(lines, labels, embedding)
             majority = max(labels.mean(), 1.0 - labels.mean())
-            click.echo(f"## {name}: {len(own):,} rows; the larger class has {majority:.3f}\n")
-            rows = []
-            for (mixing, epsilon), cell in sorted(cells.items(), key=lambda item: item[0][::-1]):
-                setting = ("no noise", "") if epsilon == np.inf else (f"{epsilon:g}", f"{mixing:g}")
-                scores = (
-                    f"{cell['kept'].mean:.3f}",
-                    f"{cell['accuracy']:.3f}",
-                    f"{cell['recall']:.3f}",
-                )
-                rows.append(
-                    (*setting, *scores, f"{at_equal_change(cells, cell):+.3f}" if mixing else "")
-                )
-            click.echo(
-                shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows)
-            )
+            click.echo(f"## {name}: {len(lines):,} rows; the larger class has {majority:.3f}\n")
+            click.echo(table_of(cells))
+
+
+def cleaned(tweets: Sequence[str]) -> list[str]:
+    """Return tweets without links, names of users and stop words: the paper has 7.3 words a tweet."""
+    stop = stop_words()
+    lines = []
+    for tweet in tweets:
+        line = re.sub(r"https?://\S+|@\w+", " ", tweet.lower())
+        words = re.findall(r"\w+(?:'\w+)?", line)
+        lines.append(" ".join(word for word in words if word not in stop))
+    return lines
+
+
+def table_of(cells: Cells) -> str:
+    """Write the scores of all settings, by epsilon and lambda."""
+    rows = []
+    for mixing, epsilon in sorted(cells, key=lambda key: key[::-1]):
+        cell = cells[mixing, epsilon]
+        setting = ("no noise", "")
+        if epsilon != np.inf:
+            setting = (f"{epsilon:g}", f"{mixing:g}")
+        scores = (f"{cell['kept'].mean:.3f}", f"{cell['accuracy']:.3f}", f"{cell['recall']:.3f}")
+        difference = f"{at_equal_change(cells, cell):+.3f}" if mixing else ""
+        rows.append((*setting, *scores, difference))
+    columns = ("ε", "λ", "words that stay", "accuracy", "recall")
+    return shared.markdown((*columns, "accuracy less that of λ = 0 where as many stay"), rows)
 
 
 def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embedding) -> Cells:
@@ -209,9 +229,11 @@ def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embed
     original = WordRows.of(texts, embedding)
 
     def measure(repetition: tuple[int, WordRows]) -> dict[str, float]:
+        """Score one repetition."""
         seed, texts = repetition
         model = make_pipeline(TfidfTransformer(), LogisticRegression(C=10.0, max_iter=300))
-        features, tested = shared.bag_of_words(texts, embedding), shared.drawn(labels, seed)
+        features = shared.bag_of_words(texts, embedding)
+        tested = shared.drawn(labels, seed)
         accuracy = shared.scored(model, features, labels, tested)
         recall = recall_score(labels[tested], model.predict(features[tested]))
         return {"kept": texts.kept(original), "accuracy": accuracy, "recall": float(recall)}
@@ -219,23 +241,22 @@ def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embed
     cells = {(0.0, np.inf): shared.repeated(measure, enumerate([original] * REPETITIONS))}
     for number, mixing in enumerate(TEXT_LAMBDAS):
         grid = TEXT_EPSILONS if mixing else sorted({*TEXT_EPSILONS, *BETWEEN})
-        mechanisms = [
-            mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in grid
-        ]
-        drawn = shared.releases(
+        mechanisms = of_lambda(mixing, grid)
+        released = shared.releases(
             original, mechanisms, embedding, repetitions=REPETITIONS, seed=1 + number
         )
-        for epsilon, outputs in zip(grid, drawn, strict=True):
+        for epsilon, outputs in zip(grid, released, strict=True):
             cells[mixing, epsilon] = shared.repeated(measure, enumerate(outputs))
     return cells
 
 
 def at_equal_change(cells: Cells, here: Mapping[str, Mean]) -> Mean:
-    """Accuracies less those that lambda = 0 has where as many words stay."""
+    """Return accuracies less those that lambda = 0 has where as many words stay."""
     base = [cells[key] for key in sorted(cells) if key[0] == 0.0]
-    shares = [each["kept"].mean for each in base]
-    values = np.stack([each["accuracy"].repetitions for each in base])
-    return here["accuracy"] - Mean(PchipInterpolator(shares, values, axis=0)(here["kept"].mean))
+    shares = [cell["kept"].mean for cell in base]
+    values = np.stack([cell["accuracy"].repetitions for cell in base])
+    accuracy = PchipInterpolator(shares, values, axis=0)
+    return here["accuracy"] - Mean(accuracy(here["kept"].mean))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from dptext_spark.evaluation.attackers import (
     attack,
 )
 from dptext_spark.evaluation.language import PairCounts
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
@@ -117,6 +118,19 @@ def test_an_attacker_more_is_tried(monkeypatch):
     assert share(sums, "output/1") == pytest.approx(2 / 3)
     sums = attack(released([[-1], []], np.array([[0]])), knowledge)
     assert sums["considered"].size.sum() == 0 and np.isnan(share(sums, "in-context/1"))
+
+
+def test_a_floor_is_the_best_that_the_language_gives():
+    """Rejects a chain of few states: 24 of 40 first words lead to one word, and its 16 lead elsewhere."""
+    texts = [[first, 40 + max(0, 16 - first)] for first in range(40)]
+    knowledge = Knowledge.learn(known_of(20 * texts, 57), Channel.uniform(57, 57))
+    rows = released(texts, np.zeros((1, 80), dtype=np.int64))
+    sums = {f"recovered/1/{name}": part for name, part in attack(rows, knowledge).items()}
+    risk = Risk(attacker="in-context")
+    # One first word in 40, and the second word of 24 texts in 40.
+    assert risk.at_floor(sums).totals(sums).ratio[0] == (1 + 24) / 80
+    assert risk.totals(sums).ratio[0] < 24 / 80
+    assert Risk(attacker="context-free").at_floor(sums).totals(sums).ratio[0] == 24 / 80
 
 
 def test_bands_are_ranks():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_spark.errors import ConfigError, DptextError
-from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
+from dptext_spark.evaluation.attackers import ATTACKERS, BY_PAIRS, STRONGER
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.local import evaluate
 from dptext_spark.evaluation.measures import MEASURES, Risk
@@ -99,10 +99,27 @@ def test_the_headline_is_the_strongest_attackers(compared):
         numbers = compared.numbers(compared.outcomes[number], strongest, 0.95)
         best = max(rows.values(), key=itemgetter("recovered"))
         assert numbers["value"] == best["recovered"]
-        assert rows[strongest.by(compared.outcomes[number].sums)]["recovered"] == best["recovered"]
+        assert (
+            rows[strongest.attacker_in(compared.outcomes[number].sums)]["recovered"]
+            == best["recovered"]
+        )
         # Nor is its floor another attacker's who guesses less without any output.
         floors = [rows[name]["floor"] for name in ATTACKERS]
         assert numbers["floor"] == max(floors)
+
+
+def test_who_knows_more_has_no_lower_floor(compared):
+    """Rejects the floor of one way to guess: others that the same knowledge allows get more here."""
+    sums = compared.floor
+    assert (
+        Risk(attacker="in-context").value(sums, 0.95)[0] < sums[f"recovered/1/{BY_PAIRS}/1"].ratio
+    )
+    for guesses in (1, 5):
+        risks = [Risk(attacker=name, guesses=guesses) for name in ATTACKERS]
+        floors = [compared.floor_of(risk) for risk in risks]
+        assert floors == sorted(floors)
+        for risk, floor in zip(risks, floors, strict=True):
+            assert compared.without_release(risk) <= floor
 
 
 def test_bands_make_up_all_words(compared):
@@ -246,8 +263,8 @@ def test_the_best_setting_within_the_limit_is_taken(three):
     """Of safe ones what keeps most, of useful ones what risks least: rejects the safest, the most useful."""
     # By limits of confidence that allow for the search: rejects what was measured, and one setting's interval
     # where three were looked at.
-    sums = Risk().own(three.outcomes[0].sums)
-    shares = [Risk().own(o.sums).ratio[0] for o in three.outcomes]
+    sums = Risk().totals(three.outcomes[0].sums)
+    shares = [Risk().totals(o.sums).ratio[0] for o in three.outcomes]
     assert shares[0] < shares[1] < shares[2] == 1.0
     similar, common = (
         [MEASURES[n].value(o.sums, 0.95)[0] for o in three.outcomes]
@@ -313,7 +330,7 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
     own = facts(found, target=MET)
     target = own["target"]
     for third, of in (("chosen_on", "first"), ("checked_on", "second")):
-        assert target[third]["measured"] == Risk().own(found[of].outcomes[0].sums).ratio[0]
+        assert target[third]["measured"] == Risk().totals(found[of].outcomes[0].sums).ratio[0]
         assert target[third]["rows"] == 60
     assert [row["recommended"] for row in own["settings"]] == [True, False]
     text = words(own)
@@ -344,7 +361,7 @@ def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found):
     for none in (own, alone):
         assert none["target"]["options"] is None
         assert "no setting here meets it with 95% confidence" in words(none)
-    high = Risk().own(found["first"].outcomes[0].sums).share(1 - 0.05 / 2)[2]
+    high = Risk().totals(found["first"].outcomes[0].sums).share(1 - 0.05 / 2)[2]
     assert own["target"]["closest"]["bound"] == high and alone["target"]["closest"] is None
     closest = f"The closest is --mechanism laplace --epsilon 5: .*, upper limit {high:.3g} "
     assert re.search(closest, words(own))
@@ -377,7 +394,7 @@ def test_without_a_target_the_most_similar_of_those_that_keep_recovery_low_is_na
     none = "No setting here keeps recovery to 20%: the least is wide (upper limit 0.21)."
     settings = [rows[1] | {"recovered_high": 0.3}, rows[0]]
     assert words(own | {"settings": settings}).endswith(none)
-    assert page(own | {"settings": settings})["advice"] == [none]
+    assert page(own | {"settings": settings})["verdict"] == [none]
 
 
 WIDE = re.compile(r"surely|for sure|worst|at most|best attacker|\bsafer?\b", re.IGNORECASE)

@@ -187,7 +187,7 @@ def test_a_target_that_chooses_nothing_is_named(learnt, target, remark, is_idle,
         row["recommended"] for row in found["settings"]
     )
     line = f"{found['target']['target']}: {found['target']['remark']}."
-    assert line in text and line in page(found)["advice"][0]
+    assert line in text and line in page(found)["verdict"][0]
     assert ("so none is chosen" in text) is is_idle
     assert found["target"]["remark"] in drawn(tmp_path / "out", page(found)).text
 

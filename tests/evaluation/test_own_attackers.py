@@ -26,7 +26,7 @@ from dptext_spark.evaluation.target import Target
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.text.policies import TextPolicy
@@ -182,7 +182,7 @@ def test_workers_try_an_attacker_whose_module_they_do_not_have(spark, small, mod
         ("Broken", "The attacker broken failed"),
         ("Wrong", "attacker wrong gives no guesses"),
     ):
-        with pytest.raises(ConfigError, match=message) as caught, plain_errors():
+        with pytest.raises(ConfigError, match=message) as caught, spark_errors():
             attacked(name)
         assert "w1 w2" not in str(caught.value)
     frame.unpersist()

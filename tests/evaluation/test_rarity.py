@@ -126,7 +126,7 @@ def test_words_that_stay_are_counted_by_how_many_rows_have_them():
     for variant, share, original in zip(
         measure.all_in(sums), (1 / 3, 2 / 3), (1 / 3, 1.0), strict=True
     ):
-        assert variant.own(sums).ratio[0] == pytest.approx(share)
+        assert variant.totals(sums).ratio[0] == pytest.approx(share)
         assert variant.without_noise(sums) == pytest.approx(original)
     assert {sighted(few) for few in FEW} <= sums.keys()
     unknown = Knowledge(channel=nothing, language=None, attackers={})

@@ -30,7 +30,7 @@ def test_settings_have_the_numbers_of_both_thirds(found):
         }.items():
             value, low, high = measure.value(sums, 0.95)
             assert (row[key], row[f"{key}_low"], row[f"{key}_high"]) == (value, low, high)
-            assert row[f"{key}_floor"] == measure.own(whole.floor).ratio[0]
+            assert row[f"{key}_floor"] == measure.totals(whole.floor).ratio[0]
     noisy, bare = data["settings"]
     assert noisy["linked_floor"] < noisy["linked"] < bare["linked"] == 1.0
     for few in FEW:  # without noise all rare words stay

@@ -165,7 +165,7 @@ def test_a_sample_is_chosen_by_ids_and_its_numbers_are_the_cores(spark, small, t
             assert {k: row[k] for k in number} == pytest.approx(number, rel=1e-9, abs=1e-9)
             assert row | number == other
     taught = evaluate_here(texts, own, embedding=small, **settings)
-    shares = [Risk().own(of.outcomes[0].sums).ratio[0] for of in (here, taught)]
+    shares = [Risk().totals(of.outcomes[0].sums).ratio[0] for of in (here, taught)]
     assert found["settings"][0]["recovered"] == pytest.approx(shares[0]) and shares[0] < shares[1]
 
 

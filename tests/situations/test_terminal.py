@@ -1,4 +1,4 @@
-"""What a terminal or a log shows: bytes that are no text, names that break lines, and the lines of Spark."""
+"""What a terminal or a log shows: bytes that are no text, and the lines of Spark."""
 
 import os
 import re
@@ -11,16 +11,11 @@ from pyspark import SparkContext
 
 from dptext_spark import cli
 from dptext_spark.cli import main, read_config
-from dptext_spark.errors import DptextError, InputError, JobError
-from dptext_spark.options import PrivatizeOptions
-from dptext_spark.report.facts import describe
-from dptext_spark.report.text import rendered, table
+from dptext_spark.errors import DptextError, JobError
 from tests.helpers.tables import ROOT, command, write_table
 
 LATIN1 = b"caf\xe9"
 ARGUMENT = os.fsdecode(LATIN1)
-NAME = "a\nb\x1b[31m\u202ec"
-PRINTED = r"a\nb\x1b[31m\u202ec"
 BYTE = r"Allowed: text in UTF-8. Got: another byte at place 4. Convert or rename it."
 
 
@@ -97,57 +92,6 @@ def test_a_byte_order_mark_is_no_fault(here):
     """Notepad writes one. Source: own trial."""
     (here / "c.toml").write_bytes(b'\xef\xbb\xbftext = "a"')
     assert read_config(here / "c.toml") == {"text": "a"}
-
-
-COUNTS = {"released": 1, "known": 0, "unknown": 0, "wordless": 0, "null": 0}
-FACTS = {
-    "guarantees": [{"columns": [NAME], "summary": "It holds."}],
-    "scope": [NAME],
-    "private_scope": [NAME],
-    "row_id": NAME,
-    "rows": 1,
-    "columns": {NAME: COUNTS},
-    "persons": {"said": [NAME]},
-}
-FILES = {
-    "input": "i",
-    "output": NAME,
-    "embedding": Path("b"),
-    "mechanism": "laplace",
-    "epsilon": 5.0,
-}
-
-
-@pytest.mark.parametrize(
-    ("shown", "times", "lines"),
-    [
-        pytest.param(
-            lambda: str(InputError(NAME, allowed=NAME, got=NAME, do=NAME)), 4, 1, id="an error"
-        ),
-        pytest.param(
-            lambda: str(InputError("Two", faults=[str(InputError(NAME))])),
-            1,
-            2,
-            id="a list of them",
-        ),
-        pytest.param(lambda: describe(FACTS), 6, 12, id="a report"),
-        pytest.param(
-            lambda: rendered([NAME, [NAME], {"table": [[NAME]]}]), 3, 5, id="blocks of lines"
-        ),
-        pytest.param(lambda: "\n".join(table([[NAME, NAME]])), 2, 1, id="a table"),
-        pytest.param(
-            lambda: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None),
-            3,
-            3,
-            id="where results lie",
-        ),
-    ],
-)
-def test_a_name_is_printed_in_its_line(shown, times, lines):
-    """Rejects a name that ends its line, colours the terminal or turns the writing. Source: own trial."""
-    said = shown()
-    assert not set("\x1b\u202e") & {*said} and len(said.split("\n")) == lines
-    assert said.count(PRINTED) == times
 
 
 @pytest.mark.parametrize(

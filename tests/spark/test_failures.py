@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError, JobError
 from dptext_spark.spark import failures
-from dptext_spark.spark.failures import FAILED, plain, plain_errors
+from dptext_spark.spark.failures import FAILED, package_error, spark_errors
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -83,7 +83,7 @@ GOT = f"{FAILED}. Got: "
 )
 def test_an_error_is_one_line_that_quotes_no_row(error, kind, said):
     """Rejects an error of a worker that is lost, and a row that looks like one or stands in brackets."""
-    found = plain(error)
+    found = package_error(error)
     assert type(found) is kind and str(found).startswith(said), found
     assert "Zebulon" not in str(found) and "SECRET" not in str(found) and "\n" not in str(found)
 
@@ -129,7 +129,7 @@ PAGE = thrown(SPARK, "_LEGACY_ERROR_TEMP_2064", path="s3a://b/a%20b")
 )
 def test_a_file_at_fault_is_named_by_fields_alone(error, said):
     """Of any file system, and of Spark 3.5 too; rejects a name that is decoded once too often."""
-    found = plain(Mock(spec=Py4JJavaError, java_exception=error))
+    found = package_error(Mock(spec=Py4JJavaError, java_exception=error))
     assert isinstance(found, InputError) and re.match(said, str(found)), found
     assert "SECRET" not in str(found)
 
@@ -148,13 +148,15 @@ def test_a_file_at_fault_is_named_by_fields_alone(error, said):
 def test_a_failed_task_is_named_by_its_last_cause(last, named):
     """As Spark 3.5 says it, whose first exception names the stage; rejects a message for a name."""
     stage = thrown(SPARK, "", thrown(SPARK, "_LEGACY_ERROR_TEMP_2054", last))
-    assert str(plain(Mock(spec=Py4JJavaError, java_exception=stage))).startswith(f"{GOT}{named}. ")
+    assert str(package_error(Mock(spec=Py4JJavaError, java_exception=stage))).startswith(
+        f"{GOT}{named}. "
+    )
 
 
 def test_the_name_of_an_error_never_comes_from_a_row(spark):
     """Rejects taking whatever stands in brackets: Spark quotes values of rows in its messages."""
     quoting = F.raise_error(F.lit("the value [SECRET.WORD] is wrong"))
-    with pytest.raises(JobError) as caught, plain_errors():
+    with pytest.raises(JobError) as caught, spark_errors():
         spark.range(1).select(quoting).collect()
     assert "SECRET" not in str(caught.value)
 
@@ -172,7 +174,7 @@ def test_an_error_whose_text_ended_with_the_jvm_is_that_end(lost):
         def __str__(self):
             raise lost
 
-    assert "the end of Spark's Java process" in str(failures.plain(Lost()))
+    assert "the end of Spark's Java process" in str(failures.package_error(Lost()))
 
 
 def test_queries_that_quote_rows_are_never_printed(caplog):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dptext_spark import Laplace, privatize
+from dptext_spark import Laplace, TextPolicy, privatize
 
 pytestmark = pytest.mark.spark
 
@@ -55,8 +55,7 @@ def test_the_recipe_masks_names(spark, ring, tmp_path):
         id="ticket",
         text="message",
         keep="ticket",
-        mask_spans="names",
-        oov="drop",
+        policy=TextPolicy(mask_spans="names", oov="drop"),
     )
     released = {row["ticket"]: row["message"] for row in made.collect()}
     assert [released[n] for n in (1, 2, 3, 4)] == ["w01 [MASK] w02", "w03", None, "w04 [MASK]"]

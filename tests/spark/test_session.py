@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark import WANTED, java, session_settings
+from dptext_spark.spark import USER_SETTINGS, java, session_settings
 from dptext_spark.spark import session as session_module
 from dptext_spark.spark.session import session
 from tests.helpers.tables import spark_settings
@@ -19,15 +19,15 @@ from tests.helpers.tables import spark_settings
 def test_settings_of_a_session_that_starts(monkeypatch):
     """Rejects defaults that win over the user's, options that lose the log, and shuffles in the clear."""
     monkeypatch.setitem(session_module._LOCAL_SETTINGS, "spark.master", "local[3]")
-    defaults = session_module.local_settings(WANTED.get())
+    defaults = session_module.local_settings(USER_SETTINGS.get())
     options = defaults["spark.driver.extraJavaOptions"]
     assert "log4j2" in options and defaults["spark.master"] == "local[3]"
     assert defaults["spark.io.encryption.enabled"] == "true"
     given = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dmine=1"}
     with session_settings(given):
-        settings = session_module.local_settings(WANTED.get())
+        settings = session_module.local_settings(USER_SETTINGS.get())
     assert settings == defaults | given | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
-    assert not WANTED.get()
+    assert not USER_SETTINGS.get()
 
 
 @pytest.mark.spark

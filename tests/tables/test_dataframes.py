@@ -16,6 +16,7 @@ from dptext_spark import (
     Laplace,
     NoiseKey,
     ReleaseCounts,
+    TextPolicy,
     privatize,
     privatize_udf,
     register_udf,
@@ -110,10 +111,15 @@ def test_kept_columns_of_every_type_come_through_unchanged(spark, ring):
 SPANS = "array<struct<start: bigint, end: smallint, kind: string>>"
 CHINESE = "W01, w02... (W03)\n\u559c\u6b22\u82f9\u679c"
 POLICIES = [
-    ({"oov": "drop"}, "W01 unheard w02!", "w01 w02"),
-    ({"oov": "keep-unprotected"}, "W01 unheard w02!", "w01 unheard w02"),
-    ({"protect": "slots:spans"}, "W01 unheard w02!", "W01 unheard w02"),
-    ({"layout": "keep", "tokenizer": "icu"}, CHINESE, "W01, w02... (W03)\n[MASK] [MASK]"),
+    ({"policy": TextPolicy(oov="drop")}, "W01 unheard w02!", "w01 w02"),
+    ({"policy": TextPolicy(oov="keep-unprotected")}, "W01 unheard w02!", "w01 unheard w02"),
+    ({"policy": TextPolicy(protect="slots:spans")}, "W01 unheard w02!", "W01 unheard w02"),
+    ({"policy": TextPolicy(mask_spans="spans")}, "W01 unheard w02!", "w01 [MASK] [MASK]"),
+    (
+        {"policy": TextPolicy(layout="keep", tokenizer="icu")},
+        CHINESE,
+        "W01, w02... (W03)\n[MASK] [MASK]",
+    ),
     ({"release_words": 2}, "w01 w63", "w01 w00"),
 ]
 
@@ -128,8 +134,8 @@ def test_policies_reach_the_workers(spark, ring):
         outs.append(ours(ring, EXACT, keep=(), **options)(frame))
         wanted.append((expected,))
         given = {"embedding": ring, "mechanism": EXACT, "column": "text", **options}
-        if "protect" in options:
-            with pytest.raises(ConfigError, match="sees no slots"):
+        if "policy" in options and options["policy"].spans_column is not None:
+            with pytest.raises(ConfigError, match=r"sees one column.* Got: spans in column spans"):
                 privatize_udf(**given)
         else:
             outs.append(frame.select(privatize_udf(**given)("id", "text")))
@@ -189,6 +195,7 @@ def test_what_is_wrong_is_refused_before_the_first_action(frame, ring, ball):
         ({"text": "nope"}, "Got: nope"),
         ({"embedding": ball}, "Got: geometry poincare"),
         ({"release_words": 65}, "Got: 65"),
+        ({"policy": "drop"}, r"TextPolicy\(oov='drop'\)\. Got: str"),
     ):
         given = {"id": "id", "text": "text", "embedding": ring, "mechanism": MECHANISM}
         with pytest.raises((ConfigError, InputError), match=message):
@@ -248,7 +255,7 @@ def test_the_counts_are_known_after_the_first_action(spark, ring):
     frame = spark.createDataFrame(rows, "id int, text string, words array<string>")
     counts = ReleaseCounts()
     options = {"embedding": ring, "mechanism": EXACT, "id": "id", "text": "text"}
-    out = privatize(frame, **options, tokens="words", oov="drop", counts=counts)
+    out = privatize(frame, **options, tokens="words", policy=TextPolicy(oov="drop"), counts=counts)
     out.collect()
     assert counts.rows == 3
     none = dict.fromkeys(TokenCounts._fields, 0)
@@ -269,7 +276,7 @@ def test_the_counts_are_known_after_the_first_action(spark, ring):
 
 
 def test_a_notebook_shows_the_guarantee(frame, ring, monkeypatch, capsys):
-    shown = ours(ring, oov="keep-unprotected")
+    shown = ours(ring, policy=TextPolicy(oov="keep-unprotected"))
     shown(frame)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     shown(frame)

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dptext_spark import Laplace, privatize
+from dptext_spark import Laplace, TextPolicy, privatize
 from dptext_spark.errors import InputError
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.columns import TableColumns
@@ -196,7 +196,8 @@ def test_slots_lie_beside_their_texts(spark, ring):
         ("note", "meta.slots", ["W01 w02", None, None]),
         ("deep[][].text", "deep[][].mark.slots", [[texts, None, [], ["w03", None]], None, [None]]),
     ):
-        out = privatize(frame, embedding=ring, text=text, protect=f"slots:{slots}", **GIVEN)
+        policy = TextPolicy(protect=f"slots:{slots}")
+        out = privatize(frame, embedding=ring, text=text, policy=policy, **GIVEN)
         found = [row[0] for row in out.collect()]
         assert ([without_structs(value) for value in found] if "[]" in text else found) == expected
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.source import where
 from dptext_spark.tables.storage import Storage
@@ -240,7 +240,7 @@ def test_spark_does_not_log_a_condition_that_fails(spark, caplog, monkeypatch):
     try:
         with pytest.raises(ConfigError, match="cannot be understood"):
             where(df, "id = Zebulon")
-        with pytest.raises(JobError), plain_errors():
+        with pytest.raises(JobError), spark_errors():
             df.where("id = Zebulon")
         assert not caplog.records
         monkeypatch.setattr(logger, "filters", [])

@@ -197,7 +197,7 @@ def test_the_report_replaces_neither_input_nor_output_nor_a_file(dptext, table, 
 
 
 def test_inputs_that_are_no_table(dptext, opened, table, tmp_path):
-    """Files that are damaged inside of a folder are in tests/situations/test_table_files.py."""
+    """Files that are damaged inside of a folder are in test_files.py."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "x.parquet").write_text("no Parquet at all " * 50)
     for source, message in [

@@ -4,7 +4,7 @@ import pytest
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import SQLTransformer
 
-from dptext_spark import Mahalanobis, RowBudget, TextPrivatizer, privatize
+from dptext_spark import Mahalanobis, RowBudget, TextPolicy, TextPrivatizer, privatize
 from dptext_spark.errors import ConfigError
 from tests.helpers.tables import by_id, texts
 from tests.helpers.worlds import KEY, LABEL
@@ -22,7 +22,8 @@ def frame(spark):
 @pytest.fixture
 def parameters(ring):
     given = {"embedding": ring.path, "mechanism": MECHANISM, "id": "id", "text": "text"}
-    return given | {"keep": ["id"], "name": LABEL, "row_budget": RowBudget(loss=30.0, within=0.2)}
+    given |= {"keep": ["id"], "name": LABEL, "policy": TextPolicy(numbers="words")}
+    return given | {"row_budget": RowBudget(loss=30.0, within=0.2)}
 
 
 def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
@@ -33,7 +34,8 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     after = SQLTransformer(statement="SELECT id, concat(text, '.') AS text FROM __THIS__")
     model = Pipeline(stages=[stage, after]).fit(frame)
     dotted = {row: f"{text}." for row, text in expected.items()}
-    assert expected != by_id(privatize(frame, **parameters | {"row_budget": None}, key=KEY))
+    for name in ("row_budget", "policy"):
+        assert expected != by_id(privatize(frame, **parameters | {name: None}, key=KEY))
     assert by_id(model.transform(frame)) == dotted
 
     model.write().overwrite().save(str(tmp_path / "model"))
@@ -60,6 +62,7 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     [
         ({"key": "k"}, r"by name\. Allowed: .*trust_id\. Got: key"),
         ({"mechanism": "laplace"}, r"such as Laplace\(epsilon=8\)"),
+        ({"policy": "drop"}, r"such as TextPolicy\(oov='drop'\)"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
         ({"key_file": "no/key"}, "The key file no/key cannot be read"),
         ({"mechanism": None, "id": None}, "lacks the parameters mechanism, id"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dptext_spark import word_reader
 from dptext_spark.text import columns, identifiers, joined, policies, tokens
-from dptext_spark.text.columns import KEEP, MARK, Tokens, read_spans
+from dptext_spark.text.columns import KEEP, Tokens, read_spans
 from dptext_spark.text.identifiers import Marker, find
 from dptext_spark.text.layout import Layout, assemble
 from dptext_spark.text.policies import TextPolicy
@@ -182,8 +182,10 @@ def differ(world, policy, pair):
                 WORLD.index(word) for _, word in zip(own, cycle(symbols), strict=False)
             ]
         released[~protected] = KEEP
-        released[run.marks >= 0] = MARK
-        marks = [kind and f"[{kind.upper()}]" for kind in run.kinds]
+        released[run.marked] = run.token_ids[run.marked]
+        marks = [None] * len(cut.distinct)
+        for place, kind in run.mark_types().items():
+            marks[place] = f"[{kind.upper()}]"
         first, second = assemble(cut, released, world.words, policy.layout, marks)
         if first != second:
             return True

@@ -105,19 +105,22 @@ def visible(text):
         (ICU, "한국어공부 苹\u2060果", "한국어공부|苹\u2060果"),
         (ICU, "\U00020bb7野家", "\U00020bb7|野家"),  # beyond 16 bits
         (JoinedWords.of(pa.array(["香蕉苹果"]), ICU), "吃香蕉苹果", "吃|香蕉苹果"),
+        # A geresh that begins the next token is not the end of this one, too.
+        (JoinedWords.of(pa.array(["שלום'", "x"])), "שלום'd שלום' d", "שלום|'d|שלום'|d"),
     ],
 )  # fmt: skip
 def test_tokens_of_a_text(tokenizer, text, expected):
     assert tokenizer(text) == expected.split("|") * bool(expected)
 
 
-BORDERS = ["a.b.", "a-b", "b_a", "b.", "it's", "s_a", "\u00e9_a", "\u4e86_\u4eac", "1-n"]
+BORDERS = ["\u05d0'", "a.b.", "a-b", "b_a", "b.", "it's", "s_a", "\u00e9_a", "\u4e86_\u4eac", "1-n"]
 TOKENIZERS = [PLAIN, ICU, *(JoinedWords.of(pa.array(BORDERS), base) for base in (PLAIN, ICU))]
 UNSPACED = regex.compile(rf"[{tokens.UNSPACED_LETTERS}]")
 
 
 @given(LIKELY)
 @example("n't's'd")
+@example("\u05d0'd")
 @example("\u02bc\u0301a")
 def test_tokens_are_pieces_of_the_text_in_its_order(text):
     """Rejects letters that are lost or come twice, positions in another encoding, and punctuation."""

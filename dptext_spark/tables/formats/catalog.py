@@ -46,12 +46,11 @@ class CatalogTable(Format):
             for folder in roots(df):
                 storage.check_names(folder)
         # On Spark Connect no view is known to have the same rows at every evaluation.
-        view = (
-            "VIEW" in spark.catalog.getTable(place).tableType
-            if is_connect(spark)
-            else not is_settled(df)
-        )
-        if view:
+        if is_connect(spark):
+            has_other_rows = "VIEW" in spark.catalog.getTable(place).tableType
+        else:
+            has_other_rows = not is_settled(df)
+        if has_other_rows:
             raise InputError(
                 f"The view {place} can give other rows each time",
                 do="Write it as a table, and give that",
@@ -71,7 +70,8 @@ class CatalogTable(Format):
         if exists and self.mode != "append":
             raise ConfigError(
                 f"The output table {self.place} exists",
-                allowed="a new name, or --mode append: not every catalog replaces a table in one step",
+                allowed="a new name, or --mode append: not every catalog replaces a table in one "
+                "step",
                 do="Choose another --output, or drop the table before the run",
             )
 
@@ -81,11 +81,11 @@ class CatalogTable(Format):
             writer = result.write.options(**self.options).partitionBy(*self.partitions)
             writer.mode("error").saveAsTable(self.place)
             return
-        there = spark.read.table(self.place)
-        if {*there.inputFiles()} & {*result.inputFiles()}:
+        table = spark.read.table(self.place)
+        if {*table.inputFiles()} & {*result.inputFiles()}:
             raise ConfigError(
                 f"The output table {self.place} is the input", do="Choose another --output"
             )
-        check_fits(result.schema, there.schema, f"the output table {self.place}")
-        ordered = result.select(*map(quoted, there.columns))
+        check_fits(result.schema, table.schema, f"the output table {self.place}")
+        ordered = result.select(*map(quoted, table.columns))
         ordered.write.options(**self.options).insertInto(self.place)

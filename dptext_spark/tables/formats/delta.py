@@ -26,7 +26,7 @@ from dptext_spark.tables.formats.lakehouse import (
     LakehouseFormat,
     WrittenFile,
     hadoop_url,
-    plain,
+    library_errors,
     read_files,
     unreadable,
     url_of,
@@ -52,7 +52,7 @@ _URL: Final = "__dptext_url"
 
 
 class Delta(LakehouseFormat):
-    """A Delta table at a path; ``version`` among the options of the reader chooses a version of it."""
+    """A Delta table at a path; the reader's option ``version`` chooses a version of it."""
 
     name = "delta"
     library = "deltalake"
@@ -69,7 +69,7 @@ class Delta(LakehouseFormat):
                 f"The input {self.place} is no Delta table", allowed="a folder with a _delta_log"
             )
         _check_readable(table, self.place)
-        with plain(f"The log of the Delta table {self.place} cannot be read", InputError):
+        with library_errors(f"The log of the Delta table {self.place} cannot be read", InputError):
             schema = StructType.fromJson(json.loads(table.schema().to_json()))
             partitions = tuple(table.metadata().partition_columns)
             actions = pa.table(table.get_add_actions())
@@ -82,12 +82,10 @@ class Delta(LakehouseFormat):
         features = {*(table.protocol().writer_features or ())} - _WRITABLE
         faults = [f"writer feature {name}" for name in features]
         faults += [name for name in configuration if name.startswith("delta.constraints.")]
-        faults += [
-            f"{rule} of column {field.name}"
-            for field in table.schema().fields
-            for rule in field.metadata
-            if rule.startswith("delta.")
-        ]
+        for column in table.schema().fields:
+            for rule in column.metadata:
+                if rule.startswith("delta."):
+                    faults.append(f"{rule} of column {column.name}")
         if self.mode == "overwrite" and configuration.get("delta.appendOnly") == "true":
             faults.append("delta.appendOnly, with --mode overwrite")
         if faults:
@@ -99,42 +97,43 @@ class Delta(LakehouseFormat):
 
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
         storage = Storage(spark)
-        table, partitions = self.existing(storage), [*self.partitions]
+        table = self.existing(storage)
+        partitions = [*self.partitions]
         if table is not None:
-            own, partitions = table.schema(), table.metadata().partition_columns
-            there = StructType.fromJson(json.loads(own.to_json()))
-            check_fits(schema, there, f"the Delta table {self.place}")
+            delta_schema = table.schema()
+            partitions = table.metadata().partition_columns
+            table_schema = StructType.fromJson(json.loads(delta_schema.to_json()))
+            check_fits(schema, table_schema, f"the Delta table {self.place}")
         else:
-            with plain(
+            with library_errors(
                 f"The Delta table {self.place} cannot have the output's columns", ConfigError
             ):
-                own = self.module().Schema.from_json(schema.json())
+                delta_schema = self.module().Schema.from_json(schema.json())
 
         def commit(run: str, files: list[WrittenFile]) -> None:
-            add = self.module(".transaction")
-            actions = [
-                add.AddAction(
-                    f"{run}/{path}", size, values, modified, True, json.dumps({"numRecords": rows})
-                )
-                for path, size, modified, rows, values in files
-            ]
-            properties = add.CommitProperties(
+            log = self.module(".transaction")
+            actions = []
+            for path, size, modified, rows, values in files:
+                statistics = json.dumps({"numRecords": rows})
+                place = f"{run}/{path}"
+                actions.append(log.AddAction(place, size, values, modified, True, statistics))
+            properties = log.CommitProperties(
                 custom_metadata={"dptext-spark": __version__},
-                app_transactions=[add.Transaction(run, 0)],
+                app_transactions=[log.Transaction(run, 0)],
             )
             settings = {"partition_by": partitions, "commit_properties": properties}
-            with plain(
+            with library_errors(
                 f"The files could not be made part of the Delta table {self.place}", JobError
             ):
                 if table is None:
-                    add.create_table_with_add_actions(
-                        *(url_of(storage, self.place), own, actions, "error"),
+                    log.create_table_with_add_actions(
+                        *(url_of(storage, self.place), delta_schema, actions, "error"),
                         storage_options=self.library_options,
                         **settings,
                     )
                 else:
                     mode = "overwrite" if self.mode == "overwrite" else "append"
-                    table.create_write_transaction(actions, mode, own, **settings)
+                    table.create_write_transaction(actions, mode, delta_schema, **settings)
 
         folder = self.place.rstrip("/")
         return folder, folder, {name: quoted(name) for name in partitions}, commit
@@ -144,10 +143,12 @@ class Delta(LakehouseFormat):
         return table is not None and table.transaction_version(run) is not None
 
     def existing(self, storage: LocalFiles) -> Any:
-        kind, url = self.module().DeltaTable, url_of(storage, self.place)
-        with plain(f"The Delta table {self.place} cannot be opened", InputError):
-            exists = kind.is_deltatable(url, self.library_options)
-            return kind(url, self.chosen, self.library_options) if exists else None
+        delta_table = self.module().DeltaTable
+        url = url_of(storage, self.place)
+        with library_errors(f"The Delta table {self.place} cannot be opened", InputError):
+            if not delta_table.is_deltatable(url, self.library_options):
+                return None
+            return delta_table(url, self.chosen, self.library_options)
 
 
 def _live_rows(
@@ -161,35 +162,36 @@ def _live_rows(
     paths = [_location(place, path) for path in actions["path"].to_pylist()]
     if not (partitions and paths):
         return read_files(spark, schema, paths, place)
-    df = read_files(
-        spark, StructType([f for f in schema if f.name not in partitions]), paths, place
-    )
-    urls = {unquote(file_url(url)): file_url(url) for url in df.inputFiles()}
-    values, named = (
-        actions["partition"].combine_chunks(),
-        [f for f in schema if f.name in partitions],
-    )
-    columns = {
-        _FILE: [urls[path] for path in paths],
-        **{f.name: values.field(f.name) for f in named},
-    }
-    known = from_arrow(
-        spark, pa.table(columns), StructType([StructField(_FILE, StringType()), *named])
-    )
-    url = F.regexp_replace(metadata(df)["file_path"], *LOCAL_URL)
+    in_files = StructType([column for column in schema if column.name not in partitions])
+    in_log = StructType([column for column in schema if column.name in partitions])
+    df = read_files(spark, in_files, paths, place)
+    urls = {}
+    for file in df.inputFiles():
+        url = file_url(file)
+        urls[unquote(url)] = url
+    values = actions["partition"].combine_chunks()
+    columns: dict[str, Any] = {_FILE: [urls[path] for path in paths]}
+    for column in in_log:
+        columns[column.name] = values.field(column.name)
+    log_schema = StructType([StructField(_FILE, StringType()), *in_log])
+    log_rows = from_arrow(spark, pa.table(columns), log_schema)
     # Spark 3.5 fails where a join's condition has a column of metadata itself.
-    joined = df.withColumn(_URL, url).join(F.broadcast(known), F.col(_URL) == known[_FILE], "left")
-    unknown = failing(InputError(f"Spark read a file that the log of {place} does not name"))
-    is_known, value = known[_FILE].isNotNull(), {name: quoted(name) for name in schema.names}
-    for f in named:
-        value[f.name] = (
-            F.when(is_known, value[f.name]).otherwise(unknown).alias(f.name, metadata=f.metadata)
-        )
-    return joined.select(*value.values())
+    with_url = df.withColumn(_URL, F.regexp_replace(metadata(df)["file_path"], *LOCAL_URL))
+    joined = with_url.join(F.broadcast(log_rows), F.col(_URL) == log_rows[_FILE], "left")
+    is_in_log = log_rows[_FILE].isNotNull()
+    failure = failing(InputError(f"Spark read a file that the log of {place} does not name"))
+    selected = []
+    for column in schema:
+        value = quoted(column.name)
+        if column.name in partitions:
+            value = F.when(is_in_log, value).otherwise(failure)
+            value = value.alias(column.name, metadata=column.metadata)
+        selected.append(value)
+    return joined.select(*selected)
 
 
 def _location(table: str, path: str) -> str:
-    """Return where a file lies that a log names: below the table, or elsewhere, as in a shallow clone."""
+    """Return where a file of a log lies: below the table, or elsewhere, as in a shallow clone."""
     if re.match("[A-Za-z][A-Za-z0-9+.-]*:", path):
         return file_url(hadoop_url(unquote(path)))
     if path.startswith("/"):
@@ -199,15 +201,15 @@ def _location(table: str, path: str) -> str:
 
 
 def _check_readable(table: Any, place: str) -> None:
-    """Refuse a table with unknown features, mapped columns, or rows that are marked as deleted."""
-    faults = [
-        f"reader feature {n}"
-        for n in sorted({*(table.protocol().reader_features or ())} - _READABLE)
-    ]
+    """Check for unknown features, mapped columns, and rows that are marked as deleted."""
+    features = {*(table.protocol().reader_features or ())} - _READABLE
+    faults = [f"reader feature {name}" for name in sorted(features)]
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         faults.append("column mapping")
-    with plain(f"The Delta table {place} cannot be read", InputError):
-        if not faults and (deleted := sum(batch.num_rows for batch in table.deletion_vectors())):
-            faults.append(f"deletion vectors of {deleted} files")
+    with library_errors(f"The Delta table {place} cannot be read", InputError):
+        if not faults:
+            deletion_vectors = sum(batch.num_rows for batch in table.deletion_vectors())
+            if deletion_vectors:
+                faults.append(f"deletion vectors of {deletion_vectors} files")
     if faults:
         raise unreadable("Delta", place, faults, "deletion vectors (REORG TABLE ... APPLY (PURGE))")

@@ -1,4 +1,4 @@
-"""Numbers and times in files of text, and whether the type that Spark finds for them has all their digits."""
+"""Numbers and times in files of text, and whether Spark's type for them has all their digits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dptext_spark.tables.fields import Path
 ROUNDED: Final = "rounded"
 RESPELLED: Final = "respelled"
 CUT: Final = "cut"
-"""What becomes of a value: a double rounds it, it is spelled anew as a text, a timestamp cuts its digits."""
+"""What becomes of a value: a double rounds it, a text respells it, a timestamp cuts its digits."""
 
 _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
     ROUNDED: (DoubleType, FloatType),
@@ -37,7 +37,7 @@ _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
 _SHORT: Final = 15
 """Any integer of so few figures is a double."""
 _BELOW_MICROSECONDS: Final = re.compile(r"\d[.,]\d{6}\d*[1-9]")
-_PLAIN: Final = 1e-3, 1e7
+_WITHOUT_EXPONENT: Final = 1e-3, 1e7
 """Java writes doubles between these without an exponent, as Python does."""
 
 
@@ -70,7 +70,8 @@ class JsonReader(json.JSONDecoder):
     def changes(self, value: Any) -> Iterator[tuple[str, Path]]:
         """Yield what may change in the value that was read last: how, and the path to it."""
         if self._has_changed or self._times:
-            for record in value if isinstance(value, list) else [value]:
+            records = value if isinstance(value, list) else [value]
+            for record in records:
                 yield from _changes(record, ())
 
     def _integer(self, number: str) -> Any:
@@ -80,7 +81,9 @@ class JsonReader(json.JSONDecoder):
         return _Changed([ROUNDED])
 
     def _fraction(self, number: str) -> Any:
-        kinds = [ROUNDED] if is_rounded(number) else []
+        kinds = []
+        if is_rounded(number):
+            kinds.append(ROUNDED)
         if self._texts and not _is_spelled_alike(number):
             kinds.append(RESPELLED)
         if not kinds:
@@ -105,7 +108,7 @@ def _changes(value: Any, path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def is_rounded(number: str) -> bool:
-    """Say whether a double, written out, is another number than this one, or this is none."""
+    """Return whether a double, written out, is another number than this one, or this is none."""
     try:
         value = float(number)
         return math.isinf(value) or Decimal(repr(value)) != Decimal(number)
@@ -114,9 +117,9 @@ def is_rounded(number: str) -> bool:
 
 
 def _is_spelled_alike(number: str) -> bool:
-    """Say whether Java writes this number as it is written here, when it has read it as a double."""
+    """Return whether Java writes this number as it is, when it has read it as a double."""
     value = float(number)
-    low, high = _PLAIN
+    low, high = _WITHOUT_EXPONENT
     return repr(value) == number and (value == 0 or low <= abs(value) < high)
 
 
@@ -132,7 +135,9 @@ def changed_fields(schema: StructType, changes: Iterable[tuple[str, Path]]) -> d
 
 def _without_elements(path: Path) -> Path:
     """Return the path to the array around what has no name of its own."""
-    return _without_elements(path[:-1]) if path and path[-1] is None else path
+    while path and path[-1] is None:
+        path = path[:-1]
+    return path
 
 
 def fields_of(data_type: DataType, kind: str, path: Path = ()) -> Iterator[Path]:
@@ -153,18 +158,23 @@ def _field(data_type: DataType, path: Path, types: tuple[type[DataType], ...]) -
     if not path:
         return None
     step, *rest = path
-    inside: DataType | None = None
     if step is None and isinstance(data_type, ArrayType):
         inside = data_type.elementType
     elif step is not None and isinstance(data_type, StructType) and step in data_type.names:
         inside = data_type[step].dataType
-    way = None if inside is None else _field(inside, tuple(rest), types)
-    return None if way is None else (step, *way)
+    else:
+        return None
+    inner_path = _field(inside, tuple(rest), types)
+    if inner_path is None:
+        return None
+    return (step, *inner_path)
 
 
 def field_name(path: Path) -> str:
     """Write a path as users do."""
-    name = "".join("[]" if step is None else f".{step}" for step in path)
+    name = ""
+    for step in path:
+        name += "[]" if step is None else f".{step}"
     return name.removeprefix(".")
 
 
@@ -186,12 +196,12 @@ def text_changes(
         changes = set()
         for batch in batches:
             for name, kind in kinds:
-                if name not in changes and any(
-                    checks[kind](text)
-                    for text in batch.column(name).to_pylist()
-                    if text is not None and text not in spared
-                ):
-                    changes.add(name)
+                if name in changes:
+                    continue
+                for text in batch.column(name).to_pylist():
+                    if text is not None and text not in spared and checks[kind](text):
+                        changes.add(name)
+                        break
         yield pa.RecordBatch.from_pydict({"name": pa.array(sorted(changes), pa.string())})
 
     return changed

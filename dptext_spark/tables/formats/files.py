@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, InputError, nearest
-from dptext_spark.spark.failures import file_fault, plain_path
+from dptext_spark.spark.failures import file_fault, path_of_url
 from dptext_spark.tables.folders import (
     FILES_ALONE,
     IGNORE_SINK,
@@ -60,17 +60,19 @@ class FileFormat(Format):
     """Files in a folder, which Spark lists, reads and writes.
 
     Attributes:
-        title: The name as people write it. known, read_alone: Names of Spark's options for this
-        format, to read or to write; to read alone. read_defaults, write_defaults: Options of
-        Spark's reader and writer, unless others are given.
+        title: The name as people write it.
+        option_names: Names of Spark's options for this format, of its reader or its writer.
+        read_option_names: Those of its reader alone.
+        read_defaults: Options of Spark's reader, unless others are given.
+        write_defaults: Options of its writer, unless others are given.
         read_always: Options of its reader, whatever is given.
         finds_by_name: Whether Spark finds columns in a file by their names, and not by their order.
     """
 
     can_grow = True
     title: ClassVar[str]
-    known: ClassVar[str] = ""
-    read_alone: ClassVar[str] = ""
+    option_names: ClassVar[str] = ""
+    read_option_names: ClassVar[str] = ""
     read_defaults: ClassVar[Mapping[str, str]] = {}
     read_always: ClassVar[Mapping[str, str]] = {}
     write_defaults: ClassVar[Mapping[str, str]] = {}
@@ -79,7 +81,7 @@ class FileFormat(Format):
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
         batches = "maxFilesPerTrigger" if grows else ""
-        self._check_names("--read-option", f"{_READ} {self.read_alone} {batches}")
+        self._check_names("--read-option", f"{_READ} {self.read_option_names} {batches}")
 
     def check_output(self, *, grows: bool) -> None:
         super().check_output(grows=grows)
@@ -87,16 +89,16 @@ class FileFormat(Format):
             "--write-option", "codec compression maxRecordsPerFile partitionOverwriteMode"
         )
 
-    def _check_names(self, option: str, others: str) -> None:
-        """Refuse options that Spark would pass over; those with a point are a library's own."""
-        known = {name.lower(): name for name in f"{self.known} {others}".split()}
+    def _check_names(self, option: str, more_names: str) -> None:
+        """Check that Spark knows the options; those with a point are a library's own."""
+        allowed_names = {name.lower(): name for name in f"{self.option_names} {more_names}".split()}
         for name in self.options:
-            if "." not in name and name.lower() not in known:
+            if "." not in name and name.lower() not in allowed_names:
                 raise ConfigError(
                     f"Option {option} has a name that format {self.name} does not take",
-                    allowed=", ".join(sorted(known.values())),
+                    allowed=", ".join(sorted(allowed_names.values())),
                     got=name,
-                    do=nearest([name], known.values()),
+                    do=nearest([name], allowed_names.values()),
                 )
 
     def check_files(self, storage: LocalFiles) -> None:
@@ -111,96 +113,95 @@ class FileFormat(Format):
             table = self.checked(spark)
             return table._whole(storage, table.source(spark))
         except (PySparkException, Py4JJavaError) as error:
-            if fault := file_fault(error):
+            fault = file_fault(error)
+            if fault is not None:
                 raise fault from None
             raise self.unreadable(cause(error)) from None
 
     def checked(self, spark: SparkSession) -> Self:
-        """Check what is in the files; return the format with the options that read them as they are."""
+        """Check what is in the files; return the format with the options that read it unchanged."""
         return self
 
     def unreadable(self, got: str) -> InputError:
-        """Make the error of an input that is no table of this format."""
+        """Return the error of an input that is no table of this format."""
         allowed = f"a file of {self.title}, or a folder of such files"
         return InputError(
             f"The input {self.place} cannot be read as a table", allowed=allowed, got=got
         )
 
     def source(self, spark: SparkSession) -> Source:
-        """Give the table as it is read, without what the names of its files say."""
+        """Return the table as it is read, without what the names of its files say."""
         read = self.load(spark.read)
         in_both = columns_in_both(read)
         if in_both and not self.finds_by_name:
             raise InputError(
-                f"Column {in_both[0].name} is in the files of the input {self.place} and in the names of its "
-                "folders",
+                f"Column {in_both[0].name} is in the files of the input {self.place} and in the "
+                "names of its folders",
                 allowed=f"in {self.title}, one of both",
                 do=f"Rename the column in the files or in the folders; or {FILES_ALONE}",
             )
         return Source(place=self.place, read=read, in_both=in_both)
 
     def load(self, reader: Any) -> DataFrame:
-        """Give the files as a frame, by a reader or a reader of streams."""
-        storage, options = (
-            Storage(reader._spark),
-            self.reader_options,
-        )  # both kinds of reader have it
+        """Return the files as a frame, by a reader or a reader of streams."""
+        storage = Storage(reader._spark)  # both kinds of reader have it
+        options = self.reader_options
         pattern = storage.pattern(self.place)
         if pattern != self.place and not storage.folder(self.place)[1]:
-            options = {
-                "basePath": self.place,
-                **options,
-            }  # a stream of a pattern has no partitions without
+            # A stream of a pattern has no partitions without.
+            options = {"basePath": self.place, **options}
         frame: DataFrame = reader.format(self.name).options(**options).load(pattern)
         return frame
 
     @property
     def reader_options(self) -> dict[str, str]:
-        """What Spark's reader is told."""
+        """Return the options of Spark's reader."""
         return {**self.read_defaults, **self.options, **self.read_always}
 
     @property
     def writer_options(self) -> dict[str, str]:
-        """What Spark's writer is told, apart from the codec."""
+        """Return the options of Spark's writer, apart from the codec."""
         return {**self.write_defaults, **self.options}
 
     def _whole(self, storage: Storage, source: Source) -> Source:
-        """Give a table with its partitions, and with what names its rows."""
-        read, place, prepare = source.read, self.place, source.prepare
-        files = read.inputFiles()
-        self._check_whole(storage, read, files)
-        partitions = partition_columns(read)
+        """Return a table with its partitions, and with what names its rows."""
+        place = self.place
+        files = source.read.inputFiles()
+        self._check_whole(storage, source.read, files)
+        partitions = partition_columns(source.read)
+        prepare = source.prepare
         if partitions:
             around = storage.matches(self.option("basePath") or place)
             bases = [storage.folder(match)[0] for match in around]
             folders = partition_folders(files, bases, partitions, place)
-            if meant := decoded(folders, partitions, place):
-                partitions, prepare = tuple(meant.values()), in_utf8(prepare, meant)
+            decoded_names = decoded(folders, partitions, place)
+            if decoded_names:
+                partitions = tuple(decoded_names.values())
+                prepare = in_utf8(prepare, decoded_names)
             if source.in_both:
-                self._check_values(read.sparkSession, source.in_both, folders)
+                self._check_values(source.read.sparkSession, source.in_both, folders)
         folder, is_file = storage.folder(place)
         pattern = rf"^[^/]*:(//[^/]*)?{re.escape(folder)}/"
-        root = pattern if all(re.match(pattern, file) for file in files) else None
-        load = None if root is None or is_file else self.load
+        is_below = all(re.match(pattern, file) for file in files)
         return replace(
             source,
             prepare=prepare,
             partitions=partitions,
-            root=root,
-            load=load,
-            list_files=partial(self._list_files, read.sparkSession),
+            root=pattern if is_below else None,
+            load=self.load if is_below and not is_file else None,
+            list_files=partial(self._list_files, source.read.sparkSession),
         )
 
     def _check_whole(self, storage: Storage, read: DataFrame, files: Sequence[str]) -> None:
-        """Refuse files that Spark would pass over, or that an account of a table does not name."""
-        spark, place = read.sparkSession, self.place
+        """Check that Spark reads all files, and that an account of a table names them."""
+        spark = read.sparkSession
+        place = self.place
         everywhere = spark.read.option("recursiveFileLookup", "true").schema(read.schema)
         with setting(spark, IGNORE_SINK, "true"):
             listed = self.load(everywhere).inputFiles()
         paths = storage.matches(place) or [place]
-        if (
-            self.option("recursiveFileLookup").lower() == "true"
-        ):  # other tables may lie in its folders
+        # Other tables may lie in its folders.
+        if self.option("recursiveFileLookup").lower() == "true":
             paths += sorted({unquote(file).rpartition("/")[0] for file in listed})
             check_accounts(storage, "input", paths)
         if str(spark.conf.get(IGNORE_SINK)).lower() != "true":
@@ -210,24 +211,23 @@ class FileFormat(Format):
             raise InputError(
                 f"The input {place} has files in subfolders that are not part of the table",
                 allowed="files in the folder itself, or in subfolders named COLUMN=VALUE, not both",
-                got=f"{len(unread)} more files, for example {plain_path(min(unread))}",
-                do="Give each folder to a run of its own, name the subfolders so, or read all files with "
-                "--read-option recursiveFileLookup=true",
+                got=f"{len(unread)} more files, for example {path_of_url(min(unread))}",
+                do="Give each folder to a run of its own, name the subfolders so, or read all "
+                "files with --read-option recursiveFileLookup=true",
             )
 
     def _list_files(self, spark: SparkSession) -> DataFrame:
-        """Give each file's path, modification time and length, by a reader that opens no file for them."""
-        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
-        reader = spark.read.format("binaryFile").options(**chosen)
+        """Return path, modification time and length of each file, without opening any."""
+        reader = spark.read.format("binaryFile").options(**self.options_of(_CHOOSING))
         files = reader.option("recursiveFileLookup", "true").load(
             Storage(spark).pattern(self.place)
         )
         return files.select("path", "modificationTime", "length")
 
     def _check_values(self, spark: SparkSession, columns: StructType, folders: Folders) -> None:
-        """Refuse columns of the files to which the names of their folders give other values."""
+        """Check that columns have the values in files that the names of their folders have."""
         reader = spark.read.option("recursiveFileLookup", "true").schema(columns)
-        without_values = dict[str, list[str]]()
+        without_values: dict[str, list[str]] = {}
         for name, file in files_without_values(self.load(reader), folders, self.place):
             without_values.setdefault(name, []).append(file)
         for name, files in without_values.items():
@@ -239,17 +239,19 @@ class FileFormat(Format):
         reader = spark.read.format(self.name).options(**self.reader_options)
         paths = [literal(unquote(file)) for file in files]
         columns = reader.option("recursiveFileLookup", "true").load(paths).columns
-        return {name.lower() for name in columns}
+        return {*map(str.lower, columns)}
 
     def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
         check_accounts(storage, "output", [self.place])
-        exists, overwrite = storage.exists(self.place), self.mode == "overwrite"
+        exists = storage.exists(self.place)
+        overwrite = self.mode == "overwrite"
         if exists and not overwrite:
             raise ConfigError(
                 f"The output {self.place} exists",
                 do="Choose another --output, or replace it with --mode overwrite",
             )
-        is_whole = any(storage.exists(f"{self.place}/{sign}") for sign in (_SUCCESS, _WHOLE))
+        has_success = storage.exists(f"{self.place}/{_SUCCESS}")
+        is_whole = has_success or storage.exists(f"{self.place}/{_WHOLE}")
         if exists and not is_whole:
             raise ConfigError(
                 f"The output {self.place} is not a table that a finished job wrote",
@@ -274,8 +276,9 @@ class FileFormat(Format):
             storage.write(f"{folder}/{_WHOLE}", "")
 
     def add_files(self, result: DataFrame, name: str) -> None:
-        """Add files to a folder whose names begin with ``name``."""
-        storage, hidden = Storage(result.sparkSession), f"{self.place}/.{name}"
+        """Write more files to a folder, whose names begin with ``name``."""
+        storage = Storage(result.sparkSession)
+        hidden = f"{self.place}/.{name}"
         self._writer(result).mode("overwrite").save(hidden)
         for file in storage.below(hidden, f"{'*/' * len(self.partitions)}part-*"):
             folder, _, part = file.removeprefix(f"{storage.qualified(hidden)}/").rpartition("/")
@@ -290,11 +293,11 @@ class FileFormat(Format):
 
 
 class Orc(FileFormat):
-    """ORC files, in which Spark writes times without a zone as numbers, which it alone reads as times."""
+    """ORC files, in which Spark writes times without a zone as numbers that it alone reads so."""
 
     name = "orc"
     title = "ORC"
-    known = "mergeSchema"
+    option_names = "mergeSchema"
     read_always = MERGED
     cannot_hold = ("timestamp_ntz",)
     codecs = ("snappy", "zstd", "zlib", "lz4", "none")

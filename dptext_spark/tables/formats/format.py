@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -69,26 +69,34 @@ class Format(ABC):
 
     @staticmethod
     def named(name: str, place: str, options: Mapping[str, str], mode: str = "error") -> Format:
-        """Make a table of the format of this name."""
+        """Return a table of the format of this name."""
         if name not in FORMATS:
-            known = sorted(FORMATS)
             raise ConfigError(
                 "The format is unknown",
-                allowed=", ".join(known),
+                allowed=", ".join(sorted(FORMATS)),
                 got=repr(name),
-                do=nearest([name], known),
+                do=nearest([name], sorted(FORMATS)),
             )
         return FORMATS[name](place, options, mode)
 
     def option(self, name: str, default: str = "") -> str:
-        """Give an option's value; Spark takes their names in any capitals."""
-        return next(
-            (value for key, value in self.options.items() if key.lower() == name.lower()), default
-        )
+        """Return an option's value; Spark takes their names in any capitals."""
+        for option, value in self.options.items():
+            if option.lower() == name.lower():
+                return value
+        return default
+
+    def options_of(self, names: Collection[str]) -> dict[str, str]:
+        """Return the options with these names, which are in small letters."""
+        return {name: value for name, value in self.options.items() if name.lower() in names}
+
+    def options_without(self, *names: str) -> dict[str, str]:
+        """Return the options but those of these names, which are in small letters."""
+        return {name: value for name, value in self.options.items() if name.lower() not in names}
 
     @property
     def compression(self) -> str:
-        """The codec of the output's files, for a format that has ``codecs``."""
+        """Return the codec of the output's files, for a format that has ``codecs``."""
         return self.option("compression", self.codecs[0])
 
     def check_input(self, *, has_id: bool, grows: bool) -> None:
@@ -125,12 +133,12 @@ class Format(ABC):
 
     def _check_can(self, ability: str, what: str, do: str) -> None:
         if not getattr(self, ability):
-            able = sorted(name for name, kind in FORMATS.items() if getattr(kind, ability))
-            raise ConfigError(what, allowed=f"that for {', '.join(able)}", do=do)
+            names = sorted(name for name in FORMATS if getattr(FORMATS[name], ability))
+            raise ConfigError(what, allowed=f"that for {', '.join(names)}", do=do)
 
     @abstractmethod
     def open(self, spark: SparkSession) -> Source:
-        """Look at the table; no row of it comes out, though a reader may look at rows to find their types.
+        """Open the table; no row comes out, though a reader may read rows to find their types.
 
         Raises:
             InputError: There is no such table, or it cannot be read whole.
@@ -144,35 +152,44 @@ class Format(ABC):
         """
 
     def check_schema(self, spark: SparkSession, schema: StructType) -> None:
-        """Refuse columns that the output cannot have, before the first task."""
-        lacks = re.compile(rf'ype":"({"|".join(self.cannot_hold)})')
-        if wrong := [f for f in schema if self.cannot_hold and lacks.search(f.json())]:
+        """Check, before the first task, that the output can have these columns."""
+        if not self.cannot_hold:
+            return
+        unsupported_type = re.compile(rf'ype":"({"|".join(self.cannot_hold)})')
+        unsupported_columns = [
+            f"{column.name} ({column.dataType.simpleString()})"
+            for column in schema
+            if unsupported_type.search(column.json())
+        ]
+        if unsupported_columns:
             raise ConfigError(
                 f"Columns have types that format {self.name} cannot hold",
-                got=", ".join(f"{f.name} ({f.dataType.simpleString()})" for f in wrong),
+                got=", ".join(unsupported_columns),
                 do="Choose another --output-format",
             )
 
     @abstractmethod
     def write(self, result: DataFrame) -> None:
-        """Write the table, which is whole or absent under its name; ``result`` is evaluated once."""
+        """Write the table, whole or absent under its name; ``result`` is evaluated once."""
 
 
 _NEW_ROWS: Final = (
-    "Select the new rows with --where, and add them with --mode append to a format that takes it; under the "
-    "same --key-file a row that is released again gets the same words"
+    "Select the new rows with --where, and add them with --mode append to a format that takes it; "
+    "under the same --key-file a row that is released again gets the same words"
 )
 
 
-def check_fits(schema: StructType, there: StructType, table: str) -> None:
-    """Refuse to add rows to a table with other columns or types, or with columns that must not be null."""
-    ours, theirs = ({f.name: f.dataType.simpleString() for f in each} for each in (schema, there))
-    faults = [
-        f"{name} is {ours.get(name, 'absent')} in the output and {theirs.get(name, 'absent')} in the table"
-        for name in {**ours, **theirs}
-        if ours.get(name) != theirs.get(name)
-    ]
-    faults += [f"{field.name} is NOT NULL in the table" for field in there if not field.nullable]
+def check_fits(schema: StructType, table_schema: StructType, table: str) -> None:
+    """Check that rows fit a table: the same columns and types, none of which must not be null."""
+    output_types = _types(schema)
+    table_types = _types(table_schema)
+    faults = []
+    for name in {**output_types, **table_types}:
+        in_output = output_types.get(name, "absent")
+        in_table = table_types.get(name, "absent")
+        if in_output != in_table:
+            faults.append(f"{name} is {in_output} in the output and {in_table} in the table")
+    faults += [f"{c.name} is NOT NULL in the table" for c in table_schema if not c.nullable]
     if faults:
         raise ConfigError(
             f"The output's columns do not fit {table}",
@@ -180,3 +197,8 @@ def check_fits(schema: StructType, there: StructType, table: str) -> None:
             got="; ".join(faults),
             do="Choose other columns with --keep, or another --output",
         )
+
+
+def _types(schema: StructType) -> dict[str, str]:
+    """Return the types of columns, as Spark writes them, by name."""
+    return {column.name: column.dataType.simpleString() for column in schema}

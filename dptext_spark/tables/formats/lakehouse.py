@@ -78,9 +78,9 @@ class LakehouseFormat(Format):
         except ImportError:
             raise ConfigError(
                 f"Tables of format {cls.name} need the Python package {cls.library}",
-                do=f"Install it with: pip install 'dptext-spark[tables]'; or give Spark {cls.spark_package} "
-                "(spark-submit --packages), where there is one for its version, and name the table with "
-                "--format table",
+                do="Install it with: pip install 'dptext-spark[tables]'; or give Spark "
+                f"{cls.spark_package} (spark-submit --packages), where there is one for its "
+                "version, and name the table with --format table",
             ) from None
         if int(pa.__version__.partition(".")[0]) < cls.oldest_arrow:
             allowed = f"pyarrow {cls.oldest_arrow} or newer"
@@ -90,17 +90,15 @@ class LakehouseFormat(Format):
 
     @property
     def library_options(self) -> dict[str, str]:
-        """Options for the library, such as access keys of an object store."""
-        return {
-            n: value
-            for n, value in self.options.items()
-            if n.lower() not in (self.chooser, "compression")
-        }
+        """Return the library's options, such as access keys of an object store."""
+        return self.options_without(self.chooser, "compression")
 
     @property
     def chosen(self) -> int | None:
-        """The state of the table that the reader was told to read."""
-        return int(self.options[self.chooser]) if self.chooser in self.options else None
+        """Return the state of the table that the reader's options choose; None for the latest."""
+        if self.chooser not in self.options:
+            return None
+        return int(self.options[self.chooser])
 
     @abstractmethod
     def existing(self, storage: LocalFiles) -> Any:
@@ -108,11 +106,11 @@ class LakehouseFormat(Format):
 
     @abstractmethod
     def check_writable(self, table: Any) -> None:
-        """Refuse a table that asks more of a writer than to name files."""
+        """Check that a table asks no more of a writer than to name files."""
 
     @abstractmethod
     def addition(self, spark: SparkSession, schema: StructType) -> Addition:
-        """Get ready to add files of this schema to the table, or to make it of them.
+        """Return what adds files of this schema to the table, or creates it from them.
 
         Returns:
             The table's own folder; the one for its files; what names folders of files; and what
@@ -124,7 +122,7 @@ class LakehouseFormat(Format):
 
     @abstractmethod
     def has(self, storage: LocalFiles, run: str) -> bool:
-        """Say whether the table has the commit of this run."""
+        """Return whether the table has the commit of this run."""
 
     def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
         table, folder = self.existing(storage), self.place if self.has_path else None
@@ -136,8 +134,8 @@ class LakehouseFormat(Format):
         if table is not None and self.mode == "error":
             raise ConfigError(
                 f"The output {self.place} exists",
-                do="Choose another --output, replace its rows with --mode overwrite, or add to them with "
-                "--mode append",
+                do="Choose another --output, replace its rows with --mode overwrite, or add to "
+                "them with --mode append",
             )
         if table is not None:
             self.check_writable(table)
@@ -150,9 +148,11 @@ class LakehouseFormat(Format):
         self.addition(spark, schema)
 
     def write(self, result: DataFrame) -> None:
-        spark, run = result.sparkSession, f"dptext-{uuid4().hex}"
+        spark = result.sparkSession
+        storage = Storage(spark)
+        run = f"dptext-{uuid4().hex}"
         folder, files, partitions, commit = self.addition(spark, result.schema)
-        storage, goal = Storage(spark), f"{files}/{run}"
+        run_folder = f"{files}/{run}"
 
         def write(place: str) -> None:
             # In partitions' names times are those of UTC, in which the accounts have them.
@@ -160,15 +160,15 @@ class LakehouseFormat(Format):
             writer.options(timeZone="UTC", compression=self.compression).parquet(place)
 
         def publish(place: str) -> None:
-            new = not storage.exists(folder)
+            is_new = not storage.exists(folder)
             storage.make_folder(files)
-            storage.rename(place, goal)
+            storage.rename(place, run_folder)
             try:
-                commit(run, [*_written(spark, storage, goal, [*partitions])])
+                commit(run, [*_written(spark, storage, run_folder, [*partitions])])
             except BaseException as error:
                 # An answer that got lost may have been "done": then the files must stay.
                 if not self.has(storage, run):
-                    storage.delete(folder if new else goal)
+                    storage.delete(folder if is_new else run_folder)
                     raise
                 if not isinstance(error, Exception):
                     raise
@@ -179,22 +179,21 @@ class LakehouseFormat(Format):
 def _written(
     spark: SparkSession, storage: Storage, folder: str, partitions: Sequence[str]
 ) -> Iterator[WrittenFile]:
-    """List the files that have rows."""
+    """Yield the files that have rows."""
     schema = StructType([StructField(name, StringType()) for name in partitions])
     df = spark.read.schema(schema).parquet(literal(folder))
     file = metadata(df)
     facts = [file["file_path"], file["file_size"], F.unix_millis(file["file_modification_time"])]
     root = f"{storage.qualified(folder)}/"
-    for url, size, modified, *values, rows in (
-        df.groupBy(*facts, *map(quoted, partitions)).count().collect()
-    ):
+    files = df.groupBy(*facts, *map(quoted, partitions)).count()
+    for url, size, modified, *values, rows in files.collect():
         path = unquote(file_url(url)).removeprefix(root)
         yield path, size, modified, rows, dict(zip(partitions, values, strict=True))
 
 
 @contextmanager
-def plain(what: str, raised: type[DptextError]) -> Iterator[None]:
-    """Turn errors of the libraries, and of the databases below them, into this package's.
+def library_errors(what: str, raised: type[DptextError]) -> Iterator[None]:
+    """Raise this package's errors for those of the libraries, and of the databases below them.
 
     A JobError comes from looking at files with rows: it quotes only errors that have no values of
     them.
@@ -205,29 +204,29 @@ def plain(what: str, raised: type[DptextError]) -> Iterator[None]:
         raise raised(what, got=condition(error)) from None
     except Exception as error:
         home = type(error).__module__.partition(".")[0]
-        usual = isinstance(error, OSError | ValueError | TypeError | NotImplementedError)
-        if isinstance(error, DptextError) or not (usual or home in _HOMES):
+        is_usual = isinstance(error, OSError | ValueError | TypeError | NotImplementedError)
+        if isinstance(error, DptextError) or not (is_usual or home in _HOMES):
             raise
-        harmless = isinstance(error, OSError) or type(error).__name__ in _HARMLESS
-        private = home == "sqlalchemy" or (issubclass(raised, JobError) and not harmless)
-        text = (
-            type(error).__name__ if private else str(error).strip().partition("\n")[0].rstrip(".")
-        )
+        is_harmless = isinstance(error, OSError) or type(error).__name__ in _HARMLESS
+        if home == "sqlalchemy" or (issubclass(raised, JobError) and not is_harmless):
+            text = type(error).__name__
+        else:
+            text = str(error).strip().partition("\n")[0].rstrip(".")
         raise raised(what, got=text) from None
 
 
 def read_files(
     spark: SparkSession, schema: StructType, paths: Sequence[str], table: str
 ) -> DataFrame:
-    """Read Parquet files and nothing else, by the names of their columns; what a file lacks is null."""
+    """Read these Parquet files alone, by the names of their columns; what a file lacks is null."""
     if not paths:
         return spark.createDataFrame([], schema)
-    others = [path for path in paths if not path.isascii()]
-    if others:
-        Storage(spark).qualified(others[0])  # or refuse the name
-    reader = spark.read.option(
-        "recursiveFileLookup", "true"
-    )  # takes no folder's name for a partition
+    for path in paths:
+        if not path.isascii():
+            Storage(spark).qualified(path)  # or refuse the name
+            break
+    # Takes no folder's name for a partition.
+    reader = spark.read.option("recursiveFileLookup", "true")
     try:
         df = reader.schema(schema).parquet(*map(literal, paths))
         unread = len({*paths}) - len(df.inputFiles())
@@ -246,7 +245,9 @@ def read_files(
 
 def hadoop_url(url: str) -> str:
     """Write the URL of a file as Spark knows it."""
-    return f"s3a{url.removeprefix('s3')}" if url.startswith("s3://") else url
+    if not url.startswith("s3://"):
+        return url
+    return f"s3a{url.removeprefix('s3')}"
 
 
 def url_of(storage: LocalFiles, path: str) -> str:
@@ -256,10 +257,10 @@ def url_of(storage: LocalFiles, path: str) -> str:
 
 
 def unreadable(title: str, place: str, faults: Sequence[str], rewrite: str) -> InputError:
-    """Make the error of a table whose files alone do not say what its rows are."""
+    """Return the error of a table whose files alone do not say what its rows are."""
     return InputError(
         f"The {title} table {place} cannot be read",
         got="; ".join(faults),
-        do=f"Read it by {title}'s own Spark package with --format table; or first copy it (CREATE TABLE ... "
-        f"AS SELECT), or rewrite files with {rewrite}",
+        do=f"Read it by {title}'s own Spark package with --format table; or first copy it "
+        f"(CREATE TABLE ... AS SELECT), or rewrite files with {rewrite}",
     )

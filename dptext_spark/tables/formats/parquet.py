@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import InputError
-from dptext_spark.spark.failures import condition, failing, plain_path, two_types
+from dptext_spark.spark.failures import condition, failing, path_of_url, two_types
 from dptext_spark.tables.columns import TableColumns, absent_columns
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
@@ -76,7 +76,7 @@ _NEVER_EMPTY: Final = ("array", "map", "struct", "timestamp")
 
 
 class _Type(NamedTuple):
-    """A column's type in a file: Spark's, if it has one, and its name; nanoseconds are Spark's integers."""
+    """A column's type in a file: Spark's, if it has one, and its name; nanoseconds are integers."""
 
     spark: DataType | None
     name: str
@@ -88,7 +88,7 @@ class Parquet(FileFormat):
     name = "parquet"
     title = "Parquet"
     has_positions = True
-    known = "datetimeRebaseMode int96RebaseMode mergeSchema"
+    option_names = "datetimeRebaseMode int96RebaseMode mergeSchema"
     read_always = MERGED
     codecs = PARQUET_CODECS
 
@@ -110,56 +110,51 @@ class Parquet(FileFormat):
         return self._merged(storage, self.load(spark.read.schema(StructType())))
 
     def _merged(self, storage: Storage, listed: DataFrame) -> Source:
-        """Give the columns that a frame's files have together, apart from those that their folders name."""
+        """Return the columns that a frame's files have together, without those of their folders."""
         spark = listed.sparkSession
-        found = _places_of_types(storage, listed)
-        fields, nanos, refused = [], dict[str, Column](), dict[str, InputError]()
-        in_both = list[StructField]()
-        partitions = {name.lower() for name in partition_columns(listed)}
-        for lower, (name, places) in found.items():
+        partitions = {*map(str.lower, partition_columns(listed))}
+        fields = []
+        nanos: dict[str, Column] = {}
+        refused: dict[str, InputError] = {}
+        in_both = StructType()
+        for lower, (name, places) in _places_of_types(storage, listed).items():
             kinds = [kind for kind in places if kind.name != _NO_VALUES]
-            lacking = len(kinds) < len(places)
+            has_void = len(kinds) < len(places)
             wide = _widest(kinds or [_Type(StringType(), "string")])
-            if (
-                wide is None
-                or wide.spark is None
-                or (lacking and wide.name.startswith(_NEVER_EMPTY))
-            ):
-                if (
-                    lower in partitions
-                ):  # whether its values are those of the folders cannot be seen
+            is_refused = has_void and wide is not None and wide.name.startswith(_NEVER_EMPTY)
+            if wide is None or wide.spark is None or is_refused:
+                # Whether the values are those of the folders cannot be seen.
+                if lower in partitions:
                     raise _refusal(name, places)
                 refused[name] = _refusal(name, places)
                 continue
-            if lacking:  # the other reader does not take a column without values for another type
+            if has_void:  # the other reader does not take a column without values for another type
                 spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
             if lower in partitions:
-                in_both.append(StructField(name, wide.spark))
+                in_both.add(name, wide.spark)
                 continue
             fields.append(StructField(name, wide.spark))
             if wide.name.startswith(_NANOS):
                 nanos[lower] = _in_microseconds(name, zoned="tz" in wide.name)
 
         def converted(df: DataFrame) -> DataFrame:
-            return (
-                df.select(*(nanos.get(n.lower(), quoted(n)).alias(n) for n in df.columns))
-                if nanos
-                else df
-            )
+            if not nanos:
+                return df
+            columns = []
+            for name in df.columns:
+                column = nanos.get(name.lower(), quoted(name))
+                columns.append(column.alias(name))
+            return df.select(*columns)
 
         read = self.load(spark.read.schema(StructType(fields)))
         return Source(
-            place=self.place,
-            read=read,
-            prepare=converted,
-            refused=refused,
-            in_both=StructType(in_both),
+            place=self.place, read=read, prepare=converted, refused=refused, in_both=in_both
         )
 
     def names_in(self, spark: SparkSession, files: Sequence[str]) -> set[str]:
         names = set[str]()
         for types in _types_of(Storage(spark), _SIGNED, files):
-            names.update(name.lower() for name in types)
+            names.update(map(str.lower, types))
         return names
 
 
@@ -175,7 +170,7 @@ def _places_of_types(
     for file, types in zip(files, _types_of(storage, read_as, files), strict=True):
         for name, kind in types.items():  # in any capitals, as Spark finds them
             _, places = columns.setdefault(name.lower(), (name, {}))
-            places.setdefault(kind, plain_path(file))
+            places.setdefault(kind, path_of_url(file))
     return columns
 
 
@@ -188,38 +183,42 @@ def _types_of(
 
 
 def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str, _Type]:
-    """Read each column's type from a file's footer; ``read_as`` maps types to those that Spark reads."""
+    """Read each column's type in a file's footer; ``read_as`` maps types to those Spark reads."""
     try:
         footer = storage.footer(file)
     except pa.ArrowInvalid:  # a file of no bytes, which Spark passes over
         return {}
     schema = footer.schema_arrow
-    if known := (schema.metadata or {}).get(_SPARK_SCHEMA):
-        fields = StructType.fromJson(json.loads(known))
+    spark_schema = (schema.metadata or {}).get(_SPARK_SCHEMA)
+    if spark_schema:
+        fields = StructType.fromJson(json.loads(spark_schema))
         return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
-    leaves = {
-        leaf.path: leaf for leaf in map(footer.schema.column, range(len(footer.schema.names)))
-    }
+    leaves = {}
+    for i in range(len(footer.schema.names)):
+        leaf = footer.schema.column(i)
+        leaves[leaf.path] = leaf
     return {field.name: _type(field.type, leaves.get(field.name), read_as) for field in schema}
 
 
 def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None, read_as: Mapping[Any, Any]) -> _Type:
-    """Say which type Spark gives to a column; ``leaf`` is Parquet's own account of one without fields."""
+    """Return the type that Spark gives to a column; ``leaf`` is Parquet's type, without fields."""
     if str(kind).startswith(_NANOS):
-        return _Type(LongType(), f"{_NANOS}, tz=UTC]" if kind.tz else f"{_NANOS}]")
+        if kind.tz:
+            return _Type(LongType(), f"{_NANOS}, tz=UTC]")
+        return _Type(LongType(), f"{_NANOS}]")
     if leaf is not None and leaf.physical_type == "INT96":
         kind = pa.timestamp("us", tz="UTC")
     elif leaf is not None and leaf.converted_type == "INTERVAL":
         return _Type(None, "interval")
     try:
-        found = from_arrow_type(_as_spark(kind, read_as), prefer_timestamp_ntz=True)
+        spark_type = from_arrow_type(_as_spark(kind, read_as), prefer_timestamp_ntz=True)
     except PySparkException:
         return _Type(None, str(kind))
-    return _Type(found, found.simpleString())
+    return _Type(spark_type, spark_type.simpleString())
 
 
 def _as_spark(kind: Any, read_as: Mapping[Any, Any]) -> Any:
-    """Give the type that Spark reads, or one that it has not."""
+    """Return the type that Spark reads, or one that it has not."""
     if pa.types.is_dictionary(kind):
         return _as_spark(kind.value_type, read_as)
     if pa.types.is_struct(kind):
@@ -234,40 +233,45 @@ def _as_spark(kind: Any, read_as: Mapping[Any, Any]) -> Any:
 
 
 def _widest(kinds: Sequence[_Type]) -> _Type | None:
-    """Choose the type that holds the values of all; None where there is none."""
+    """Return the type that holds the values of all; None where there is none."""
     names = [kind.name for kind in kinds]
     for order in (*_WIDER, names[:1]):
-        if all(name in order for name in names):
+        if {*names}.issubset(order):
             return max(kinds, key=lambda kind: order.index(kind.name))
     return None
 
 
 def _refusal(name: str, places: Mapping[_Type, str]) -> InputError:
-    """Say why a column cannot be read."""
-    if unknown := [f"{kind.name} in {file}" for kind, file in places.items() if kind.spark is None]:
-        return InputError(
-            f"Column {name} has a type that Spark cannot read",
-            got=unknown[0],
-            do="Write it as strings, or timestamps in microseconds; or name one by one with --keep what "
-            "passes through",
-        )
-    (one, here), (other, there), *_ = places.items()
-    return two_types(name, (one.name, here), (other.name, there))
+    """Return why a column cannot be read."""
+    for kind, file in places.items():
+        if kind.spark is None:
+            return InputError(
+                f"Column {name} has a type that Spark cannot read",
+                got=f"{kind.name} in {file}",
+                do="Write it as strings, or timestamps in microseconds; or name one by one with "
+                "--keep what passes through",
+            )
+    (first, first_file), (second, second_file), *_ = places.items()
+    return two_types(name, (first.name, first_file), (second.name, second_file))
 
 
 def _in_microseconds(name: str, *, zoned: bool) -> Column:
-    """Make timestamps of integers."""
+    """Convert integers to timestamps."""
     error = InputError(
         f"Column {name} has timestamps with digits below a microsecond, which Spark cannot write",
         do="Round them before the run, or leave the column out",
     )
     column = quoted(name)
     micros = F.call_function("div", column, F.lit(1000))
-    epoch = F.lit("1970-01-01").cast(TimestampNTZType())
-    seconds = (micros * F.lit(Decimal("0.000001"))).cast("decimal(18, 6)")
-    exact = F.timestamp_micros(micros) if zoned else epoch + F.make_dt_interval(secs=seconds)
-    has = TimestampType() if zoned else TimestampNTZType()
-    return F.when(column % 1000 != 0, failing(error).cast(has)).otherwise(exact)
+    if zoned:
+        exact = F.timestamp_micros(micros)
+        failure = failing(error).cast(TimestampType())
+    else:
+        epoch = F.lit("1970-01-01").cast(TimestampNTZType())
+        seconds = (micros * F.lit(Decimal("0.000001"))).cast("decimal(18, 6)")
+        exact = epoch + F.make_dt_interval(secs=seconds)
+        failure = failing(error).cast(TimestampNTZType())
+    return F.when(column % 1000 != 0, failure).otherwise(exact)
 
 
 def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:

@@ -35,7 +35,7 @@ BEFORE: Final = 0
 OPEN: Final = "open"
 DROPPED: Final = "dropped"
 SEVERAL: Final = "several"
-"""Faults: a quoted value that does not end rightly, a character that is dropped, several line ends."""
+"""Faults: a quoted value that ends wrongly, a character that is dropped, several line ends."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Reading:
 
 
 class Split(NamedTuple):
-    """A split of a file: where it starts, its number of lines, how the first one ends, and its readings."""
+    """A split of a file: its start, its number of lines, how the first one ends, its readings."""
 
     file: str
     start: int
@@ -106,18 +106,12 @@ class Grammar:
             batches: Lines, with the columns :data:`LINE`; the text is null where it has neither
                 quote nor NUL, and no CR but at its end.
         """
-        columns = (batch.select([*LINE]).to_pydict().values() for batch in batches)
-        lines = (line for values in columns for line in zip(*values, strict=True))
-        for (file, start), group in groupby(lines, key=itemgetter(0, 1)):
+        for (file, start), group in groupby(_lines_of(batches), key=itemgetter(0, 1)):
             split = self._split(file, start, (line[2:] for line in group))
-            rows = [
-                {
-                    **split._asdict(),
-                    "outside": asdict(split.outside),
-                    "inside": asdict(split.inside),
-                }
-            ]
-            yield from pa.Table.from_pylist(rows, _SCHEMA).to_batches()
+            row = split._asdict()
+            row["outside"] = asdict(split.outside)
+            row["inside"] = asdict(split.inside)
+            yield from pa.Table.from_pylist([row], _SCHEMA).to_batches()
 
     def _split(self, file: str, start: int, texts: Iterator[tuple[str | None, bool]]) -> Split:
         outside = Reading(opened=None)
@@ -128,8 +122,9 @@ class Grammar:
             if number == 0 and start == 0:
                 ending = _ending(text, ends_in_cr) if self.finds_ends else "\n"
                 text = text and text.removeprefix("\ufeff")
-            # Where CR alone ends lines, this one is several.
-            parts = text.split("\r") if text and ending == "\r" else [text]
+            parts = [text]
+            if text and ending == "\r":  # this line is several
+                parts = [*text.split("\r")]
             for part in parts:
                 number += 1
                 ends = ends_in_cr or ending == "\r"
@@ -161,7 +156,9 @@ class Grammar:
             self._fail(reading, line, place, number)
             return None
         reading.opened = None
-        return end.end() if end["more"] else None
+        if not end["more"]:
+            return None
+        return end.end()
 
     def _read_values(self, reading: Reading, line: str, place: int, number: int) -> None:
         """Read whole values from a place on, and the last one, which may stay open."""
@@ -181,13 +178,16 @@ class Grammar:
 
     def _fail(self, reading: Reading, line: str, place: int, number: int) -> None:
         """Note the fault at a place."""
-        is_dropped = line[place : place + 1] in {"\0", self.escape_escape} - {"", self.escape}
-        reading.fault = DROPPED if is_dropped else OPEN
-        reading.line = number if is_dropped or reading.opened is None else reading.opened
+        if line[place : place + 1] in {"\0", self.escape_escape} - {"", self.escape}:
+            reading.fault = DROPPED
+            reading.line = number
+            return
+        reading.fault = OPEN
+        reading.line = number if reading.opened is None else reading.opened
 
     @cached_property
     def _content(self) -> re.Pattern[str]:
-        """Text inside quotes, up to the line's end, the quote that ends the value, or what is dropped."""
+        """Match text inside quotes, up to the line's end, the value's end, or what is dropped."""
         quote, escape, over = map(re.escape, (self.quote, self.escape, self.escape_escape))
         marks = "".join({self.quote, self.escape, self.escape_escape, "\0"})
         parts = [f"[^{re.escape(marks)}]++"]
@@ -201,7 +201,7 @@ class Grammar:
 
     @cached_property
     def _close(self) -> re.Pattern[str]:
-        """The end of a quoted value: its quote, then the end of the line or ``more`` values."""
+        """Match the end of a quoted value: its quote, then the line's end or ``more`` values."""
         return re.compile(f"{re.escape(self.quote)}{self._after}(?:(?P<more>{self._between})|\\Z)")
 
     @cached_property
@@ -210,16 +210,17 @@ class Grammar:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
+        ends_in_quote = ""
         # Where separators have several characters, Spark doubles a quote that a file ends in.
-        is_long = self.quote and len(self.separator) > 1
-        ends_in_quote = (
-            f"(?![^{re.escape(self.quote)}].*{re.escape(self.quote)}\\Z)" if is_long else ""
-        )
+        if self.quote and len(self.separator) > 1:
+            ends_in_quote = f"(?![^{re.escape(self.quote)}].*{re.escape(self.quote)}\\Z)"
         return re.compile(f"(?:{self._quoted}|{ends_in_quote}{self._bare})\\Z", re.DOTALL)
 
     @cached_property
     def _open(self) -> re.Pattern[str]:
-        return re.compile(f"{self._before}{re.escape(self.quote)}" if self.quote else "(?!)")
+        if not self.quote:
+            return re.compile("(?!)")
+        return re.compile(f"{self._before}{re.escape(self.quote)}")
 
     @property
     def _value(self) -> str:
@@ -234,7 +235,7 @@ class Grammar:
 
     @property
     def _bare(self) -> str:
-        """A value without quotes around it; one of NUL alone would be null."""
+        """Match a value without quotes around it; one of NUL alone would be null."""
         begin = re.escape(self.quote) if self.quote else "\0"
         alone = f"\0(?:{self._between}|\\Z)"
         return f"{self._before}(?!{begin}|{alone})(?:(?!{self._between}).)*+"
@@ -259,11 +260,20 @@ class Grammar:
 def _past(pattern: re.Pattern[str], line: str, place: int) -> int:
     """Return where a pattern ends that begins at a place, or the place where it does not match."""
     match = pattern.match(line, place)
-    return place if match is None else match.end()
+    if match is None:
+        return place
+    return match.end()
+
+
+def _lines_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """Yield the lines of batches, with their file and where their split starts."""
+    for batch in batches:
+        columns = batch.select([*LINE]).to_pydict().values()
+        yield from zip(*columns, strict=True)
 
 
 def first_fault(splits: Sequence[Split]) -> tuple[Fault | None, Fault | None]:
-    """Join the splits of a file: its first fault, and the first line whose end Spark would change.
+    """Return the first fault of a file's splits, and the first line whose end Spark would change.
 
     Such a line ends inside quotes as lines of the file end, and not in LF.
     """
@@ -277,8 +287,9 @@ def first_fault(splits: Sequence[Split]) -> tuple[Fault | None, Fault | None]:
         if ending == "\r" and split.start:
             return Fault(SEVERAL, before + 1), None
         if reading.fault:
-            line = opened if reading.line == BEFORE else before + reading.line
-            return Fault(reading.fault, line or 0), changed
+            if reading.line == BEFORE:
+                return Fault(reading.fault, opened or 0), changed
+            return Fault(reading.fault, before + reading.line), changed
         if reading.changed is not None and changed is None and ending != "\n":
             changed = Fault(ending, before + reading.changed)
         if reading.opened is None:

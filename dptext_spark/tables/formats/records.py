@@ -1,10 +1,11 @@
-"""Files of text, looked at before Spark reads their records: what it would replace, or leave out."""
+"""Files of text, checked before Spark reads their records: what it would replace, or leave out."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.spark.failures import failing, plain_path
+from dptext_spark.spark.failures import failing, path_of_url
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import Path, pruned, quoted, without
 from dptext_spark.tables.formats import quotes
@@ -63,7 +64,7 @@ _OF_JAVA: Final = {"utf-8": "UTF-8", "utf-8-sig": "UTF-8", "cp932": "windows-31j
 
 
 class RecordFormat(FileFormat):
-    """Files of text, whose records may be malformed: one such record fails the run, and is not quoted.
+    """Files of text; a malformed record fails the run, and is not quoted.
 
     Spark's own way to fail, ``mode=FAILFAST``, quotes it in the log; a ``mode`` that is given is
     used.
@@ -75,7 +76,8 @@ class RecordFormat(FileFormat):
     def check_input(self, *, has_id: bool, grows: bool) -> None:
         super().check_input(has_id=has_id, grows=grows)
         _ = self.encoding
-        if (mode := self.option("mode", "PERMISSIVE")).upper() not in _MODES:
+        mode = self.option("mode", "PERMISSIVE")
+        if mode.upper() not in _MODES:
             raise ConfigError(
                 "Option --read-option mode has a wrong value, which Spark takes for PERMISSIVE",
                 allowed=", ".join(_MODES),
@@ -84,12 +86,12 @@ class RecordFormat(FileFormat):
 
     @property
     def encoding(self) -> str:
-        """A name that Java knows of the files' encoding, whose lines end in one byte."""
+        """Return Java's name for the files' encoding, whose lines end in one byte."""
         name = self.option("encoding", "UTF-8")
         with suppress(LookupError, ValueError):  # codecs of other than text; a name with a NUL
-            known = codecs.lookup(name).name
-            if known in _OF_JAVA or "\n".encode(known) == b"\n":
-                return _OF_JAVA.get(known, known)
+            codec = codecs.lookup(name).name
+            if codec in _OF_JAVA or "\n".encode(codec) == b"\n":
+                return _OF_JAVA.get(codec, codec)
         raise ConfigError(
             "Option --read-option encoding has a wrong value",
             allowed="one that extends ASCII, such as windows-1252, gb18030 or Shift_JIS",
@@ -98,7 +100,7 @@ class RecordFormat(FileFormat):
         )
 
     def is_on(self, option: str) -> bool:
-        """Say whether an option of the reader is ``true``."""
+        """Return whether an option of the reader is ``true``."""
         default = self.read_defaults.get(option, "")
         return self.option(option, default).lower() == "true"
 
@@ -107,27 +109,29 @@ class RecordFormat(FileFormat):
 
         Lines end in ``ending``, or in any of CR LF, CR and LF.
         """
-        chosen = {name: value for name, value in self.options.items() if name.lower() in _CHOOSING}
+        options = self.options_of(_CHOOSING)
         if ending:
-            chosen["lineSep"] = ending
+            options["lineSep"] = ending
         # Partitions' columns would be in the way.
-        reader = spark.read.options(**chosen).option("recursiveFileLookup", "true")
+        reader = spark.read.options(**options).option("recursiveFileLookup", "true")
         return reader.text(Storage(spark).pattern(self.place), wholetext=whole)
 
     def check_texts(self, spark: SparkSession) -> None:
-        """Refuse bytes that are no letters, in one pass: Spark would replace them by U+FFFD."""
-        texts, value = self.texts(spark), F.col("value")
+        """Check in one pass that bytes are letters: Spark would replace others by U+FFFD."""
+        value = F.col("value")
         if self.encoding == "UTF-8":  # which may have U+FFFD of its own
             replaced = F.decode(F.encode(value, "UTF-16BE"), "UTF-16BE")
-            wrong = replaced.cast("binary") != value.cast("binary")
+            is_wrong = replaced.cast("binary") != value.cast("binary")
         else:
-            wrong = F.decode(value.cast("binary"), self.encoding).contains("\ufffd")
-        if files := texts.where(wrong).select(F.col("_metadata.file_path")).limit(1).collect():
+            is_wrong = F.decode(value.cast("binary"), self.encoding).contains("\ufffd")
+        texts = self.texts(spark).where(is_wrong)
+        files = texts.select(F.col("_metadata.file_path")).limit(1).collect()
+        if files:
             raise InputError(
                 f"The input {self.place} has bytes that are not {self.encoding}",
                 got=f"some in {unquote(files[0][0]).rpartition('/')[2]}",
-                do="Name the encoding of the files, such as --read-option encoding=windows-1252, or convert "
-                "them to UTF-8",
+                do="Name the encoding of the files, such as --read-option encoding=windows-1252, "
+                "or convert them to UTF-8",
             )
 
     def open(self, spark: SparkSession) -> Source:
@@ -152,33 +156,36 @@ class RecordFormat(FileFormat):
         if self.option("mode"):
             return source
         what = f"has records that are not {self.title}, or not of its schema"
-        do = "Correct them, or see which --read-option the files need; with --read-option mode=DROPMALFORMED "
-        do += "such records are left out; a file that is no part of the table, by pathGlobFilter=PATTERN"
+        do = (
+            "Correct them, or see which --read-option the files need; with --read-option "
+            "mode=DROPMALFORMED such records are left out; a file that is no part of the table, by "
+            "pathGlobFilter=PATTERN"
+        )
         fields = [field for field in source.read.schema if field.name != _MALFORMED]
         if not fields and source.read.schema:
             raise InputError(f"The input {self.place} {what}", do=do)
         marked = StructType([*fields, StructField(_MALFORMED, StringType())])
 
-        def sound(df: DataFrame) -> DataFrame:
-            fails = failing(InputError(what, do=do), metadata(df)["file_path"]).cast("boolean")
-            return df.where(F.when(F.col(_MALFORMED).isNull(), True).otherwise(fails)).drop(
-                _MALFORMED
-            )
+        def without_malformed(df: DataFrame) -> DataFrame:
+            failure = failing(InputError(what, do=do), metadata(df)["file_path"]).cast("boolean")
+            is_sound = F.when(F.col(_MALFORMED).isNull(), True).otherwise(failure)
+            return df.where(is_sound).drop(_MALFORMED)
 
-        return replace(source, read=self.load(spark.read.schema(marked)), prepare=sound)
+        read = self.load(spark.read.schema(marked))
+        return replace(source, read=read, prepare=without_malformed)
 
 
 class Json(RecordFormat):
-    """One JSON object on a line; Spark reads all of them once to find the columns and their types."""
+    """One JSON object on a line; Spark reads all of them once to find columns and types."""
 
     name = "json"
     title = "JSON"
-    known = """
-        allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
-        allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames dateFormat dropFieldIfAllNull
-        enableDateTimeParsingFallback ignoreNullFields inferTimestamp lineSep locale mode multiLine
-        prefersDecimal pretty primitivesAsString sortKeys timeFormat timestampFormat timestampNTZFormat
-        timeZone writeNonAsciiCharacterAsCodePoint
+    option_names = """
+        allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers
+        allowNumericLeadingZeros allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames
+        dateFormat dropFieldIfAllNull enableDateTimeParsingFallback ignoreNullFields inferTimestamp
+        lineSep locale mode multiLine prefersDecimal pretty primitivesAsString sortKeys timeFormat
+        timestampFormat timestampNTZFormat timeZone writeNonAsciiCharacterAsCodePoint
     """
     # A column of nulls is a column.
     write_defaults: ClassVar = {"ignoreNullFields": "false", **_ALL_DIGITS}
@@ -187,31 +194,31 @@ class Json(RecordFormat):
         faults = self._faults(spark)
         if "several" in faults:
             raise InputError(
-                f"The input {self.place} has JSON values of several lines, or several values in one record, "
-                "of which Spark reads the first",
-                allowed="one value on each line, or with --read-option multiLine=true one in each file",
-                do="Give --read-option multiLine=true if each file is one array or one object; else write "
-                "each value on a line of its own",
+                f"The input {self.place} has JSON values of several lines, or several values in "
+                "one record, of which Spark reads the first",
+                allowed="one value on each line, or with --read-option multiLine=true one in each "
+                "file",
+                do="Give --read-option multiLine=true if each file is one array or one object; "
+                "else write each value on a line of its own",
             )
         if "half" in faults:
             raise InputError(
-                f"The input {self.place} has escapes of half a letter, such as \\ud83d alone, which Spark "
-                "replaces",
+                f"The input {self.place} has escapes of half a letter, such as \\ud83d alone, "
+                "which Spark replaces",
                 do="Correct the program that wrote them",
             )
         source = super().source(spark)
-        changes = [
-            (kind, path) for kind in (ROUNDED, RESPELLED, CUT) for path in faults.get(kind, ())
-        ]
-        changed = changed_fields(source.read.schema, changes)
+        changes: list[tuple[str, Path]] = []
+        for kind in (ROUNDED, RESPELLED, CUT):
+            changes += [(kind, path) for path in faults.get(kind, ())]
+        fields = changed_fields(source.read.schema, changes)
         if _UNREAD in faults and not self._has_malformed(source):
-            changed |= dict.fromkeys(fields_of(source.read.schema, ROUNDED), _UNREAD)
-        return _without(
-            source, {path: self._lost_digits(path, kind) for path, kind in changed.items()}
-        )
+            fields |= dict.fromkeys(fields_of(source.read.schema, ROUNDED), _UNREAD)
+        errors = {path: self._lost_digits(path, kind) for path, kind in fields.items()}
+        return _without(source, errors)
 
     def _faults(self, spark: SparkSession) -> dict[str, set[Path]]:
-        """Find what is wrong with JSON values, and the paths of numbers and times that may lose digits."""
+        """Return faults of JSON values, and the paths of numbers and times that may lose digits."""
         texts = self.texts(spark, whole=self.is_on("multiLine"))
         spells_anew = spark.conf.get(_EXACT_TEXTS, "false") != "true"
         faults = partial(_json_faults, texts=spells_anew, times=self.is_on("inferTimestamp"))
@@ -221,13 +228,13 @@ class Json(RecordFormat):
         return paths
 
     def _has_malformed(self, source: Source) -> bool:
-        """Say whether Spark itself finds a malformed record, which fails the run with a better message."""
+        """Return whether Spark finds a malformed record, which fails with a better message."""
         if self.option("mode"):
             return False
         return bool(source.read.where(quoted(_MALFORMED).isNotNull()).head(1))
 
     def _lost_digits(self, path: Path, kind: str) -> InputError:
-        """Make the error of a field whose values would lose digits."""
+        """Return the error of a field whose values would lose digits."""
         name = field_name(path)
         if kind == CUT:
             return InputError(
@@ -236,7 +243,8 @@ class Json(RecordFormat):
             )
         if kind == RESPELLED:
             return InputError(
-                f"Column {name} has numbers among its strings, which this version of Spark writes anew",
+                f"Column {name} has numbers among its strings, which this version of Spark writes "
+                "anew",
                 do="Take Spark 4, or write these numbers as strings",
             )
         what = _MANY_DIGITS
@@ -251,10 +259,10 @@ class Json(RecordFormat):
 def _json_faults(
     batches: Iterable[pa.RecordBatch], *, texts: bool, times: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Find faults of JSON values, and what may lose digits; runs in Python workers."""
+    """Yield faults of JSON values, and what may lose digits; runs in Python workers."""
     reader = JsonReader(texts=texts, times=times)
     for batch in batches:
-        faults = set[tuple[str, Path]]()
+        faults: set[tuple[str, Path]] = set()
         for text in batch.column(0).to_pylist():
             text = text.lstrip("\ufeff \t\r\n")
             try:
@@ -266,34 +274,35 @@ def _json_faults(
             faults.update(reader.changes(value))
             if text[end:].strip(" \t\r\n\0"):
                 faults.add(("several", ()))
-            if "\\ud" in text.lower() and _HALF.search(
-                json.dumps(value, ensure_ascii=False, default=str)
-            ):
-                faults.add(("half", ()))
+            if "\\ud" in text.lower():
+                unescaped = json.dumps(value, ensure_ascii=False, default=str)
+                if _HALF.search(unescaped):
+                    faults.add(("half", ()))
         rows = [{"kind": kind, "path": json.dumps(path)} for kind, path in faults]
         schema = pa.schema([("kind", pa.string()), ("path", pa.string())])
         yield from pa.Table.from_pylist(rows, schema).to_batches()
 
 
 def _without(source: Source, refused: Mapping[Path, InputError]) -> Source:
-    """Leave fields out of a table, and refuse them by name."""
+    """Return a table without some fields, which are refused by name."""
     if not refused:
         return source
 
     def prepare(df: DataFrame) -> DataFrame:
         prepared = source.prepare(df)
-        kept = without(prepared.schema, [*refused]) or StructType()
-        columns = [
-            pruned(quoted(f.name), prepared.schema[f.name].dataType, f.dataType) for f in kept
-        ]
-        return prepared.select(*(c.alias(f.name) for c, f in zip(columns, kept, strict=True)))
+        columns = []
+        for field in without(prepared.schema, [*refused]) or StructType():
+            full_type = prepared.schema[field.name].dataType
+            column = pruned(quoted(field.name), full_type, field.dataType)
+            columns.append(column.alias(field.name))
+        return prepared.select(*columns)
 
     names = {field_name(path): error for path, error in refused.items()}
     return replace(source, prepare=prepare, refused=names)
 
 
 class Csv(RecordFormat):
-    """CSV as RFC 4180 and pandas have it: names in the first line, quotes doubled, lines inside quotes.
+    """CSV as in RFC 4180 and pandas: names in the first line, quotes doubled, lines inside quotes.
 
     Values are strings, unless ``inferSchema`` says otherwise. A value without quotes and letters is
     null.
@@ -301,25 +310,27 @@ class Csv(RecordFormat):
 
     name = "csv"
     title = "CSV"
-    known = """
-        charToEscapeQuoteEscaping comment dateFormat delimiter emptyValue enableDateTimeParsingFallback
-        enforceSchema escape escapeQuotes extension header ignoreLeadingWhiteSpace
-        ignoreTrailingWhiteSpace inferSchema inputBufferSize lineSep locale maxCharsPerColumn maxColumns
-        mode multiLine nanValue negativeInf nullValue positiveInf preferDate quote quoteAll samplingRatio
-        sep timeFormat timestampFormat timestampNTZFormat timeZone
+    option_names = """
+        charToEscapeQuoteEscaping comment dateFormat delimiter emptyValue
+        enableDateTimeParsingFallback enforceSchema escape escapeQuotes extension header
+        ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inferSchema inputBufferSize lineSep locale
+        maxCharsPerColumn maxColumns mode multiLine nanValue negativeInf nullValue positiveInf
+        preferDate quote quoteAll samplingRatio sep timeFormat timestampFormat timestampNTZFormat
+        timeZone
     """
     # What is written in another encoding than UTF-8 would have question marks in place of letters.
-    read_alone = "encoding"
+    read_option_names = "encoding"
     cannot_hold = ("array", "map", "struct", "binary")
     finds_by_name = False
     names_remedy = (
-        "Where values have another separator, give --read-option 'sep=;'. The first line names columns: _c0 "
-        "is one without a name, note2 and note3 are two of one name; where it names none, give --read-option "
-        "header=false and name them _c0, _c1 and so on"
+        "Where values have another separator, give --read-option 'sep=;'. The first line names "
+        "columns: _c0 is one without a name, note2 and note3 are two of one name; where it names "
+        "none, give --read-option header=false and name them _c0, _c1 and so on"
     )
     read_defaults: ClassVar = {
         "header": "true",
-        "enforceSchema": "false",  # with it a file whose columns lie in another order is read all the same
+        # With it a file whose columns lie in another order is read all the same.
+        "enforceSchema": "false",
         "multiLine": "true",
         "nullValue": "\x00",  # none that occurs: by default an empty string in quotes is null too
     }
@@ -332,12 +343,11 @@ class Csv(RecordFormat):
 
     @property
     def reader_options(self) -> dict[str, str]:
-        given = {
-            name: value
-            for name, value in super().reader_options.items()
-            if name.lower() != "encoding"
+        defaults_and_options = super().reader_options.items()
+        options = {
+            name: value for name, value in defaults_and_options if name.lower() != "encoding"
         }
-        return {"escape": self._quote, **given, "encoding": self.encoding}
+        return {"escape": self._quote, **options, "encoding": self.encoding}
 
     @property
     def writer_options(self) -> dict[str, str]:
@@ -345,12 +355,12 @@ class Csv(RecordFormat):
         return {"escape": self._quote, "emptyValue": 2 * self._quote, **super().writer_options}
 
     def _writer(self, result: DataFrame) -> DataFrameWriter:
-        """Fail the run at line breaks inside values, which Spark writes as the files' line ends."""
-        strings = [f.name for f in result.schema if isinstance(f.dataType, StringType)]
-        if self.option("lineSep", "\n") != "\n" and strings:
-            has_break = reduce(
-                or_, [F.coalesce(quoted(n).contains("\n"), F.lit(False)) for n in strings]
-            )
+        """Write no line breaks inside values, which Spark writes as the files' line ends."""
+        has_break = F.lit(False)
+        for column in result.schema:
+            if isinstance(column.dataType, StringType):
+                has_break |= F.coalesce(quoted(column.name).contains("\n"), F.lit(False))
+        if self.option("lineSep", "\n") != "\n":
             error = InputError(
                 "Values have line breaks, which Spark would write as --write-option lineSep",
                 do="Leave that option out",
@@ -360,7 +370,7 @@ class Csv(RecordFormat):
 
     @property
     def _quote(self) -> str:
-        """The quote, which is doubled inside quoted values unless another escape is given."""
+        """Return the quote, which is doubled in quoted values unless another escape is chosen."""
         return self.option("quote", '"')
 
     def checked(self, spark: SparkSession) -> Self:
@@ -371,7 +381,7 @@ class Csv(RecordFormat):
         return replace(table, options={**table.options, "lineSep": ending})
 
     def _check_quotes(self, spark: SparkSession) -> str | None:
-        """Refuse values that Spark would read otherwise than quotes have it, by their file and line.
+        """Check that Spark reads values as quotes have it; an error has the file and line.
 
         Returns:
             How lines end, if Spark must be told so as to keep such line ends inside quotes.
@@ -379,11 +389,10 @@ class Csv(RecordFormat):
         grammar = self._grammar(spark)
         splits = self._lines(spark, grammar).mapInArrow(grammar.splits, quotes.SPLITS)
         outside = F.col("outside")
-        is_suspect = [outside[name].isNotNull() for name in ("fault", "opened", "changed")]
+        has_fault = outside["fault"].isNotNull() | outside["opened"].isNotNull()
+        is_suspect = has_fault | outside["changed"].isNotNull()
         parts = F.collect_list(F.struct("*")).alias("splits")
-        files = splits.groupBy("file").agg(
-            parts, F.max(reduce(or_, is_suspect)).alias("is_suspect")
-        )
+        files = splits.groupBy("file").agg(parts, F.max(is_suspect).alias("is_suspect"))
         changed: tuple[str, Fault] | None = None
         for row in files.where("is_suspect").orderBy("file").toLocalIterator():
             fault, change = first_fault(row["splits"])
@@ -403,12 +412,14 @@ class Csv(RecordFormat):
         jvm: Any = spark.sparkContext._jvm
         separator = self.option("sep", self.option("delimiter", ","))
         escape = self.option("escape", self._quote)
-        over = self.option("charToEscapeQuoteEscaping")
+        escape_escape = self.option("charToEscapeQuoteEscaping")
+        if not escape_escape and escape != self._quote:
+            escape_escape = escape
         return Grammar(
             separator=jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils.toDelimiterStr(separator),
             quote=self._quote,
             escape=escape,
-            escape_escape=over or ("" if escape == self._quote else escape),
+            escape_escape=escape_escape,
             comment=self.option("comment"),
             blanks_before=self.is_on("ignoreLeadingWhiteSpace"),
             blanks_after=self.is_on("ignoreTrailingWhiteSpace"),
@@ -432,21 +443,22 @@ class Csv(RecordFormat):
             F.when(has_marks | has_cr_inside, value),
             value.endswith("\r"),
         )
-        return texts.select(*(c.alias(name) for c, name in zip(columns, quotes.LINE, strict=True)))
+        return texts.select(*columns).toDF(*quotes.LINE)
 
     def _misread(self, file: str, fault: Fault) -> InputError:
-        """Make the error of a line that Spark would read otherwise than it is written."""
-        path = plain_path(file)
+        """Return the error of a line that Spark would read otherwise than it is written."""
+        path = path_of_url(file)
         line = f"line {fault.line}"
         match fault.kind:
             case quotes.OPEN:
                 return InputError(
-                    f"The file {path} has records that are not {self.title}: a value begins with a quote and "
-                    "does not end with one",
-                    allowed="quoted values that end with a quote, before a separator or the end of the line",
+                    f"The file {path} has records that are not {self.title}: a value begins with a "
+                    "quote and does not end with one",
+                    allowed="quoted values that end with a quote, before a separator or the end of "
+                    "the line",
                     got=f"a value that begins in {line}",
-                    do="Close the value, and double the quotes inside it; where quotes are letters like "
-                    "others, give --read-option quote=",
+                    do="Close the value, and double the quotes inside it; where quotes are letters "
+                    "like others, give --read-option quote=",
                 )
             case quotes.DROPPED:
                 return InputError(
@@ -457,9 +469,11 @@ class Csv(RecordFormat):
                 )
         return InputError(
             f"The file {path} has line ends inside quotes that Spark would change",
-            allowed="one kind of line ends in all files, CR LF or LF, if quoted values have CR LF or CR",
+            allowed="one kind of line ends in all files, CR LF or LF, if quoted values have CR LF "
+            "or CR",
             got=line,
-            do="Give files of each kind to a run of their own, with --read-option pathGlobFilter=PATTERN",
+            do="Give files of each kind to a run of their own, with --read-option "
+            "pathGlobFilter=PATTERN",
         )
 
     def source(self, spark: SparkSession) -> Source:
@@ -469,45 +483,42 @@ class Csv(RecordFormat):
         return _without(source, self._lost_digits(spark, source.read.schema))
 
     def _lost_digits(self, spark: SparkSession, schema: StructType) -> dict[Path, InputError]:
-        """Find columns of numbers and times whose values have more digits than the types that Spark found."""
-        kinds = [(path, kind) for kind in (ROUNDED, CUT) for path in fields_of(schema, kind)]
+        """Return errors of columns whose values have more digits than their types, by path."""
+        kinds: dict[str, str] = {}
+        for kind in (ROUNDED, CUT):
+            kinds |= dict.fromkeys(map(field_name, fields_of(schema, kind)), kind)
         if not kinds:
             return {}
-        strings = StructType(
-            [StructField(f.name, StringType()) for f in schema if f.name != _MALFORMED]
-        )
-        texts = self.load(spark.read.schema(strings)).select(
-            *(quoted(str(name)) for (name,), _ in kinds)
-        )
-        spared = [self.option(*option) for option in _NO_NUMBERS]
-        changed = texts.mapInArrow(
-            text_changes([(str(n), k) for (n,), k in kinds], spared), "name string"
-        )
+        fields = [StructField(f.name, StringType()) for f in schema if f.name != _MALFORMED]
+        texts = self.load(spark.read.schema(StructType(fields))).select(*map(quoted, kinds))
+        no_numbers = [self.option(*option) for option in _NO_NUMBERS]
+        changed = texts.mapInArrow(text_changes([*kinds.items()], no_numbers), "name string")
         names = {name for (name,) in changed.distinct().collect()}
         errors: dict[Path, InputError] = {}
-        for (name,), kind in kinds:
+        for name, kind in kinds.items():
             if name in names:
-                what = "timestamps with digits below a microsecond" if kind == CUT else _MANY_DIGITS
-                do = "Leave out --read-option inferSchema: values are strings then, as they are written"
-                errors[(name,)] = InputError(f"Column {name} has {what}", do=do)
+                what = _MANY_DIGITS
+                if kind == CUT:
+                    what = "timestamps with digits below a microsecond"
+                errors[(name,)] = InputError(
+                    f"Column {name} has {what}",
+                    do="Leave out --read-option inferSchema: values are strings then, as they are "
+                    "written",
+                )
         return errors
 
     def _with_header(self, spark: SparkSession, source: Source) -> Source:
-        """Check that each file begins with one header; return a source that checks files that come later."""
-        names = [
-            n for n in source.read.columns if n not in (_MALFORMED, *partition_columns(source.read))
-        ]
-        own = self.option("enforceSchema").lower() == "true"
-        if own or self.option("header", "true").lower() != "true" or not names:
+        """Check that each file begins with one header; return a source that checks later files."""
+        unnamed = (_MALFORMED, *partition_columns(source.read))
+        names = [name for name in source.read.columns if name not in unnamed]
+        is_enforced = self.option("enforceSchema").lower() == "true"
+        has_header = self.option("header", "true").lower() == "true"
+        if is_enforced or not has_header or not names:
             return source
-        given = {
-            n: v
-            for n, v in self.options.items()
-            if n.lower() not in ("header", "inferschema", "mode")
-        }
         strings = StructType([StructField(f"c{i}", StringType()) for i in range(len(names) + 1)])
         reader = spark.read.schema(strings).option("recursiveFileLookup", "true")
-        headless = replace(self, options={**given, "header": "false"})
+        options = self.options_without("header", "inferschema", "mode")
+        headless = replace(self, options={**options, "header": "false"})
         if _check_headers(headless.load(reader), names, self.place):
             # Spark's own check, of files that come later too, takes no name that Spark made.
             checked = replace(self, options={**self.options, "enforceSchema": "true"})
@@ -516,40 +527,56 @@ class Csv(RecordFormat):
 
 
 def _check_headers(records: DataFrame, names: Sequence[str], place: str) -> bool:
-    """Refuse files that do not begin with a table's header, or have it among their rows again.
+    """Check that files begin with a table's header, and do not have it among their rows again.
 
     ``records`` are all of the files, headers too, as strings, with a column more than there are
-    ``names``: those that Spark gave, which numbers what has no name, or one of several. Says
-    whether it did.
+    ``names``: those that Spark gave, which numbers what has no name, or one of several.
+
+    Returns:
+        Whether Spark numbered any.
     """
-    stems, same = (
-        [name.removesuffix(str(i)) for i, name in enumerate(names)],
-        [F.isnull(records.columns[-1])],
-    )
-    numbered, made = (
-        [stem.lower() for name, stem in zip(names, stems, strict=True) if stem != name],
-        False,
-    )
-    for i, (name, stem) in enumerate(zip(names, stems, strict=True)):
-        repeated = stem != name and numbered.count(stem.lower()) > 1
-        forms = {name, *([""] if name == f"_c{i}" else []), *([stem] if repeated else [])}
-        made |= len(forms) > 1
-        own = F.regexp_replace(F.coalesce(records.columns[i], F.lit("")), "^\ufeff", "")
-        same.append(own.isin(*forms) | F.lower(own).isin(*map(str.lower, forms)))
-    metadata, whole = F.col("_metadata"), F.least(*same).alias("same")
-    at = F.when(metadata["file_block_start"] == 0, F.monotonically_increasing_id()).alias("at")
-    lines = records.select(whole, at, metadata["file_path"].alias("file"))
-    begins, headers = (
-        F.min_by("same", "at").alias("begins"),
-        F.count_if(F.col("same")).alias("headers"),
-    )
-    files = lines.groupBy("file").agg(begins, headers).where("not begins or headers > 1")
-    for file, _, count in files.orderBy("begins", "file").limit(1).collect():
-        raise InputError(
-            f"The input {place} has a file that does not begin with the header of others, or has it twice",
-            allowed="one header, of the same names in the same order, in the first line of each file",
-            got=f"{unquote(file).rpartition('/')[2]}, which has it {count} times",
-            do="Write the files so, or give each kind to a run of its own; where none has a header, give "
-            "--read-option header=false",
+    is_header = [F.isnull(records.columns[-1])]
+    has_numbered = False
+    for i, forms in enumerate(_header_forms(names)):
+        has_numbered |= len(forms) > 1
+        value = F.regexp_replace(F.coalesce(records.columns[i], F.lit("")), "^\ufeff", "")
+        is_header.append(value.isin(*forms) | F.lower(value).isin(*map(str.lower, forms)))
+    file = F.col("_metadata")
+    position = F.when(file["file_block_start"] == 0, F.monotonically_increasing_id())
+    lines = records.select(F.least(*is_header), position, file["file_path"])
+    files = (
+        lines.toDF("is_header", "position", "file")
+        .groupBy("file")
+        .agg(
+            F.min_by("is_header", "position").alias("begins"),
+            F.count_if(F.col("is_header")).alias("headers"),
         )
-    return made
+    )
+    wrong_files = files.where("not begins or headers > 1").orderBy("begins", "file")
+    for path, _, count in wrong_files.limit(1).collect():
+        raise InputError(
+            f"The input {place} has a file that does not begin with the header of others, or has "
+            "it twice",
+            allowed="one header, of the same names in the same order, in the first line of each "
+            "file",
+            got=f"{unquote(path).rpartition('/')[2]}, which has it {count} times",
+            do="Write the files so, or give each kind to a run of its own; where none has a "
+            "header, give --read-option header=false",
+        )
+    return has_numbered
+
+
+def _header_forms(names: Sequence[str]) -> Iterator[set[str]]:
+    """Yield how a file may write each name that Spark gave: as it is, or as before its number."""
+    stems = [name.removesuffix(str(i)) for i, name in enumerate(names)]
+    numbered: Counter[str] = Counter()
+    for name, stem in zip(names, stems, strict=True):
+        if stem != name:
+            numbered[stem.lower()] += 1
+    for i, (name, stem) in enumerate(zip(names, stems, strict=True)):
+        forms = {name}
+        if name == f"_c{i}":
+            forms.add("")
+        if stem != name and numbered[stem.lower()] > 1:
+            forms.add(stem)
+        yield forms

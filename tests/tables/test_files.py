@@ -18,7 +18,7 @@ from pyarrow import orc
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import privatize
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables import dataframes
 from dptext_spark.tables.columns import TableColumns, check_refused
 from tests.helpers.tables import refused, rows_of, write_table
@@ -207,7 +207,7 @@ def test_a_file_is_read_or_named(case, opened, tmp_path):
         wanted = TableColumns(**{"text": ("text",), "id": None, **case.columns})
         columns = check_refused(source, wanted).named(source.df.schema)
         columns.check(source.df)
-        with plain_errors():
+        with spark_errors():
             return [
                 row.asDict(True).get("n") for row in source.df.select(*columns.mentioned).collect()
             ]

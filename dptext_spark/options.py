@@ -1074,7 +1074,7 @@ class EstimateOptions(Options):
 
     def conflicts(self) -> Iterator[ConfigError]:
         wishes = (self.topics, self.words, self.frequencies, self.features)
-        if all(wish is None for wish in wishes):
+        if wishes.count(None) == len(wishes):
             yield ConfigError(
                 "There is nothing to estimate",
                 do="Give --topics, --words, --frequencies or --features",

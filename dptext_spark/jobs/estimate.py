@@ -21,7 +21,7 @@ from dptext_spark.estimates.topics import read_topics
 from dptext_spark.options import EstimateOptions
 from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import announce_missing
-from dptext_spark.spark.failures import plain_errors
+from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.formats.format import Format
@@ -47,7 +47,7 @@ def run(options: EstimateOptions) -> Report:
     announce_missing("report.html and plots")
     spark = own_session(session("dptext estimate"))
     storage = Storage(spark)
-    with plain_errors("The Spark job of the estimates failed"):
+    with spark_errors("The Spark job of the estimates failed"):
         check_free(storage, place, facts.FILE, overwrite=options.overwrite)
         report = storage.read(options.release)
         source = read.open(spark)

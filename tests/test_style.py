@@ -42,6 +42,7 @@ UNFOLDED = (
     "dptext_spark/cli.py",
     "dptext_spark/demo",
     "dptext_spark/embedding",
+    "dptext_spark/estimates",
     "dptext_spark/evaluation",
     "dptext_spark/geometry",
     "dptext_spark/mechanisms",

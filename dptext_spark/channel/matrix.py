@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class ChannelMatrix:
         """P[output] under the prior, float64 (outputs,), above 0."""
         return np.maximum(self.prior @ self.table, np.finfo(np.float32).tiny)
 
-    def passing(self, words: Ints) -> Self:
+    def passing(self, words: Ints) -> ChannelMatrix:
         """Return the matrix where these words, of those that may be output, go out as they are."""
         places = np.flatnonzero(np.isin(self.words, words[words < self.outputs]))
         table = self.table.copy()
@@ -68,16 +68,14 @@ class ChannelMatrix:
         is_perturbed[places] = False
         return replace(self, table=table, is_perturbed=is_perturbed)
 
-    def with_unknown(self, share: float) -> Self:
+    def with_unknown(self, share: float) -> ChannelMatrix:
         """Return the matrix with one more word: unknown tokens, which become any output alike."""
         row = np.full((1, self.outputs), 1.0 / self.outputs, dtype=np.float32)
-        return replace(
-            self,
-            words=np.append(self.words, UNKNOWN),
-            prior=np.append(self.prior * (1.0 - share), share),
-            table=np.concatenate([self.table, row]),
-            is_perturbed=np.append(self.is_perturbed, False),
-        )
+        prior = np.append(self.prior * (1.0 - share), share)
+        table = np.concatenate([self.table, row])
+        is_perturbed = np.append(self.is_perturbed, False)
+        words = np.append(self.words, UNKNOWN)
+        return ChannelMatrix(words=words, prior=prior, table=table, is_perturbed=is_perturbed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,7 +159,7 @@ class MatrixSource:
         return json_sha256(settings)[:32]
 
     def matrix(self, cache: Path) -> tuple[ChannelMatrix, bool]:
-        """Read the matrix from a folder, or else make it and write it there; and whether it was read.
+        """Read the matrix from a folder, or else make it and write it there; also if it was read.
 
         Another process never reads a part of it: the file takes its name when it is whole.
         """

@@ -62,7 +62,7 @@ class Cells:
             for before, group in pairwise(groups):
                 pairs.append((group, ", ".join(map(str, before)), self.sums[before]))
         elif len(groups) > 1:
-            total = np.sum([self.sums[group] for group in groups], axis=0)
+            total = sum(self.sums.values(), start=np.zeros_like(self.sums[groups[0]]))
             pairs = [(group, "all others", total - self.sums[group]) for group in groups]
         for group, name, other_sums in pairs:
             yield from self._compared(topics, group, name, other_sums)

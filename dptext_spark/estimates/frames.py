@@ -146,8 +146,9 @@ class Estimation:
         """What works out the channel at each epsilon."""
         drawn = np.zeros(len(self.prior))
         drawn[: self.reader.outputs] = np.sum([*self.counts.values()], axis=0)
-        return {
-            epsilon: MatrixSource(
+        sources = {}
+        for epsilon in self.counts:
+            sources[epsilon] = MatrixSource(
                 mechanism=self.released.mechanism.at(epsilon),
                 embedding=self.embedding,
                 search=self.released.search,
@@ -155,25 +156,28 @@ class Estimation:
                 drawn=drawn,
                 seed=self.seed,
             )
-            for epsilon in self.counts
-        }
+        return sources
 
     @cached_property
-    def _matrices(self) -> dict[float, tuple[ChannelMatrix, bool]]:
+    def _worked_out(self) -> tuple[dict[float, ChannelMatrix], bool]:
+        """The channel at each epsilon, and whether all are of earlier runs."""
         matrices = {}
+        are_cached = True
         for epsilon, source in self.sources.items():
             matrix, is_cached = source.matrix(self.cache)
+            are_cached = are_cached and is_cached
             if len(self.released.passing):
                 matrix = matrix.passing(self.released.passing)
             if self.released.has_random_words:
                 matrix = matrix.with_unknown(_UNKNOWN_SHARE)
-            matrices[epsilon] = (matrix, is_cached)
-        return matrices
+            matrices[epsilon] = matrix
+        return matrices, are_cached
 
-    @cached_property
+    @property
     def matrices(self) -> dict[float, ChannelMatrix]:
         """The channel at each epsilon."""
-        return {epsilon: matrix for epsilon, (matrix, _) in self._matrices.items()}
+        matrices, _ = self._worked_out
+        return matrices
 
     @property
     def first(self) -> ChannelMatrix:
@@ -190,7 +194,9 @@ class Estimation:
         """The words of the channel, as they are written; an unknown one has no name."""
         ids = self.first.words
         names: list[str] = self.embedding.words.take(pa.array(ids[ids != UNKNOWN])).to_pylist()
-        return [*names, *["(unknown)" for _ in range(len(ids) - len(names))]]
+        if UNKNOWN in ids:
+            names.append("(unknown)")
+        return names
 
     def frequent(self, number: int) -> Ints:
         """Return the places of the words with the largest shares, of those that have a name."""
@@ -298,13 +304,15 @@ class Estimation:
     def facts(self) -> dict[str, Any]:
         """Return what was read, and through which channel, JSON-ready."""
         source = next(iter(self.sources.values()))
+        _, are_cached = self._worked_out
+        method = "computed" if source.is_computed else "posteriors"
         channel = {
-            "method": "computed" if source.is_computed else "posteriors",
+            "method": method,
             "points": source.points,
             "words": len(source.words),
             "outputs": self.reader.outputs,
             "epsilons": [*self.counts],
-            "reused": all(is_cached for _, is_cached in self._matrices.values()),
+            "reused": are_cached,
             "folder": str(self.cache),
         }
         return {

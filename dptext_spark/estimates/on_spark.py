@@ -12,14 +12,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DoubleType,
-    FloatType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, DoubleType, FloatType, StringType, StructType
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.estimates.cells import SUMS, Group, cluster_terms, row_values
@@ -62,7 +55,7 @@ class ReadTable:
             keys[_PERSON] = person
         columns = [column.cast(StringType()).alias(name) for name, column in keys.items()]
         selected = df.where(text.isNotNull()).select(*columns, text.alias(_TEXT))
-        schema = ", ".join([*_strings(keys), _READ])
+        schema = ", ".join([*_typed(keys, "string"), _READ])
         frame = selected.mapInArrow(partial(_read, reader), schema)
         frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
         return cls(frame=frame, groups=tuple(groups), has_person=person is not None)
@@ -116,7 +109,8 @@ class ReadTable:
         names_of = dict(zip(self.groups, _names(len(self.groups)), strict=True))
         names = [names_of[name] for name in by]
         keys = [*names, _PERSON] if self.has_person else names
-        schema = ", ".join([*_strings(keys), "measure int", *_doubles(SUMS)])
+        columns = [*_typed(keys, "string"), "measure int", *_typed(SUMS, "double")]
+        schema = ", ".join(columns)
         sums = self.frame.mapInArrow(partial(_add_up, released, dict(weights), keys), schema)
         if self.has_person:
             sums = _over_persons(sums, [*names, "measure"])
@@ -138,11 +132,14 @@ def with_features(
     df: DataFrame, reader: OutputReader, text: str, features: OutputFeatures
 ) -> DataFrame:
     """Return the other columns of a released table, with what outputs say of each row's words."""
-    fields = [field for field in df.schema.fields if field.name != text]
-    schema = StructType([StructField(field.name, field.dataType) for field in fields])
+    schema = StructType()
+    columns = []
+    for field in df.schema.fields:
+        if field.name != text:
+            schema = schema.add(field.name, field.dataType)
+            columns.append(F.col(f"`{field.name}`"))
     for name, kind in _FEATURES.items():
         schema = schema.add(name, ArrayType(kind))
-    columns = [F.col(f"`{field.name}`") for field in fields]
     selected = df.select(*columns, F.col(f"`{text}`").alias(_TEXT))
     return selected.mapInArrow(partial(_featured, reader, features), schema)
 
@@ -152,12 +149,8 @@ def _names(count: int) -> list[str]:
     return [f"__dptext_group_{number}" for number in range(count)]
 
 
-def _strings(names: Iterable[str]) -> list[str]:
-    return [f"{name} string" for name in names]
-
-
-def _doubles(names: Iterable[str]) -> list[str]:
-    return [f"{name} double" for name in names]
+def _typed(names: Iterable[str], kind: str) -> list[str]:
+    return [f"{name} {kind}" for name in names]
 
 
 def _summed(names: Iterable[str]) -> list[Column]:
@@ -170,26 +163,18 @@ def _over_persons(sums: DataFrame, keys: list[str]) -> DataFrame:
     persons = sums.where(F.col(_PERSON).isNotNull()).groupBy(*keys, _PERSON).agg(*_summed("vn"))
     v = F.col("v")
     n = F.col("n")
-    persons = persons.where(n > 0).select(
-        *keys,
-        F.lit(1.0).alias("rows"),
-        v,
-        n,
-        (v * v).alias("vv"),
-        (v * n).alias("vn"),
-        (n * n).alias("nn"),
-    )
+    squares = {"vv": v * v, "vn": v * n, "nn": n * n}
+    persons = persons.where(n > 0).withColumns({"rows": F.lit(1.0), **squares})
     return persons.groupBy(*keys).agg(*_summed(SUMS))
 
 
 def _by_group(table: pa.Table, names: Sequence[str], measures: int) -> dict[Group, Floats]:
     """Return the sums of each group, (6, measures), of a table of groups and measures."""
-    columns = table.to_pydict()
     sums: dict[Group, Floats] = {}
-    for place in range(len(table)):
-        group = tuple(columns[name][place] for name in names)
+    for row in table.to_pylist():
+        group = tuple(map(row.__getitem__, names))
         of_group = sums.setdefault(group, np.zeros((len(SUMS), measures)))
-        of_group[:, columns["measure"][place]] = [columns[name][place] for name in SUMS]
+        of_group[:, row["measure"]] = [*map(row.__getitem__, SUMS)]
     return sums
 
 
@@ -228,14 +213,12 @@ def _count(released: ReleasedColumn, batches: Iterable[pa.RecordBatch]) -> Itera
         for epsilon in np.unique(epsilons).tolist():
             counts = np.bincount(outputs[epsilons == epsilon])
             places = np.flatnonzero(counts)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(np.full(len(places), epsilon)),
-                    pa.array(places, pa.int32()),
-                    pa.array(counts[places], pa.int64()),
-                ],
-                names=["epsilon", "output", "number"],
-            )
+            columns = {
+                "epsilon": pa.array(np.full(len(places), epsilon)),
+                "output": pa.array(places, pa.int32()),
+                "number": pa.array(counts[places], pa.int64()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
 
 
 def _add_up(
@@ -273,13 +256,14 @@ def _summed_batch(
     order = members.flatten().to_numpy(zero_copy_only=False)
     starts = members.offsets.to_numpy()[:-1]
     measures = values.shape[1]
-    arrays = [
-        grouped[name].combine_chunks().take(np.repeat(np.arange(len(grouped)), measures))
-        for name in keys
-    ]
+    arrays = []
+    for name in keys:
+        values_of_groups = grouped[name].combine_chunks()
+        arrays.append(values_of_groups.take(np.repeat(np.arange(len(grouped)), measures)))
     arrays.append(pa.array(np.tile(np.arange(measures), len(grouped)), pa.int32()))
-    sums = [np.add.reduceat(term[order], starts) for term in cluster_terms(values, sizes)]
-    arrays += [pa.array(of_groups.ravel()) for of_groups in sums]
+    for term in cluster_terms(values, sizes):
+        sums = np.add.reduceat(term[order], starts)
+        arrays += [pa.array(sums.ravel())]
     return pa.RecordBatch.from_arrays(arrays, names=[*keys, "measure", *SUMS])
 
 

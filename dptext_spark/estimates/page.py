@@ -12,24 +12,28 @@ def page(facts: Facts) -> dict[str, Any]:
     columns = columns_of(facts)
     plots = []
     if "time" in columns:
-        plots = [_series(facts, topic["topic"]) for topic in facts["lists"]]
+        for number, row in enumerate(facts["lists"], 1):
+            plot = _series(facts, row["topic"], number)
+            if plot["lines"]:
+                plots.append(plot)
     return {
         "template": "estimates.html",
         "title": f"Estimates from a release of column {facts['column']}",
         "facts": facts,
-        "plots": [plot for plot in plots if plot["lines"]],
+        "plots": plots,
         "columns": columns,
         "group_of": group_of,
         "shown": within,
     }
 
 
-def _series(facts: Facts, topic: str) -> dict[str, Any]:
-    """Return a figure of a topic over time, a line for each group."""
-    columns = [name for name in columns_of(facts) if name != "time"]
-    lines: dict[str, dict[str, list[Any]]] = {}
+def _series(facts: Facts, topic: str, number: int) -> dict[str, Any]:
+    """Return a figure of a topic over time, a line for each group; names need not be of files."""
+    columns = columns_of(facts)
+    columns.remove("time")
     rows = [row for row in facts["topics"] if row["topic"] == topic and row.get("time")]
     times = sorted({row["time"] for row in rows})
+    lines: dict[str, dict[str, list[Any]]] = {}
     for row in rows:
         if row["low"] is None:
             continue
@@ -38,17 +42,11 @@ def _series(facts: Facts, topic: str) -> dict[str, Any]:
         line["y"].append(row["share"])
         line["low"].append(row["low"])
         line["high"].append(row["high"])
-    label = f"Periods from {times[0]} to {times[-1]}" if times else "Periods"
     return {
-        "name": f"topic-{facts_place(facts, topic)}",
+        "name": f"topic-{number}",
         "caption": f"Share of words of topic {topic} over time; bars are intervals.",
         "lines": lines,
         "y": {"label": f"Share of words: {topic}"},
-        "x": {"label": label},
+        "x": {"label": f"Periods from {times[0]} to {times[-1]}"},
         "bars": "y",
     }
-
-
-def facts_place(facts: Facts, topic: str) -> int:
-    """Return the number of a topic: names need not be names of files."""
-    return 1 + [row["topic"] for row in facts["lists"]].index(topic)

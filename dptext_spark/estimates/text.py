@@ -82,9 +82,8 @@ def _differences(facts: Facts) -> dict[str, Any]:
 
 
 def _frequencies(facts: Facts) -> dict[str, Any]:
-    head = ["word", "share", "or a word like"]
-    words = [
-        [row["word"], f"{row['share']:.4f}", ", ".join(row["like"])]
-        for row in facts["frequencies"][:_ROWS]
-    ]
-    return {"table": [head, *words], "title": "Likeliest frequencies", "numbers": False}
+    rows = [["word", "share", "or a word like"]]
+    for row in facts["frequencies"][:_ROWS]:
+        share = f"{row['share']:.4f}"
+        rows.append([row["word"], share, ", ".join(row["like"])])
+    return {"table": rows, "title": "Likeliest frequencies", "numbers": False}

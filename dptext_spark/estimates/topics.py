@@ -170,16 +170,16 @@ def members_of(
         ConfigError: A list has none of the words.
     """
     ids = ids_by_form(embedding)
-    place_of = {word: place for place, word in enumerate(words.tolist())}
+    place_of = dict(zip(words.tolist(), range(len(words)), strict=True))
     members = np.zeros((len(words), len(topics)), dtype=np.int64)
     absent: dict[str, list[str]] = {}
     for column, (name, listed) in enumerate(topics.items()):
         absent[name] = []
         for word in listed:
-            places = [place_of.get(ids.get(form, -2)) for form in lookup_forms(word)]
-            present = [place for place in places if place is not None]
-            if present:
-                members[present[0], column] = 1
+            as_written, lower = lookup_forms(word)
+            number = ids.get(as_written, ids.get(lower))
+            if number in place_of:
+                members[place_of[number], column] = 1
             else:
                 absent[name].append(word)
         if not members[:, column].any():

@@ -13,7 +13,7 @@ import scipy
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.geometry import Floats, Ints
 
-Group: TypeAlias = tuple[str | None, ...]
+Group: TypeAlias = tuple[str, ...]
 """The values of the columns that rows are grouped by."""
 
 Row: TypeAlias = dict[str, Any]
@@ -40,7 +40,7 @@ class Cells:
 
     def rows(self, topics: Sequence[str], confidence: float) -> Iterator[Row]:
         """Yield the row of each topic and group, with the interval of its share of words."""
-        for group in sorted(self.sums, key=_sortable):
+        for group in sorted(self.sums):
             sums = self.sums[group]
             values, errors, clusters = self.value(group)
             reach = errors * quantile(clusters, confidence)
@@ -56,11 +56,11 @@ class Cells:
 
     def differences(self, topics: Sequence[str], *, in_order: bool) -> Iterator[Row]:
         """Yield how each group differs from all others, or from the one before it in order."""
-        groups = sorted(self.sums, key=_sortable)
+        groups = sorted(self.sums)
         pairs: list[tuple[Group, str, Floats]] = []
         if in_order:
             for before, group in pairwise(groups):
-                pairs.append((group, ", ".join(map(str, before)), self.sums[before]))
+                pairs.append((group, ", ".join(before), self.sums[before]))
         elif len(groups) > 1:
             total = sum(self.sums.values(), start=np.zeros_like(self.sums[groups[0]]))
             pairs = [(group, "all others", total - self.sums[group]) for group in groups]
@@ -85,7 +85,7 @@ class Cells:
             chance = 2.0 * float(scipy.special.stdtr(freedom, -abs(difference) / spread[number]))
             yield {
                 "topic": topic,
-                "group": ", ".join(map(str, group)),
+                "group": ", ".join(group),
                 "against": name,
                 "difference": float(difference),
                 "error": float(spread[number]),
@@ -177,7 +177,3 @@ def judged(differences: list[Row], confidence: float) -> list[Row]:
         row["adjusted_p"] = least
         row["differs"] = least <= 1.0 - confidence
     return ordered
-
-
-def _sortable(group: Group) -> tuple[tuple[bool, str], ...]:
-    return tuple((value is None, value or "") for value in group)

@@ -230,6 +230,8 @@ class Estimation:
         if groups:
             overall = self.table.sums(self.released, weights, ())
             rows += Cells(columns=(), sums=overall, errors=errors).rows(names, self.confidence)
+            for row in rows[-len(names) :]:
+                row |= dict.fromkeys(groups)
             differences = [*self._differences(weights, cells, names, errors)]
         for row in rows:
             row["sharpness"] = sharpness[row["topic"]]

@@ -25,6 +25,9 @@ from dptext_spark.spark.versions import to_arrow
 MOST_GROUPS: Final = 10_000
 """Groups of rows, of which each has a row for each topic."""
 
+NULL: Final = "(null)"
+"""The group of rows whose column has no value."""
+
 _PERSON: Final = "__dptext_person"
 _TEXT: Final = "__dptext_text"
 _READ: Final = "outputs array<int>, words int, marks int, aside int"
@@ -50,11 +53,13 @@ class ReadTable:
         person: Column | None,
     ) -> ReadTable:
         """Read a table once; what is read is kept until it is released."""
-        keys = dict(zip(_names(len(groups)), groups.values(), strict=True))
+        keys: dict[str, Column] = {}
+        for name, column in zip(_names(len(groups)), groups.values(), strict=True):
+            keys[name] = F.coalesce(column.cast(StringType()), F.lit(NULL))
         if person is not None:
-            keys[_PERSON] = person
-        columns = [column.cast(StringType()).alias(name) for name, column in keys.items()]
-        selected = df.where(text.isNotNull()).select(*columns, text.alias(_TEXT))
+            keys[_PERSON] = person.cast(StringType())
+        selected = df.where(text.isNotNull()).withColumns({**keys, _TEXT: text})
+        selected = selected.select(*keys, _TEXT)
         schema = ", ".join([*_typed(keys, "string"), _READ])
         frame = selected.mapInArrow(partial(_read, reader), schema)
         frame = frame.persist(StorageLevel.MEMORY_AND_DISK)

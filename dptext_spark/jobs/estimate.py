@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -127,10 +127,12 @@ def _words(options: EstimateOptions, opened: Estimation) -> dict[str, list[str]]
     """Return the words to estimate one by one, each a list of its own."""
     if options.words is None:
         return {}
+    lists = {}
     if options.words.isdecimal():
-        places = opened.frequent(int(options.words))
-        words = opened.words
-        return {words[place]: [words[place]] for place in places.tolist()}
+        names = opened.words
+        for place in opened.frequent(int(options.words)).tolist():
+            lists[names[place]] = [names[place]]
+        return lists
     try:
         lines = Path(options.words).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -139,7 +141,11 @@ def _words(options: EstimateOptions, opened: Estimation) -> dict[str, list[str]]
             allowed="a number, or a file of words, one a line",
             got=type(error).__name__,
         ) from None
-    return {line.strip(): [line.strip()] for line in lines if line.strip()}
+    for line in lines:
+        word = line.strip()
+        if word:
+            lists[word] = [word]
+    return lists
 
 
 def _corpus(options: EstimateOptions, read: Format, spark: SparkSession) -> DataFrame | None:
@@ -148,13 +154,11 @@ def _corpus(options: EstimateOptions, read: Format, spark: SparkSession) -> Data
     return replace(read, place=options.public_corpus).open(spark).df
 
 
-def _write_tables(spark: SparkSession, folder: str, tables: dict[str, list[Row]]) -> None:
+def _write_tables(spark: SparkSession, folder: str, tables: Mapping[str, list[Row]]) -> None:
     with progress(spark, "Writing tables"):
         for name in facts.TABLES:
             if tables[name]:
-                columns: dict[str, Any] = dict.fromkeys(key for row in tables[name] for key in row)
-                rows = [{key: row.get(key) for key in columns} for row in tables[name]]
-                table = from_arrow(spark, pa.Table.from_pylist(rows))
+                table = from_arrow(spark, pa.Table.from_pylist(tables[name]))
                 table.coalesce(1).write.parquet(f"{folder}/{name}")
 
 

@@ -76,17 +76,17 @@ def test_shares_of_rows_are_given_where_they_say_something():
 
 def test_groups_are_compared_with_all_others_or_with_the_one_before():
     """Rejects a group that is compared with all rows, its own among them, and times in another order."""
-    parts = {("b",): made_rows(60, 4), ("a",): made_rows(70, 5), (None,): made_rows(80, 6)}
+    parts = {("b",): made_rows(60, 4), ("a",): made_rows(70, 5), ("c",): made_rows(80, 6)}
     sums = {group: sums_of(rows) for group, rows in parts.items()}
     cells = Cells(columns=("x",), sums=sums, errors=np.zeros(4))
     names = [row["x"] for row in cells.rows(["a", "b"], 0.95)]
-    assert names == ["a", "a", "b", "b", None, None]
-    others = Cells(columns=(), sums={(): sums[("a",)] + sums[(None,)]}, errors=np.zeros(4))
+    assert names == ["a", "a", "b", "b", "c", "c"]
+    others = Cells(columns=(), sums={(): sums[("a",)] + sums[("c",)]}, errors=np.zeros(4))
     (value, *_), (other, *_) = cells.value(("b",))[0], others.value(())[0]
     of_b = [row for row in cells.differences(["t", "u"], in_order=False) if row["group"] == "b"]
     assert of_b[0]["difference"] == pytest.approx(value - other)
     in_order = [*cells.differences(["t", "u"], in_order=True)]
-    assert [(row["group"], row["against"]) for row in in_order[::2]] == [("b", "a"), ("None", "b")]
+    assert [(row["group"], row["against"]) for row in in_order[::2]] == [("b", "a"), ("c", "b")]
 
 
 def test_differences_are_judged_together():

@@ -32,7 +32,7 @@ MOST_CELLS: Final = 1 << 28
 """Words times outputs of a matrix, 1 GB."""
 
 # Simulated points: so many for each output, and no fewer blocks than this.
-_POINTS_OF_OUTPUT: Final = 16
+_POINTS_OF_OUTPUT: Final = 32
 _LEAST_BLOCKS: Final = 16
 _VERSION: Final = 1  # of what is written to disk
 _COMPUTED_AT_ONCE: Final = 16  # words
@@ -194,10 +194,12 @@ class MatrixSource:
             borders = np.flatnonzero(np.diff(outputs[order], prepend=-1))
             totals[outputs[order[borders]]] += np.add.reduceat(posterior[order], borders, axis=0)
         table = totals.T / self.prior[self.words, None].astype(np.float32)
-        table /= table.sum(axis=1, keepdims=True)
+        table /= np.maximum(table.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return np.ascontiguousarray(table)
 
-    def counted(self, matrix: ChannelMatrix, weights: Floats) -> tuple[Floats, Floats]:
+    def counted(
+        self, matrix: ChannelMatrix, weights: Floats, shares: Floats
+    ) -> tuple[Floats, Floats]:
         """Return what weights of outputs (outputs, T) count of each word of the matrix.
 
         Where points are simulated they are other ones than those that the matrix, and so the
@@ -205,11 +207,12 @@ class MatrixSource:
 
         Returns:
             The mean weight of each word's outputs, float64 (k, T), and the standard error of its
-            mean over words by the prior, (T,), 0 where probabilities are computed.
+            mean over words with these ``shares`` (k,): (T,), 0 where probabilities are computed.
         """
         counted = matrix.table @ weights
         if self.is_computed:
             return counted, np.zeros(weights.shape[1])
+        ratio = shares[: len(self.words)] / self.prior[self.words]
         sums = np.zeros((len(self.words), weights.shape[1]))
         block_sums = np.zeros((self._blocks, weights.shape[1]))
         block_mass = np.zeros((self._blocks, len(self.words)))
@@ -218,10 +221,11 @@ class MatrixSource:
             for outputs, posterior in self._posteriors(range(fresh, fresh + 1)):
                 part = posterior.T.astype(np.float64) @ weights[outputs]
                 sums += part
-                block_sums[number] += part.sum(axis=0)
+                block_sums[number] += ratio @ part
                 block_mass[number] += posterior.sum(axis=0)
-        of_words = sums / block_mass.sum(axis=0)[:, None]
-        residuals = (block_sums - block_mass @ of_words) / BLOCK_POINTS
+        mass = np.maximum(block_mass.sum(axis=0), np.finfo(np.float64).tiny)
+        of_words = sums / mass[:, None]
+        residuals = (block_sums - (block_mass * ratio) @ of_words) / BLOCK_POINTS
         places = np.flatnonzero(matrix.is_perturbed)
         counted[places] = of_words[places]
         return counted, residuals.std(axis=0, ddof=1) / np.sqrt(self._blocks)

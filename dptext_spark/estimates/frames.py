@@ -213,7 +213,10 @@ class Estimation:
         weights: dict[float, Floats] = {}
         words: dict[float, int] = {}
         for epsilon, matrix in self.matrices.items():
-            soft = SoftTopics.fitted(self.sources[epsilon], matrix, names, members, typical)
+            source = self.sources[epsilon]
+            soft = SoftTopics.fitted(
+                source, matrix, names, members, words=typical, shares=self.shares
+            )
             fitted[epsilon] = soft
             weights[epsilon] = soft.weights
             words[epsilon] = int(self.counts[epsilon].sum())

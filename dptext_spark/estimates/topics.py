@@ -53,7 +53,9 @@ class SoftTopics:
         matrix: ChannelMatrix,
         names: Sequence[str],
         members: Ints,
+        *,
         words: float,
+        shares: Floats,
     ) -> SoftTopics:
         """Fit topics to lists of words, by ridge regression weighted with the prior.
 
@@ -61,10 +63,11 @@ class SoftTopics:
             source: What the matrix is of.
             members: (k, T), 1 for the words of each list.
             words: How many released words a group of the table has.
+            shares: (k,), of the words of the matrix in the table, as far as they are known.
         """
         ridge = min(max(_CONCENTRATION / max(words, 1.0), _LEAST_RIDGE), _LARGEST_RIDGE)
         weights = ridge_weights(matrix, members, ridge)
-        counted, error = source.counted(matrix, weights)
+        counted, error = source.counted(matrix, weights, shares)
         of_lists = matrix.prior @ members
         scale = (matrix.prior @ (members * counted)) / of_lists
         if (scale <= 0.0).any():

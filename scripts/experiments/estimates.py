@@ -105,7 +105,10 @@ class World:
         matrix, _ = source.matrix(cache)
         names = [str(topic) for topic in range(TOPICS)]
         of_group = int(released.known.sum()) / len({*self.labels.tolist()})
-        soft = SoftTopics.fitted(source, matrix, names, self.members(matrix.words), of_group)
+        outputs = {epsilon: counts[: matrix.outputs]}
+        shares = likeliest_frequencies({epsilon: matrix}, outputs)
+        members = self.members(matrix.words)
+        soft = SoftTopics.fitted(source, matrix, names, members, words=of_group, shares=shares)
         return Analysis(source=source, matrix=matrix, soft=soft)
 
 

@@ -51,7 +51,7 @@ def test_probabilities_are_computed_for_words_of_the_prior(space, tmp_path):
     assert np.array_equal(matrix.words, words) and source.points == 0
     assert np.allclose(matrix.table, bound.probabilities(words), atol=1e-7)
     weights = np.arange(16.0).reshape(8, 2)
-    counted, errors = source.counted(matrix, weights)
+    counted, errors = source.counted(matrix, weights, matrix.prior)
     assert np.allclose(counted, matrix.table @ weights) and not errors.any()
 
 
@@ -79,7 +79,7 @@ def test_what_weights_count_is_measured_on_other_points(space, tmp_path):
     # The weights that follow the matrix's own errors, as a fit does.
     weights = (matrix.table - exact)[4][:, None] * 100.0
     of_same = (matrix.table @ weights)[4, 0] - (exact @ weights)[4, 0]
-    counted, errors = source.counted(matrix, weights)
+    counted, errors = source.counted(matrix, weights, matrix.prior)
     of_others = counted[4, 0] - (exact @ weights)[4, 0]
     assert of_same > 0.0 and abs(of_others) < of_same
     drift = source.prior @ (counted - exact @ weights)
@@ -97,7 +97,7 @@ def test_words_that_pass_and_unknown_ones_are_rows(space, tmp_path):
     assert passing.words[-1] == UNKNOWN and np.allclose(passing.table[-1], 1.0 / 8.0)
     assert passing.prior.sum() == pytest.approx(1.0) and passing.prior[-1] == 0.2
     weights = np.arange(8.0)[:, None]
-    counted, _ = source.counted(passing, weights)
+    counted, _ = source.counted(passing, weights, passing.prior)
     assert counted[2, 0] == 2.0 and counted[-1, 0] == pytest.approx(3.5, abs=1e-6)
     assert counted[0, 0] == pytest.approx((matrix.table @ weights)[0, 0], abs=0.2)
 

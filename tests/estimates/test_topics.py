@@ -21,7 +21,7 @@ MADE = MadeRelease()
 class Computed:
     """A source whose matrix is computed."""
 
-    def counted(self, matrix, weights):
+    def counted(self, matrix, weights, shares):
         return matrix.table.astype(np.float64) @ weights, np.zeros(weights.shape[1])
 
 
@@ -49,7 +49,10 @@ def test_a_topic_counts_its_words_as_one_and_is_sharper_for_large_tables():
     """Rejects weights that are not scaled, a ridge that does not fall with the size, wrong leaks."""
     members = MADE.members[:, :5]
     fits = [
-        SoftTopics.fitted(Computed(), MADE.matrix, "abcde", members, words) for words in (1e2, 1e6)
+        SoftTopics.fitted(
+            Computed(), MADE.matrix, "abcde", members, words=words, shares=MADE.matrix.prior
+        )
+        for words in (1e2, 1e6)
     ]
     prior = MADE.matrix.prior
     for soft in fits:
@@ -65,7 +68,9 @@ def test_a_topic_counts_its_words_as_one_and_is_sharper_for_large_tables():
 
 def test_the_mean_weight_is_what_a_topic_counts_whatever_the_frequencies_are():
     """Rejects an estimate that leans on the prior: private words have other frequencies."""
-    soft = SoftTopics.fitted(Computed(), MADE.matrix, ["a"], MADE.members[:, :1], 1e4)
+    matrix = MADE.matrix
+    members = MADE.members[:, :1]
+    soft = SoftTopics.fitted(Computed(), matrix, ["a"], members, words=1e4, shares=matrix.prior)
     rng = np.random.default_rng(1)
     private = rng.dirichlet(np.full(len(MADE.matrix.words), 0.1))
     expected = private @ MADE.matrix.table @ soft.weights

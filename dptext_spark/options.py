@@ -1003,7 +1003,7 @@ class VectorsOptions(ProjectedVectors, TableOptions):
 
 
 class EstimateOptions(Options):
-    """Estimate true statistics from a released table.
+    """Estimate statistics from a released table.
 
     It needs the table, its public report and the embedding's bundle, nothing private.
     """

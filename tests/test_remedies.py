@@ -111,6 +111,7 @@ STAND_INS = {
     "delta": "0.5",
     "epsilon": "5",
     "identifiers": "mask",
+    "time": "day:week",
     "budget": "9",
     "row-budget": "9",
     "target": "max(n_w)<=0.5",

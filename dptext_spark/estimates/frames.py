@@ -374,6 +374,8 @@ def _groups(df: DataFrame, by: Sequence[str], time: tuple[str, str] | None) -> d
         groups[name] = F.col(_quoted(df, name))
     if time is not None:
         name, unit = time
+        if unit not in UNITS:
+            raise ConfigError("The unit of times is unknown", allowed=", ".join(UNITS), got=unit)
         column = F.col(_quoted(df, name))
         kind = df.select(column).schema.fields[0].dataType
         if not isinstance(kind, DateType | TimestampType | TimestampNTZType):

@@ -274,7 +274,7 @@ class Estimation:
         words = self.words
         for number, (name, listed) in enumerate(lists.items()):
             leaks = []
-            for place in soft.leaks(number, self.first).tolist():
+            for place in soft.leaks(number).tolist():
                 weight = float(soft.counted[place, number])
                 leaks.append({"word": words[place], "weight": weight})
             yield {

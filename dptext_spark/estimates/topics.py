@@ -30,6 +30,9 @@ LEAKS: Final = 10
 # Frequencies of private words scatter about the public prior as in a sample of so many words. Then
 # a ridge of this over the number of released words is the best trade of blur against scatter.
 _CONCENTRATION: Final = 30.0
+# What the table shows of its words has this share in what weights are fitted to, the prior the rest:
+# weights that know the table all too well would lean on its chance.
+_OF_TABLE: Final = 0.75
 _LEAST_RIDGE: Final = 1e-4  # below it single precision cannot tell solutions apart
 _LARGEST_RIDGE: Final = 0.3
 
@@ -45,6 +48,7 @@ class SoftTopics:
     sharpness: Floats  # (T,), the share of what it counts of a public text that is of its list
     error: Floats  # (T,), standard error of what it counts, of simulated noise
     ridge: float
+    likely: Floats  # (k,), by which words they were fitted
 
     @classmethod
     def fitted(
@@ -57,7 +61,7 @@ class SoftTopics:
         words: float,
         shares: Floats,
     ) -> SoftTopics:
-        """Fit topics to lists of words, by ridge regression weighted with the prior.
+        """Fit topics to lists of words, by ridge regression weighted with likely shares of words.
 
         Args:
             source: What the matrix is of.
@@ -66,10 +70,11 @@ class SoftTopics:
             shares: (k,), of the words of the matrix in the table, as far as they are known.
         """
         ridge = min(max(_CONCENTRATION / max(words, 1.0), _LEAST_RIDGE), _LARGEST_RIDGE)
-        weights = ridge_weights(matrix, members, ridge)
+        likely = (1.0 - _OF_TABLE) * matrix.prior + _OF_TABLE * shares
+        weights = ridge_weights(replace(matrix, prior=likely), members, ridge)
         counted, error = source.counted(matrix, weights, shares)
-        of_lists = matrix.prior @ members
-        scale = (matrix.prior @ (members * counted)) / of_lists
+        of_lists = likely @ members
+        scale = (likely @ (members * counted)) / of_lists
         if (scale <= 0.0).any():
             blurred = [name for name, factor in zip(names, scale, strict=True) if factor <= 0.0]
             raise ConfigError(
@@ -87,12 +92,13 @@ class SoftTopics:
             sharpness=inside / (matrix.prior @ np.abs(counted)),
             error=error / scale,
             ridge=ridge,
+            likely=likely,
         )
 
-    def leaks(self, topic: int, matrix: ChannelMatrix) -> Ints:
-        """Return the places of the words outside a list that count most under the prior."""
+    def leaks(self, topic: int) -> Ints:
+        """Return the places of the words outside a list that count most, as likely as they are."""
         outside = np.where(self.members[:, topic] > 0, 0.0, np.abs(self.counted[:, topic]))
-        return np.argsort(-outside * matrix.prior, kind="stable")[:LEAKS]
+        return np.argsort(-outside * self.likely, kind="stable")[:LEAKS]
 
 
 def combined(fitted: Mapping[float, SoftTopics], words: Mapping[float, int]) -> SoftTopics:

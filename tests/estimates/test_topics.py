@@ -62,7 +62,7 @@ def test_a_topic_counts_its_words_as_one_and_is_sharper_for_large_tables():
         assert np.allclose(soft.sharpness, inside / (prior @ np.abs(soft.counted)))
     assert fits[0].ridge > fits[1].ridge
     assert fits[0].sharpness.mean() < fits[1].sharpness.mean()
-    leaks = fits[0].leaks(2, MADE.matrix)
+    leaks = fits[0].leaks(2)
     sizes = np.abs(fits[0].counted[:, 2]) * prior * (members[:, 2] == 0)
     assert len(leaks) == LEAKS and np.array_equal(leaks, np.argsort(-sizes, kind="stable")[:LEAKS])
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dptext_spark.mechanisms import Exponential as Exponential
     from dptext_spark.mechanisms import Hyperbolic as Hyperbolic
     from dptext_spark.mechanisms import HyperbolicIcdm as HyperbolicIcdm
+    from dptext_spark.mechanisms import HyperbolicLebesgue as HyperbolicLebesgue
     from dptext_spark.mechanisms import Laplace as Laplace
     from dptext_spark.mechanisms import Mahalanobis as Mahalanobis
     from dptext_spark.mechanisms import Projection as Projection
@@ -49,7 +50,8 @@ _MODULES: Final = {
     "evaluation.target": "Target",
     "guarantee": "Guarantee",
     "jobs.privatize": "privatize_table",
-    "mechanisms": "Exponential Hyperbolic HyperbolicIcdm Laplace Mahalanobis Projection",
+    "mechanisms": "Exponential Hyperbolic HyperbolicIcdm HyperbolicLebesgue Laplace Mahalanobis "
+    "Projection",
     "noise": "NoiseKey",
     "release": "Release",
     "sanitizer": "Sanitizer",

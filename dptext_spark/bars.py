@@ -67,8 +67,9 @@ def progress(spark: SparkSession | None, doing: str) -> Iterator[None]:
                         info = tracker.getStageInfo(number)
                         if info:
                             stages[number] = info
-                    bar.total = sum(info.numTasks for info in stages.values())
-                    bar.n = sum(info.numCompletedTasks for info in stages.values())
+                    infos = stages.values()
+                    bar.total = sum(info.numTasks for info in infos)
+                    bar.n = sum(info.numCompletedTasks for info in infos)
                 bar.refresh()
 
     shape: dict[str, Any] = {"bar_format": "{desc}: {elapsed}"}

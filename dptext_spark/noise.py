@@ -5,7 +5,7 @@ retried or repartitioned row releases the same noise again, and so that no two c
 The function is BLAKE2b in keyed mode (key derivation) followed by AES-256 in counter mode
 (expansion):
 
-    release key = BLAKE2b(key,         format version, salt, noise law with epsilon, bundle)
+    release key = BLAKE2b(key,         format version, salt, noise parameters with epsilon, bundle)
     column key  = BLAKE2b(release key, column, purpose, uint64s_per_token)
     row key     = BLAKE2b(column key,  row id[, place in the row's arrays], content)
     uint64s     = AES-256-CTR(row key), number j of token i at offset i * uint64s_per_token + j
@@ -193,18 +193,23 @@ class ReleaseNoise:
 
     @classmethod
     def of(
-        cls, key: NoiseKey, *, salt: str, law: Mapping[str, str | float | int], fingerprint: str
+        cls,
+        key: NoiseKey,
+        *,
+        salt: str,
+        noise_parameters: Mapping[str, str | float | int],
+        fingerprint: str,
     ) -> ReleaseNoise:
         """Derive a release's noise from the user's key.
 
-        ``salt`` is its name, ``law`` has the name and every parameter of the noise law. If epsilon
-        were left out, a linear combination of releases at two epsilons would give the input back
-        exactly.
+        ``salt`` is its name, ``noise_parameters`` are the name and every parameter of the noise's
+        distribution. If epsilon were left out, a linear combination of releases at two epsilons
+        would give the input back exactly.
         """
         context = {
             "version": FORMAT_VERSION,
             "salt": salt,
-            "law": dict(law),
+            "law": dict(noise_parameters),
             "fingerprint": fingerprint,
         }
         # JSON with sorted keys is injective here: str, int and float (by shortest repr) only.

@@ -1,4 +1,4 @@
-"""Makes the model by which codes of words are multiplied, and prints the hash that its test expects.
+"""Makes the model by which codes of words are multiplied, and prints the hash that is expected.
 
 The library onnx writes it, in an environment of its own; nothing else needs it:
 
@@ -24,6 +24,7 @@ IR_VERSION: Final = 8
 
 
 def main() -> None:
+    """Write the model."""
     node = make_node("MatMulInteger", inputs=["words", "points"], outputs=["scores"])
     words = make_tensor_value_info("words", onnx.TensorProto.UINT8, ["w", "K"])
     points = make_tensor_value_info("points", onnx.TensorProto.INT8, ["K", "t"])

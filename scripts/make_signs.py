@@ -1,4 +1,4 @@
-"""Makes the list of signs that ``--layout keep`` lets pass, and prints the hash that the package expects.
+"""Makes the list of signs that ``--layout keep`` lets pass, and prints the hash that is expected.
 
 What signs are comes from libraries with Unicode's data, not from this Python; in an environment of
 their own: unicodedata2 17.0.1 (categories and NFKC of Unicode 17.0), emoji 2.16.0 (Unicode's list
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -45,40 +44,44 @@ INSIDE: Final = {"\ufe0f", "\u200d"}
 
 
 def passes(sign: str) -> bool:
-    """Whether a character passes by itself."""
-    category, compatible = unicodedata2.category(sign), unicodedata2.normalize("NFKC", sign)
-    if not all(unicodedata2.category(c)[0] in "PS" for c in (sign, *compatible.replace(" ", ""))):
+    """Return whether a character passes by itself."""
+    category = unicodedata2.category(sign)
+    compatible = unicodedata2.normalize("NFKC", sign)
+    for character in (sign, *compatible.replace(" ", "")):
+        if unicodedata2.category(character)[0] not in "PS":
+            return False
+    if regex.match(r"\p{Alphabetic}", sign):
         return False
-    if any(first <= ord(sign) <= last for first, last in DISGUISED) or regex.match(
-        r"\p{Alphabetic}", sign
-    ):
+    if any(first <= ord(sign) <= last for first, last in DISGUISED):
         return False
-    if category == "Sk":  # the others are accents, tones and dots of letters
+    if category == "Sk":  # the rest of them are accents, tones and dots of letters
         return compatible in ("^", "`") or ord(sign) in SKIN_TONES
     # Other symbols of one script are radicals, words in one sign, pictures of SignWriting, Braille.
     return category[0] == "P" or category == "Sc" or bool(regex.match(r"\p{Script=Common}", sign))
 
 
 def main() -> None:
+    """Write the list."""
     if unicodedata2.unidata_version != f"{UNICODE}.0":
         raise SystemExit(f"unicodedata2 has Unicode {unicodedata2.unidata_version}, not {UNICODE}")
     signs = [code for code in range(0x110000) if passes(chr(code))]
-    runs = [
-        [code for _, code in run]
-        for _, run in groupby(enumerate(signs), key=lambda numbered: numbered[1] - numbered[0])
-    ]
-    whole = emoji.STATUS["fully_qualified"]
-    sequences = sorted(
-        sequence
-        for sequence, facts in emoji.EMOJI_DATA.items()
-        if facts["status"] == whole
-        and facts["E"] <= float(UNICODE)
-        and not INSIDE.isdisjoint(sequence)
+    runs: list[list[int]] = []  # first and last of signs that follow one another
+    for code in signs:
+        if runs and runs[-1][1] == code - 1:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code])
+    sequences = []
+    for sequence, facts in emoji.EMOJI_DATA.items():
+        if facts["status"] != emoji.STATUS["fully_qualified"] or facts["E"] > float(UNICODE):
+            continue
         # Without keycaps, flags and tags, and letters and digits as pictures.
-        if {*map(ord, {*sequence} - INSIDE)} <= {*signs}
-    )
+        parts = {*map(ord, {*sequence} - INSIDE)}
+        if not INSIDE.isdisjoint(sequence) and parts <= {*signs}:
+            sequences.append(sequence)
+    sequences.sort()
     content = json.dumps(
-        {"unicode": UNICODE, "signs": [[run[0], run[-1]] for run in runs], "sequences": sequences},
+        {"unicode": UNICODE, "signs": runs, "sequences": sequences},
         ensure_ascii=False,
         separators=(",", ":"),
     )

@@ -1,4 +1,4 @@
-"""Measures how well the patterns of `--identifiers` find labelled spans: the table of docs/guide/choosing.md.
+"""Measures how well `--identifiers` finds labelled spans: the table of docs/guide/choosing.md.
 
 The sentences are presidio-evaluator's (0.3.2), from its templates; it needs an environment of its
 own:
@@ -15,9 +15,14 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+Span: TypeAlias = tuple[str, int, int]
+"""Type, start and end."""
 
 # The types of presidio-evaluator that are the same as ours.
 OURS: Final = {
@@ -37,54 +42,71 @@ def make(path: Path) -> None:
     """Write sentences and their spans: type, start and end."""
     library: Any = import_module("presidio_evaluator.data_generator")
     faker = library.PresidioSentenceFaker("en_US", lower_case_ratio=0.05, random_seed=42)
-    rows = [
-        {
-            "text": row.full_text,
-            "spans": [
-                (span.entity_type, span.start_position, span.end_position) for span in row.spans
-            ],
-        }
-        for row in faker.generate_new_fake_sentences(num_samples=SENTENCES)
-    ]
+    rows = []
+    for row in faker.generate_new_fake_sentences(num_samples=SENTENCES):
+        ends = [(span.entity_type, span.start_position, span.end_position) for span in row.spans]
+        rows.append({"text": row.full_text, "spans": ends})
     path.write_text(json.dumps(rows), encoding="utf-8")
 
 
 def measure(path: Path) -> None:
-    """Print, for each type, its spans, those with a mark of it, with any mark, and marks that are right."""
+    """Print, for each type, its spans, how many are marked, and how many marks are true."""
     from dptext_spark.text.identifiers import TYPES, find
 
     rows = json.loads(path.read_text(encoding="utf-8"))
     start = time.process_time()
-    found = [find(row["text"], {*TYPES, "number"}) for row in rows]
+    marks_of_rows = [find(row["text"], {*TYPES, "number"}) for row in rows]
     seconds = time.process_time() - start
-    spans, own, covered, marks, right = (Counter[str]() for _ in range(5))
-    for row, marked in zip(rows, found, strict=True):
-        text = row["text"]
-        labelled = [(OURS[kind], first, end) for kind, first, end in row["spans"] if kind in OURS]
-        for kind, first, end in labelled:
-            inside = text[first:end]
-            # Words ("next Monday") and bare years are no patterns.
-            if kind == "date" and (inside.isdigit() or not any(map(str.isdigit, inside))):
-                continue
-            spans[kind] += 1
-            own[kind] += any(k == kind and a <= first + 1 and end <= b + 1 for a, b, k in marked)
-            hidden = {place for a, b, _ in marked for place in range(a, b)}
-            covered[kind] += all(n in hidden or not text[n].isalnum() for n in range(first, end))
-        for a, b, kind in marked:
-            marks[kind] += 1
-            right[kind] += any(k == kind and first < b and a < end for k, first, end in labelled)
-    print(
-        f"{sum(len(row['text'].split()) for row in rows) / seconds:,.0f} words a second of one core\n"
-    )
+    words = 0
+    counts = Counts()
+    for row, marks in zip(rows, marks_of_rows, strict=True):
+        words += len(row["text"].split())
+        count(counts, row["text"], row["spans"], marks)
+    print(f"{words / seconds:,.0f} words a second of one core\n")
     print("| type | spans | own type | any mark | precision |\n|---|---|---|---|---|")
-    for kind in sorted(spans):
-        shares = (
-            own[kind] / spans[kind],
-            covered[kind] / spans[kind],
-            right[kind] / max(marks[kind], 1),
+    for kind in sorted(counts.spans):
+        spans = counts.spans[kind]
+        of_type = counts.of_type[kind] / spans
+        covered = counts.covered[kind] / spans
+        precision = counts.true_marks[kind] / max(counts.marks[kind], 1)
+        print(f"| {kind} | {spans} | {of_type:.1%} | {covered:.1%} | {precision:.1%} |")
+
+
+@dataclass
+class Counts:
+    """Counts by type."""
+
+    spans: Counter[str] = field(default_factory=Counter)
+    of_type: Counter[str] = field(default_factory=Counter)  # spans with a mark of their type
+    covered: Counter[str] = field(default_factory=Counter)  # spans that marks hide
+    marks: Counter[str] = field(default_factory=Counter)
+    true_marks: Counter[str] = field(default_factory=Counter)  # that meet a span of their type
+
+
+def count(
+    counts: Counts, text: str, spans: Iterable[Span], marks: Sequence[tuple[int, int, str]]
+) -> None:
+    """Count the spans and marks of a sentence."""
+    labelled = [(OURS[kind], first, end) for kind, first, end in spans if kind in OURS]
+    hidden: set[int] = set()
+    for first, end, _ in marks:
+        hidden.update(range(first, end))
+    for kind, first, end in labelled:
+        inside = text[first:end]
+        # Words ("next Monday") and bare years are no patterns.
+        if kind == "date" and (inside.isdigit() or not any(map(str.isdigit, inside))):
+            continue
+        counts.spans[kind] += 1
+        counts.of_type[kind] += any(
+            mark_kind == kind and start <= first + 1 and end <= stop + 1
+            for start, stop, mark_kind in marks
         )
-        print(
-            f"| {kind} | {spans[kind]} | " + " | ".join(f"{share:.1%}" for share in shares) + " |"
+        places = [place for place in range(first, end) if text[place].isalnum()]
+        counts.covered[kind] += hidden.issuperset(places)
+    for start, stop, kind in marks:
+        counts.marks[kind] += 1
+        counts.true_marks[kind] += any(
+            span_kind == kind and first < stop and start < end for span_kind, first, end in labelled
         )
 
 

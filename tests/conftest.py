@@ -20,17 +20,16 @@ from tests.helpers.tables import RING_WORDS
 pytest_plugins = ["tests.helpers.spark_fixtures"]
 
 SESSIONS = {
-    "tests/situations/test_terminal.py::test_our_line": "processes",
     "tests/spark/test_connect.py": "processes",
     "tests/spark/test_processes.py": "processes",
     "tests/test_documents.py::test_a_command_and_a_notebook": "processes",
     "tests/tables/": "tables",
+    "tests/jobs/test_embedding.py": "embedding",
     "tests/jobs/": "jobs",
     "tests/channel/test_on_spark.py": "jobs",
     "tests/evaluation/test_classify.py": "jobs",
     "tests/evaluation/test_learned_on_spark.py": "jobs",
     "tests/spark/": "jobs",
-    "tests/situations/": "tables",
     "tests/test_documents.py": "jobs",
 }
 """Where tests with Spark are, and the group whose one session they share; processes have their own."""

@@ -11,9 +11,9 @@ from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 
 pytest.importorskip("pyspark")
-from dptext_spark.tables.batch import Fields
+from dptext_spark.tables.batch import FieldPaths
 from dptext_spark.tables.columns import _sanitize_batches, shared
-from dptext_spark.tables.look import _count
+from dptext_spark.tables.sampling import _words_of_persons
 
 BUDGET = RowBudget(loss=2.0, within=1.0)
 WEAK = Exponential(epsilon=50.0)
@@ -48,7 +48,7 @@ def test_all_columns_of_a_row_share_one_budget(line):
     release = worlds.sanitizer(line, WEAK, row_budget=BUDGET)
     row = {"text": "w1 w3", "turns": ["w0 w1", "w2"], "words": ["w0", "w4", "w2", "w3"]}
     batch = pa.RecordBatch.from_pydict({"row": pa.array([row]), "id": pa.array(["7"])})
-    ways = Fields(paths={"text": ("text",), "turns[]": ("turns", None), "words": ("words",)})
+    ways = FieldPaths(paths={"text": ("text",), "turns[]": ("turns", None), "words": ("words",)})
     recorder = Recorder(release)
     shared.cache_clear()
     assert sum(part.num_rows for part in _sanitize_batches(release, ways, [batch])) == 1
@@ -76,9 +76,9 @@ def test_slots_of_elements(line):
     }
     arrays = {name: pa.array(each) for name, each in columns.items()}
     batch = pa.RecordBatch.from_pydict(arrays | {"id": pa.array([*"1234"])})
-    ways = Fields(paths={"turns[].said": ("turns", None, "said")}, slots=(None, "marks"))
+    ways = FieldPaths(paths={"turns[].said": ("turns", None, "said")}, slots=(None, "marks"))
     words = release.visible_words(pa.array(said), pa.array(marks)).tolist()
-    (counted,) = _count(release.release.reader, ways, [batch])
+    (counted,) = _words_of_persons(release.release.reader, ways, [batch])
     assert counted["words"].to_pylist() == [sum(words), words[0], 0, 0] and sum(words) == 6
     shared.cache_clear()
     (made,) = _sanitize_batches(release, ways, [batch])

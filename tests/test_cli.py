@@ -1,7 +1,6 @@
 """The command line: what is wrong is said before Spark starts, in one message, with exit code 2."""
 
 import io
-import json
 import os
 import re
 import runpy
@@ -17,15 +16,17 @@ from typing import get_type_hints
 
 import pytest
 from click.testing import CliRunner
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from dptext_spark import cli
 from dptext_spark.bars import stage
-from dptext_spark.cli import main
-from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.cli import main, read_config
+from dptext_spark.errors import DptextError, JobError
 from dptext_spark.mechanisms import Exponential, Laplace
 from dptext_spark.options import COMMANDS
 from dptext_spark.spark import USER_SETTINGS
+from tests.helpers.tables import write_table
 
 ROOT = Path(__file__).parents[1]
 JOBS = sorted((ROOT / "jobs").glob("*.py"))
@@ -272,31 +273,6 @@ def test_several_numbers_follow_an_option(ran, tmp_path):
     assert strange.exit_code == 2 and "unexpected extra argument" in strange.output
 
 
-def test_the_embedding_command(tmp_path):
-    """Says which lines of its lists match; rejects a message with words of them."""
-    source, denied, config = (
-        tmp_path / name for name in ("source.txt", "denied.txt", "options.toml")
-    )
-    source.write_text("alpha 0 1\nbeta 1 0\ngamma 1 1\n")
-    denied.write_text("Gamma\n\ndelta,\n")
-    config.write_text(f'source = "{source}"\nrelease-words = 2\n')
-
-    def embedding(output, *arguments):
-        given = ["embedding", *map(str, arguments), "--output", str(tmp_path / output)]
-        return CliRunner().invoke(main, given)
-
-    result = embedding("bundle", "--config", config, "--normalize", "unit")
-    expected = build_embedding(source, tmp_path / "again", release_words=2, normalize="unit")
-    assert result.exit_code == 0 and expected.fingerprint[:16] in result.output, result.output
-    assert Embedding.open(tmp_path / "bundle").fingerprint == expected.fingerprint
-    result = embedding("new", source, "--format", "txt")
-    assert result.exit_code == 2 and re.search("word2vec-binary, npy.*Got: txt", result.output)
-    result = embedding("one", source, "--never-output", denied, "--json")
-    assert "delta" not in result.output
-    found = {"entries": 2, "matched": 1, "unmatched_lines": [3]}
-    assert json.loads(result.stdout)["word_lists"] == {"--never-output": found}
-
-
 def test_a_job_is_the_command_of_its_name(monkeypatch):
     called = []
     monkeypatch.setattr("dptext_spark.__main__.main", called.append)
@@ -413,3 +389,90 @@ def test_a_run_that_is_interrupted_says_what_it_leaves(monkeypatch):
     left = "The output has the batches before; the same command goes on."
     said = f"Loading libraries ...\ndptext privatize: Interrupted by SIGTERM. {left}\n"
     assert (result.exit_code, result.output) == (143, said)
+
+
+LATIN1 = b"caf\xe9"
+ARGUMENT = os.fsdecode(LATIN1)
+BYTE = r"Allowed: text in UTF-8. Got: another byte at place 4. Convert or rename it."
+
+
+def run_of(line):
+    """The arguments of a run."""
+    options = f"--input in --output out --embedding {line.path} --text text"
+    return ["privatize", *options.split(), "--mechanism", "laplace", "--epsilon", "5"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a table, and no Spark in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
+    return tmp_path
+
+
+TRY = "try {} --embedding {{line}} --mechanism laplace --epsilon 5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param("{run} --id {wrong}", "privatize, --id", id="pallets/click #35: a column"),
+        pytest.param(
+            "{run} --key-file {wrong}", "privatize, --key-file", id="chardet #278: a path"
+        ),
+        pytest.param("{run} --keep a --keep {wrong}", "privatize, --keep", id="one of several"),
+        pytest.param("{run} --config {wrong}", "privatize, --config", id="a configuration's path"),
+        pytest.param("demo --output {wrong}", "demo, --output", id="the demo's folder"),
+        pytest.param(TRY.format("{wrong}"), "try, [SENTENCE]", id="a sentence"),
+        pytest.param(TRY.format("-"), "try: The sentence on standard input", id="standard input"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_bytes_that_are_no_utf_8_are_one_line(arguments, said, line):
+    """Rejects a traceback, code 1, and a quote of what may be private. Source: own trial, or as named."""
+    words = {"wrong": ARGUMENT, "line": str(line.path)}
+    run = " ".join(run_of(line))
+    arguments = [part.format(**words) for part in arguments.replace("{run}", run).split()]
+    result = CliRunner().invoke(main, arguments, input=LATIN1)
+    said = re.sub(", (.*)", r": The value of '\1'", said)
+    assert (result.exit_code, result.output) == (2, f"dptext {said} is not UTF-8. {BYTE}\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(
+            b"# " + LATIN1, r"c.toml is not UTF-8\. .*another byte at place 6", id="Latin-1"
+        ),
+        pytest.param(
+            "text = 'a'".encode("utf-16"),
+            r"c.toml is not UTF-8\. .*another byte at place 1",
+            id="PowerShell's >",
+        ),
+        pytest.param(b'text = "\\ud800"', "c.toml is not TOML.*line 1", id="half a character"),
+    ],
+)
+def test_a_configuration_file_that_is_no_utf_8(here, content, said):
+    (here / "c.toml").write_bytes(content)
+    with pytest.raises(DptextError, match=said):
+        read_config(here / "c.toml")
+
+
+def test_a_byte_order_mark_is_no_fault(here):
+    """Notepad writes one. Source: own trial."""
+    (here / "c.toml").write_bytes(b'\xef\xbb\xbftext = "a"')
+    assert read_config(here / "c.toml") == {"text": "a"}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_line_comes_before_libraries_are_loaded(line, monkeypatch):
+    """Rejects seconds without a word, while pyspark and scipy are imported. Source: own trial."""
+
+    def load(_):
+        raise JobError("They are not loaded")
+
+    monkeypatch.setattr(cli, "import_module", load)
+    result = CliRunner().invoke(main, run_of(line))
+    said = "Loading libraries ...\ndptext privatize: They are not loaded.\n"
+    assert (result.exit_code, result.stderr) == (1, said)

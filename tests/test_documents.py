@@ -26,7 +26,7 @@ from dptext_spark.cli import main
 from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.search.nearest import SEARCHES
-from dptext_spark.tables.table import chosen_formats
+from dptext_spark.tables.run import chosen_formats
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection

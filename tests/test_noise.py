@@ -42,9 +42,12 @@ CONTEXT = {
 def uint64s_of(tokens=500, width=3, **changes):
     """The noise (tokens, width) of a context, through the real derivation."""
     at = CONTEXT | changes
-    law = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
+    parameters = {"law": at["law"], "epsilon": at["epsilon"], "mixing": at["mixing"]}
     release = ReleaseNoise.of(
-        NoiseKey(at["secret"]), salt=at["salt"], law=law, fingerprint=at["fingerprint"]
+        NoiseKey(at["secret"]),
+        salt=at["salt"],
+        noise_parameters=parameters,
+        fingerprint=at["fingerprint"],
     )
     column = release.column(at["column"], purpose=at["purpose"], uint64s_per_token=width)
     out = np.zeros((tokens, width), dtype=np.uint64)

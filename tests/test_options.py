@@ -361,3 +361,12 @@ def test_a_new_search_is_one_class(line, monkeypatch):
     assert "search" not in options.to_json()  # it has a place of its own in the report
     with pytest.raises(ConfigError, match=r"--search.*exact.*, slow, slow:steps=.* Got: 'fast'"):
         PrivatizeOptions.of({**given, "search": "fast"})
+
+
+def test_a_path_in_the_home_folder(monkeypatch, tmp_path):
+    """Own trial: in a file of options, or behind ``=``, no shell writes ``~`` out."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths = {"input": "~/in", "output": "~/a~b", "embedding": "~/e", "key-file": "~/k", "name": "n"}
+    options = PrivatizeOptions.of({**paths, "mechanism": "laplace", "epsilon": 1.0, "text": "text"})
+    assert (options.input, options.output) == (f"{tmp_path}/in", f"{tmp_path}/a~b")
+    assert (options.embedding, options.key_file) == (tmp_path / "e", tmp_path / "k")

@@ -28,7 +28,6 @@ KINDS = (
 )
 ALLOWED = {
     "dptext_spark": (12.1, 27.7, 52.1, 3.5, 4.9, 0.7, 3.9, 23.4, 11.2, 56.6),
-    "scripts": (35.3, 18.6, 83.7, 11.8, 1.0, 0.5, 6.4, 54.3, 5.9, 62.1),
 }
 """What is allowed per 1,000 statements: what there is, lowered with every room that is unfolded."""
 
@@ -37,27 +36,36 @@ UNFOLDED = (
     "dptext_spark/account.py",
     "dptext_spark/accounting",
     "dptext_spark/audit",
+    "dptext_spark/bars.py",
     "dptext_spark/calibration",
     "dptext_spark/channel",
     "dptext_spark/cli.py",
     "dptext_spark/demo",
     "dptext_spark/embedding",
+    "dptext_spark/errors.py",
     "dptext_spark/estimates",
     "dptext_spark/evaluation",
     "dptext_spark/geometry",
+    "dptext_spark/guarantee.py",
+    "dptext_spark/interrupts.py",
+    "dptext_spark/jobs",
     "dptext_spark/mechanisms",
+    "dptext_spark/noise.py",
     "dptext_spark/options.py",
     "dptext_spark/poincare",
     "dptext_spark/preview.py",
     "dptext_spark/release.py",
     "dptext_spark/report",
     "dptext_spark/sanitizer.py",
+    "dptext_spark/sealing.py",
     "dptext_spark/search",
     "dptext_spark/spark",
-    "dptext_spark/tables/formats",
+    "dptext_spark/tables",
     "dptext_spark/text",
+    "dptext_spark/vector_sanitizer.py",
     "dptext_spark/word_reader.py",
     "jobs",
+    "scripts",
 )
 """Folders and modules that have been unfolded, and keep to the goals."""
 

@@ -26,7 +26,7 @@ def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
     noise = ReleaseNoise.of(
-        worlds.KEY, salt="", law=used.noise_parameters(), fingerprint=fingerprint
+        worlds.KEY, salt="", noise_parameters=used.noise_parameters(), fingerprint=fingerprint
     )
     reader = embedding and WordReader(
         bundle=embedding, policy=WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})

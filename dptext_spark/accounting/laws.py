@@ -222,8 +222,28 @@ class BoundedRange(LossLaw):
         return edges, np.maximum(below - above, 0.0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LebesgueRange(LossLaw):
+    """Density by Lebesgue measure of the ball proportional to exp(-epsilon d(x, word)).
+
+    The distances differ by the words' distance at most, either way: all losses are in an interval
+    of twice epsilon times it. The constants' logarithms differ by epsilon times it at most, and by
+    n times it.
+    """
+
+    dimension: int
+    epsilon: float
+
+    def bound(self, distance: float) -> float:
+        return (self.epsilon + min(self.epsilon, self.dimension)) * distance
+
+    def atoms(self, distance: float, *, coarse: bool = False) -> Atoms:
+        return BoundedRange(epsilon=2.0 * self.epsilon).atoms(distance, coarse=coarse)
+
+
 LAWS: Final[dict[str, type[LossLaw]]] = {
-    kind.__name__: kind for kind in (SphericalLaplace, VolumeLaw, LebesgueLaw, BoundedRange)
+    kind.__name__: kind
+    for kind in (SphericalLaplace, VolumeLaw, LebesgueLaw, BoundedRange, LebesgueRange)
 }
 """Laws that their names and parameters make again."""
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from dptext_spark.geometry.lebesgue import ball_radius
 from dptext_spark.geometry.sphere import gamma_quantile
 from dptext_spark.noise import UNIFORM_BITS
 
@@ -27,12 +28,38 @@ def nearest_word_distance(
     arcs = _arcs(dimension)
     if not vickrey:
         return _moved((1 + 2 * arcs) * (words - 1), bits)
-    # Changes of the ordered pair of nearest words, and of the choice between them.
     ray = 4 * words
     ray += _CHOICES * (ray + 1)
-    arc = 8 * words
-    arc += _CHOICES * (arc + 1)
-    return _moved(ray + arcs * arc + 1, bits)  # and the coin's own
+    return _moved(ray + arcs * _arc_choices(words) + 1, bits)  # and the coin's own
+
+
+def ball_point_distance(
+    words: int,
+    dimension: int,
+    *,
+    epsilon: float,
+    least_rim: float,
+    vickrey: bool = False,
+    bits: int = UNIFORM_BITS,
+) -> float:
+    """Bound the total variation for the word of a uniform point of a random ball around a word.
+
+    The radius costs 1 - n ln s half cells, s that of the first cell's middle: s^n is there at least
+    2^-(bits + 1) exp(-n) s(n / epsilon)^n. Along the share of the volume, as along a coordinate of
+    the direction, two scores are equal twice at most.
+    """
+    spread = ball_radius(np.array(dimension / epsilon), np.array(least_rim))
+    radius = 1.0 + (bits + 1) * math.log(2.0) + dimension * (1.0 - math.log(float(spread)))
+    arcs = _arcs(dimension) + 1
+    if not vickrey:
+        return _moved(radius + arcs * 2 * (words - 1), bits)
+    return _moved(radius + arcs * _arc_choices(words) + 1, bits)
+
+
+def _arc_choices(words: int) -> int:
+    """Bound the changes of the ordered pair of nearest words on an arc, and of their choice."""
+    pairs = 8 * words
+    return pairs + _CHOICES * (pairs + 1)
 
 
 def proposed_word_distance(words: int, *, bits: int = UNIFORM_BITS) -> float:

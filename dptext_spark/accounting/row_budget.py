@@ -151,10 +151,10 @@ def _composed_lengths() -> list[int]:
 
 
 def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> list[float]:
-    """Compute the epsilons of a pure budget: the bound is a straight line in epsilon."""
+    """Compute the epsilons of a pure budget: the bound is a line, or from 1 on below it."""
+    half = law(0.5).bound(budget.within)
     one = law(1.0).bound(budget.within)
-    two = law(2.0).bound(budget.within)
-    slope = two - one
+    slope = 2.0 * (one - half)
     if one - slope > 1e-9 * slope:
         raise ConfigError(
             "The mechanism cannot keep to a row budget: at any epsilon a word loses more than "

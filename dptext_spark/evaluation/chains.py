@@ -18,8 +18,8 @@ from dptext_spark.evaluation.candidates import NO_WORD, Candidates
 from dptext_spark.evaluation.language import BigramModel, TrigramModel
 from dptext_spark.geometry import Floats, Ints
 
-# Pairs of candidates that are looked up at once: 16 MB.
-_PAIRS: Final = 1 << 21
+# Places of words and words that follow candidates, looked up at once: arrays of 8 MB.
+_LOOKED_UP: Final = 1 << 20
 
 
 def forward_backward(candidates: Candidates, model: BigramModel, offsets: Ints) -> Floats:
@@ -248,13 +248,14 @@ def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, F
     As places (f,) among the first and among the second ones, and what they have ``beyond``.
     """
     width = first.shape[1]
-    size = max(1, _PAIRS // (width * width))
+    ends = np.cumsum(model.followers(first).sum(axis=1) + len(model.back_off))
+    borders = np.flatnonzero(np.diff(ends // _LOOKED_UP)) + 1
     sources = []
     targets = []
     excess = []
-    for start in range(0, len(first), size):
-        pair, i, j, beyond = model.seen(first[start : start + size], second[start : start + size])
-        token = (start + pair) * width
+    for tokens in np.split(np.arange(len(first)), borders):
+        pair, i, j, beyond = model.seen(first[tokens], second[tokens])
+        token = tokens[pair] * width
         sources.append(token + i)
         targets.append(token + j)
         excess.append(beyond)

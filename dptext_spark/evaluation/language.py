@@ -111,12 +111,35 @@ class BigramModel:
         return np.asarray(self.back_off[first] * self.lower[second] + beyond)
 
     def seen(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints, Floats]:
-        """Return the pairs seen of words (p, i) and (p, j): p, i, j and ``beyond``, (f,)."""
-        keys = (first * len(self.back_off))[:, :, None] + second[:, None, :]
-        at = self._index.get_indexer(keys.ravel())
-        places = np.flatnonzero(at >= 0)
-        pair, i, j = np.unravel_index(places, keys.shape)
-        return pair, i, j, self.beyond[at[places]]
+        """Return the pairs seen of words (p, i) and (p, j): p, i, j and ``beyond``, (f,).
+
+        Words of one p differ from each other; negative ones are none.
+        """
+        states = len(self.back_off)
+        # Where each word is among the second ones; by its followers, a word before is looked up once.
+        place_of = np.full((len(second), states), -1, dtype=np.int32)
+        row, place = np.nonzero(second >= 0)
+        place_of[row, second[row, place]] = place
+        words = np.where(first < 0, states, first).ravel()  # a word without followers
+        followers = self.followers(words)
+        source = np.repeat(np.arange(len(words)), followers)
+        keys_before = np.repeat(np.cumsum(followers) - followers, followers)
+        at = np.arange(len(source)) - keys_before + self._starts[words][source]
+        pair, i = np.divmod(source, first.shape[1])
+        j = place_of[pair, self.keys[at] % states]
+        is_seen = j >= 0
+        return pair[is_seen], i[is_seen], j[is_seen].astype(np.int64), self.beyond[at[is_seen]]
+
+    def followers(self, words: Ints) -> Ints:
+        """Count the words seen after each word, int64; none after a negative one."""
+        places = np.where(words < 0, len(self.back_off), words)
+        return np.asarray(self._starts[places + 1] - self._starts[places])
+
+    @cached_property
+    def _starts(self) -> Ints:
+        """Where each word's pairs start among the keys, int64 (V + 4,); the last word has none."""
+        states = len(self.back_off)
+        return np.searchsorted(self.keys, np.arange(states + 2) * states)
 
     @cached_property
     def _index(self) -> Any:

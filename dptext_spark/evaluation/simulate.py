@@ -32,7 +32,7 @@ from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
-from dptext_spark.tables.batch import ID, ROW, Batch, Fields
+from dptext_spark.tables.batch import ID, ROW, Batch, FieldPaths
 from dptext_spark.tables.columns import shared
 from dptext_spark.text.columns import slices
 from dptext_spark.word_reader import rows_with_words
@@ -84,7 +84,7 @@ class SampledRows:
 
     frame: DataFrame  # texts and kept columns, ids, slots if any, and the third
     simulation: Simulation
-    ways: Fields
+    ways: FieldPaths
 
     def work(self, function: Any, schema: str = _SCHEMA) -> DataFrame:
         """Compute a table of each part on workers, by a function of simulation and part."""
@@ -261,7 +261,7 @@ class Part(NamedTuple):
 
 
 def _work(
-    simulation: Simulation, ways: Fields, function: Any, batches: Iterable[pa.RecordBatch]
+    simulation: Simulation, ways: FieldPaths, function: Any, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a function makes of each part, the third before it."""
     simulation = shared(simulation)
@@ -272,7 +272,7 @@ def _work(
                 yield from _of_third(part.third, table)
 
 
-def _parts(arrow: pa.RecordBatch, ways: Fields) -> Iterator[Part]:
+def _parts(arrow: pa.RecordBatch, ways: FieldPaths) -> Iterator[Part]:
     """Yield the rows of a batch by third, few enough to be read at once."""
     batch = Batch.from_arrow(arrow, ways)
     ((_, texts),) = batch.fields()
@@ -409,7 +409,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Ta
 
 
 def _known_rows(
-    simulation: Simulation, ways: Fields, batches: Iterable[pa.RecordBatch]
+    simulation: Simulation, ways: FieldPaths, batches: Iterable[pa.RecordBatch]
 ) -> SimulatedRows:
     """Read all rows of a task, all words of which are perturbed, whatever the table's policy is."""
     public = simulation.public
@@ -422,7 +422,7 @@ def _known_rows(
 
 def _languages(
     simulation: Simulation,
-    ways: Fields,
+    ways: FieldPaths,
     counts: Mapping[int, PairCounts],
     batches: Iterable[pa.RecordBatch],
     *,
@@ -438,7 +438,7 @@ def _languages(
 
 def _knowledge(
     simulation: Simulation,
-    ways: Fields,
+    ways: FieldPaths,
     languages: Mapping[int, tuple[Language, Language]],
     channel: Channel,
     batches: Iterable[pa.RecordBatch],

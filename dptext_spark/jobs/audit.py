@@ -22,7 +22,7 @@ BUNDLE_RUNS: Final = 4_000
 
 def run(options: AuditOptions) -> Report:
     """Run ``dptext audit``; its report ends with an error where there is a violation."""
-    trials = []
+    trials: list[Facts] = []
     with tempfile.TemporaryDirectory(prefix="dptext-audit-") as folder:
         audited = [*worlds(options, Path(folder))]
         alpha = (1.0 - options.confidence) / len(audited)

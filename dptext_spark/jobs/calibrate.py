@@ -25,7 +25,7 @@ from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.result_folder import check_free, result_folder, write_report
-from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
+from dptext_spark.tables.storage import LocalFiles, Storage
 
 # Words of highest N_w that the page shows.
 _TOP_WORDS: Final = 12
@@ -40,15 +40,13 @@ def run(options: CalibrateOptions) -> Report:
     if target is not None:
         for grid in grids:
             bounding_rank(target, searched(target, grid))  # refuses what so many words cannot bound
-    place = options.output.rstrip("/")
-    if is_plain():
-        check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
+    check_free(LocalFiles(), options, facts.FILE)
     announce_missing("report.html and plots")
     spark = session("dptext calibrate")
     storage = Storage(spark)
 
     with spark_errors("The Spark job of the calibration failed"):
-        check_free(storage, place, facts.FILE, overwrite=options.overwrite)
+        check_free(storage, options, facts.FILE)
         bundle = BundleFiles.send(spark, embedding)
         # Claimed before hours of measuring: another run with this output ends at once.
         with result_folder(spark, storage, options) as folder:
@@ -156,7 +154,7 @@ def _measured(
     epsilons: set[float] = set()
     for grid in grids:
         epsilons.update(grid.epsilons)
-    listed = ", ".join(f"{epsilon:g}" for epsilon in sorted(epsilons))
+    listed = ", ".join(map("{:g}".format, sorted(epsilons)))
     with progress(spark, f"Measuring {grids[0].words:,} words at epsilon {listed}"):
         words, outputs, cells = measure.measure_tables(spark, bundle, grids)
     try:

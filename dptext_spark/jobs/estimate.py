@@ -26,21 +26,19 @@ from dptext_spark.spark.session import session
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.output import whole_table
+from dptext_spark.tables.places import INPUT, OUTPUT, Places
 from dptext_spark.tables.result_folder import check_free, result_folder, write_report
 from dptext_spark.tables.source import own_session, where
-from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
-from dptext_spark.tables.table import check_input
+from dptext_spark.tables.storage import Storage
 
 _BY_RANK: Final = "by rank in the bundle"
 
 
 def run(options: EstimateOptions) -> Report:
     """Run ``dptext estimate``: read report and table, work out the channel, count, write."""
-    place = options.output.rstrip("/")
     read = Format.named(options.format, options.input, options.read_options)
-    check_input(read)
-    if is_plain():
-        check_free(LocalFiles(), place, facts.FILE, overwrite=options.overwrite)
+    places = _places(options, read)
+    _check_paths(places, options, read)
     lists = {} if options.topics is None else read_topics(options.topics)
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
@@ -48,7 +46,7 @@ def run(options: EstimateOptions) -> Report:
     spark = own_session(session("dptext estimate"))
     storage = Storage(spark)
     with spark_errors("The Spark job of the estimates failed"):
-        check_free(storage, place, facts.FILE, overwrite=options.overwrite)
+        _check_paths(places.with_spark(spark), options, read)
         report = storage.read(options.release)
         source = read.open(spark)
         df = where(source.df, options.where) if options.where else source.df
@@ -73,6 +71,22 @@ def run(options: EstimateOptions) -> Report:
                 text=text.said,
                 page=page.page,
             )
+
+
+def _places(options: EstimateOptions, read: Format) -> Places:
+    paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
+    if read.has_path:
+        paths.insert(0, (INPUT, "--input", options.input))
+    if options.features is not None:
+        paths.append(("Features", "--features", options.features.rstrip("/")))
+    return Places.of(paths)
+
+
+def _check_paths(places: Places, options: EstimateOptions, read: Format) -> None:
+    """Refuse places that overlap, an output that is not free, an input that is absent."""
+    places.check_apart()
+    check_free(places.storage, options, facts.FILE)
+    read.check_files(places.storage)
 
 
 @contextmanager

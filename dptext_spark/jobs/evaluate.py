@@ -1,8 +1,9 @@
-"""The job of ``dptext evaluate``: a private table and settings in, what each gives away and keeps out."""
+"""The job of ``dptext evaluate``: a private table and settings in, risks and uses of each out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -45,16 +46,14 @@ from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.batch import ID
-from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
+from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.formats.parquet import check_names
-from dptext_spark.tables.look import Sample
+from dptext_spark.tables.input_table import InputTable, input_format
 from dptext_spark.tables.partitioning import Partitioning, is_encrypted
+from dptext_spark.tables.places import INPUT, OUTPUT, Places
 from dptext_spark.tables.result_folder import check_free, result_folder, write_report
-from dptext_spark.tables.source import check_met, own_session, where
-from dptext_spark.tables.storage import LocalFiles, Storage, is_plain
-from dptext_spark.tables.table import check_input, check_places
-from dptext_spark.text.policies import TextPolicy
+from dptext_spark.tables.source import own_session
+from dptext_spark.tables.storage import Storage
 from dptext_spark.word_reader import WordReader
 
 OWN_TEXTS: Final = (
@@ -66,22 +65,16 @@ _ATTACKING: Final = 2e5
 
 
 def run(options: EvaluateOptions) -> Report:
-    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, choose, write."""
-    place = options.output.rstrip("/")
-    read = Format.named(options.format, options.input, options.read_options)
-    read.check_input(has_id=options.id is not None, grows=False)
-
-    def check_folders(places: LocalFiles) -> None:
-        """Refuse folders that lie inside one another, and an output that is not free."""
-        paths = [("Input", "--input", options.input)] if read.has_path else []
-        check_places(places, [*paths, ("Output", "--output", place)])
-        check_free(places, place, facts.FILE, overwrite=options.overwrite)
-
-    policy, *_ = all_of(
-        lambda: options.policy,
-        lambda: check_input(read),
-        lambda: check_folders(LocalFiles()) if is_plain() else None,
-        lambda: check_names(options, _columns(options)),
+    """Run ``dptext evaluate``: sample rows, simulate and attack each setting, compare, write."""
+    read = input_format(options)
+    paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
+    if read.has_path:
+        paths.insert(0, (INPUT, "--input", options.input))
+    places = Places.of(paths)
+    columns = _columns(options)
+    all_of(
+        lambda: _check_paths(places, options, read),
+        lambda: read.check_columns(places.storage, columns),
     )
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
@@ -91,10 +84,10 @@ def run(options: EvaluateOptions) -> Report:
     storage = Storage(spark)
 
     with spark_errors("The Spark job of the evaluation failed"):
-        check_folders(storage)
+        _check_paths(places.with_spark(spark), options, read)
         # Claimed before hours of measuring: another run with this output ends at once.
         with result_folder(spark, storage, options, private=True) as folder:
-            evaluation = _evaluated(options, policy, read, embedding, search, spark)
+            evaluation = _evaluation(options, columns, read, embedding, search, spark)
             return write_report(
                 storage,
                 folder,
@@ -107,75 +100,60 @@ def run(options: EvaluateOptions) -> Report:
             )
 
 
-def _evaluated(
+def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None:
+    """Refuse places that overlap, an output that is not free, an input that is absent."""
+    places.check_apart()
+    check_free(places.storage, options, facts.FILE)
+    read.check_files(places.storage)
+
+
+def _evaluation(
     options: EvaluateOptions,
-    policy: TextPolicy,
+    columns: TableColumns,
     read: Format,
     embedding: Embedding,
     search: Search,
     spark: SparkSession,
 ) -> dict[str, Any]:
-    columns = _columns(options)
-    target = None if options.target is None else Target.parse(options.target)
-    if target is not None and options.label is not None:
-        target = replace(target, keeping="balanced_accuracy")
-    if target is not None and target.measure == "linked" and not is_encrypted(spark):
-        raise ConfigError(f"The --target {target} cannot be measured here", do=text.NOT_LINKED)
-    source = read.open(spark)
-    columns = check_refused(source, columns)
-    columns.check(source.df, source.partitions)
-    for option, name in {"--label": options.label, "--author": options.author}.items():
-        if name is not None and not isinstance(kind := source.df.schema[name].dataType, AtomicType):
-            raise InputError(
-                f"Column {name} of {option} has no classes",
-                allowed="text, numbers, booleans or dates",
-                got=kind.simpleString(),
-            )
-    df = where(source.df, options.where) if options.where else source.df
-    selected = columns.select(df, source.position if options.id is None else None)
+    """Measure all settings on a sample of the table; return the facts."""
+    target = _target(options, spark)
+    table = InputTable.open(spark, options, read, columns)
+    _check_classes(options, table)
     bundle = BundleFiles.send(spark, embedding)
-    simulation = Simulation(bundle=bundle, policy=policy, search=search, seed=options.noise_seed)
+    simulation = Simulation(
+        bundle=bundle, policy=options.policy, search=search, seed=options.noise_seed
+    )
     corpus = _corpus(options, read, spark, simulation)
-    looks = Sample(
-        columns=columns,
-        table=df.schema,
-        reader=WordReader(bundle=bundle, policy=policy),
-        fate="They are not evaluated. Take an embedding that has more of them.",
-    )
-    release = max(mechanism.operations(embedding, search) for mechanism in options.mechanism)
-    attacked = sum({1, options.versions})  # outputs of a word that attackers look at, in all
-    partitioning = Partitioning(  # no measured number depends on it
-        word=options.versions * release + attacked * options.candidates * _ATTACKING,
-        sample=looks,
-    )
-    with progress(spark, "Sampling rows"):
-        (total,) = check_ids(df, None if options.trust_id else options.id, F.count(F.lit(1)))
-        if options.where:
-            check_met(df, source.df)
-        looks(selected)
-        size = None if options.sample == "all" else options.sample
-        chosen = sampled(selected, F.col(ID), rows=total, sample=size)
-        frame = partitioning.spread(chosen, F.col(ID))
-    rows = SampledRows(
-        frame=frame.persist(StorageLevel.MEMORY_ONLY),
-        simulation=simulation,
-        ways=columns.ways(df.schema),
-    )
+    total, rows = _sampled_rows(options, table, simulation, embedding)
     try:
         with progress(spark, "Counting words"):
             thirds = count_pairs(rows)
-            if not sum(thirds[third].perturbed for third in ATTACKED):
+            attacked = [thirds[third] for third in ATTACKED]
+            perturbed = _sum(attacked, "perturbed")
+            if not perturbed:
                 raise InputError(
                     "There is nothing to evaluate: no word of the attacked rows is perturbed",
-                    got=f"{sum(third.rows for third in thirds)} rows, a third of them known to attackers",
+                    got=f"{_sum(thirds, 'rows')} rows, a third of them known to attackers",
                     do="Take rows with words of the embedding that the policy protects",
                 )
-            known, language = _known(thirds, corpus)
+            known_pairs, language = _known_pairs(thirds, corpus)
             if target is not None and options.label is not None:
                 target.check_class(known_classes(rows, options.label))
-        compared = _compared(options, rows, corpus or rows, known, language, thirds)
+        compared = _compared(options, rows, corpus or rows, known_pairs, language, thirds)
     finally:
-        frame.unpersist()
+        rows.frame.unpersist()
+    sample = {
+        "rows": _sum(thirds, "rows"),
+        "of": total,
+        "known": thirds[KNOWN].rows,
+        "attacked": _sum(attacked, "rows"),
+        "perturbed": perturbed,
+    }
+    texts = {
+        "from": options.public_corpus or OWN_TEXTS,
+        "words": len(language.distinct),
+        "pairs": len(language.count),
+    }
     return facts.facts_of(
         compared,
         search,
@@ -183,60 +161,90 @@ def _evaluated(
         confidence=options.confidence,
         command=options.release_command,
         embedding=embedding_json(embedding),
-        sample={
-            "rows": sum(third.rows for third in thirds),
-            "of": total,
-            "known": thirds[KNOWN].rows,
-            "attacked": sum(thirds[third].rows for third in ATTACKED),
-            "perturbed": sum(thirds[third].perturbed for third in ATTACKED),
-        },
-        corpus={
-            "from": options.public_corpus or OWN_TEXTS,
-            "words": len(language.distinct),
-            "pairs": len(language.count),
-        },
+        sample=sample,
+        corpus=texts,
         guarantee=guarantees(options.mechanism, embedding, search),
     )
+
+
+def _sum(thirds: Iterable[Counted], name: str) -> Any:
+    """Add up what was counted under a name."""
+    return reduce(add, (getattr(third, name) for third in thirds))
+
+
+def _target(options: EvaluateOptions, spark: SparkSession) -> Target | None:
+    """Return the target of the options; refuse one that cannot be measured in this session."""
+    if options.target is None:
+        return None
+    target = Target.parse(options.target)
+    if options.label is not None:
+        target = replace(target, keeping="balanced_accuracy")
+    if target.measure == "linked" and not is_encrypted(spark):
+        raise ConfigError(f"The --target {target} cannot be measured here", do=text.NOT_LINKED)
+    return target
+
+
+def _check_classes(options: EvaluateOptions, table: InputTable) -> None:
+    """Refuse columns whose values are no classes."""
+    for option, name in {"--label": options.label, "--author": options.author}.items():
+        if name is None:
+            continue
+        kind = table.source.df.schema[name].dataType
+        if not isinstance(kind, AtomicType):
+            raise InputError(
+                f"Column {name} of {option} has no classes",
+                allowed="text, numbers, booleans or dates",
+                got=kind.simpleString(),
+            )
+
+
+def _sampled_rows(
+    options: EvaluateOptions, table: InputTable, simulation: Simulation, embedding: Embedding
+) -> tuple[int, SampledRows]:
+    """Check the rows and draw those that are evaluated; return how many there are, and these."""
+    sample = table.sample(
+        WordReader(bundle=simulation.bundle, policy=simulation.policy),
+        fate="They are not evaluated. Take an embedding that has more of them.",
+    )
+    release = max(
+        mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism
+    )
+    attacked_outputs = sum({1, options.versions})  # of a word, that attackers look at
+    partitioning = Partitioning(  # no measured number depends on it
+        word=options.versions * release + attacked_outputs * options.candidates * _ATTACKING,
+        sample=sample,
+    )
+    with progress(table.df.sparkSession, "Sampling rows"):
+        (total,) = table.check_rows(F.count(F.lit(1)))
+        sample(table.rows)
+        size = options.sample if options.sample != "all" else None
+        drawn = sampled(table.rows, F.col(ID), rows=total, sample=size)
+        frame = partitioning.spread(drawn, F.col(ID)).persist(StorageLevel.MEMORY_ONLY)
+    return total, SampledRows(frame=frame, simulation=simulation, ways=table.fields)
 
 
 def _compared(
     options: EvaluateOptions,
     rows: SampledRows,
     texts: SampledRows,
-    known: Mapping[int, PairCounts],
-    counts: PairCounts,
+    known_pairs: Mapping[int, PairCounts],
+    language: PairCounts,
     thirds: Sequence[Counted],
 ) -> list[Comparison]:
     """Compare all settings in each attacked third that has rows; attackers learn from ``texts``."""
     spark = rows.frame.sparkSession
-
-    def right(mechanism: Mechanism | None, *, original: bool = False) -> dict[int, Sums]:
-        """What models get right of all classes, by attacked third."""
-        sums: dict[int, Sums] = {third: {} for third in ATTACKED}
-        if options.label is not None:
-            names = ("accuracy", "accuracy_on_original")
-            of_label = classify(
-                rows, options.label, names, mechanism, original=original, by_class=True
-            )
-            sums = {third: of_label[third] for third in ATTACKED}
-        if options.author is not None:
-            of_author = classify(
-                rows, options.author, ("attribution",), mechanism, original=original
-            )
-            sums = {third: sums[third] | of_author[third] for third in ATTACKED}
-        return sums
-
     with progress(spark, "Learning the language"):
-        languages = languages_of(texts, known, of_attacked=options.public_corpus is None)
+        languages = languages_of(texts, known_pairs, of_attacked=options.public_corpus is None)
     # The observer who links rows knows their words, also those that a public corpus lacks.
     of_attacked = [thirds[third].pairs for third in ATTACKED if texts is not rows]
-    prior = word_prior(reduce(add, of_attacked, counts))
-    row_counts = reduce(add, (third.row_counts for third in thirds))
-    alike = None
+    prior = word_prior(reduce(add, of_attacked, language))
+    row_counts = _sum(thirds, "row_counts")
+    lengths = None
     if is_encrypted(spark):
-        alike = {third: thirds[third].lengths for third in ATTACKED}
+        lengths = {third: thirds[third].lengths for third in ATTACKED}
     settings = (None, *options.mechanism)
-    outcomes = list[dict[int, Outcome]]()
+    floors: dict[int, Sums] = {}
+    outcomes: defaultdict[int, list[Outcome]] = defaultdict(list)
     for number, mechanism in enumerate(settings, 1):
         name = "the floors" if mechanism is None else mechanism.options
         with progress(spark, f"{number} of {len(settings)}: {name}"):
@@ -258,37 +266,52 @@ def _compared(
                 candidates=options.candidates,
                 row_counts=row_counts,
             )
-            recovered = simulate(rows, mechanism, knowledge, options.versions, alike)
-            learnt = right(mechanism)
-            recovered = {third: sums | learnt[third] for third, sums in recovered.items()}
-        if mechanism is None:
-            floors = recovered
-        else:
-            outcomes.append(
-                {
-                    third: Outcome(mechanism=mechanism, sums=sums, channel=channel)
-                    for third, sums in recovered.items()
-                }
-            )
+            recovered = simulate(rows, mechanism, knowledge, options.versions, lengths)
+            learnt = _learnt(options, rows, mechanism)
+        for third, sums in recovered.items():
+            measured = sums | learnt[third]
+            if mechanism is None:
+                floors[third] = measured
+            else:
+                outcome = Outcome(mechanism=mechanism, sums=measured, channel=channel)
+                outcomes[third].append(outcome)
     ideal: dict[int, Sums] = {}
     if options.label or options.author:
         with progress(spark, "Learning from the originals"):
-            ideal = right(None, original=True)
+            ideal = _learnt(options, rows, None, original=True)
     return [
-        Comparison(
-            outcomes=tuple(outcome[third] for outcome in outcomes),
-            floor=floor,
-            ideal=ideal.get(third, {}),
-        )
+        Comparison(outcomes=tuple(outcomes[third]), floor=floor, ideal=ideal.get(third, {}))
         for third, floor in floors.items()
     ]
 
 
+def _learnt(
+    options: EvaluateOptions,
+    rows: SampledRows,
+    mechanism: Mechanism | None,
+    *,
+    original: bool = False,
+) -> dict[int, Sums]:
+    """Measure how well models learn classes and authors, by attacked third."""
+    sums: defaultdict[int, Sums] = defaultdict(dict)
+    if options.label is not None:
+        uses = ("accuracy", "accuracy_on_original")
+        of_label = classify(rows, options.label, uses, mechanism, original=original, by_class=True)
+        for third in ATTACKED:
+            sums[third] |= of_label[third]
+    if options.author is not None:
+        risks = ("attribution",)
+        of_author = classify(rows, options.author, risks, mechanism, original=original)
+        for third in ATTACKED:
+            sums[third] |= of_author[third]
+    return sums
+
+
 def _columns(options: EvaluateOptions) -> TableColumns:
     return TableColumns(
-        text=() if options.text is None else (options.text,),
-        tokens=() if options.tokens is None else (options.tokens,),
-        keep=tuple(name for name in (options.label, options.author) if name),
+        text=tuple(filter(None, [options.text])),
+        tokens=tuple(filter(None, [options.tokens])),
+        keep=tuple(filter(None, [options.label, options.author])),
         id=options.id,
         path=options.input,
         slots=options.policy.spans_column,
@@ -298,31 +321,34 @@ def _columns(options: EvaluateOptions) -> TableColumns:
 def _corpus(
     options: EvaluateOptions, read: Format, spark: SparkSession, simulation: Simulation
 ) -> SampledRows | None:
+    """Open the public corpus as rows that attackers know; they need no names."""
     if options.public_corpus is None:
         return None
+    corpus = replace(read, place=options.public_corpus)
+    corpus.check_files(Storage(spark))
+    source = corpus.open(spark)
     columns = replace(_columns(options), keep=(), id=None, slots=None)
-    source = replace(read, place=options.public_corpus).open(spark)
     columns.check(source.df, source.partitions)
-    selected = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
-    ways = columns.ways(source.df.schema)
-    return SampledRows(frame=selected, simulation=simulation.public, ways=ways)
+    rows = columns.select(source.df, F.lit("")).withColumn("third", F.lit(KNOWN))
+    paths = columns.field_paths(source.df.schema)
+    return SampledRows(frame=rows, simulation=simulation.public, ways=paths)
 
 
-def _known(
+def _known_pairs(
     thirds: Sequence[Counted], corpus: SampledRows | None
 ) -> tuple[dict[int, PairCounts], PairCounts]:
-    """Give what attackers learn the language from: by third, and all of it together.
+    """Return the pairs of words that attackers learn the language from: by third, and in total.
 
     Without a public corpus the rows of the check alone must not have a share in the choice of a
     setting.
     """
     if corpus is None:
-        own = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
-        return own, reduce(add, (third.pairs for third in thirds))
-    known = reduce(add, (counted.pairs for counted in count_pairs(corpus)))
-    if not len(known.distinct):
+        by_third = {third: thirds[KNOWN].pairs + thirds[third].pairs for third in ATTACKED}
+        return by_third, _sum(thirds, "pairs")
+    pairs = _sum(count_pairs(corpus), "pairs")
+    if not len(pairs.distinct):
         raise InputError(
             "The --public-corpus has no word of the embedding",
             do="Give texts of the language of the input, in a column of the same name",
         )
-    return dict.fromkeys(ATTACKED, known), known
+    return dict.fromkeys(ATTACKED, pairs), pairs

@@ -14,7 +14,7 @@ from dptext_spark import interrupts
 from dptext_spark.bars import progress
 from dptext_spark.embedding.build import NEVER_OUTPUT, build_embedding, check_output, choose
 from dptext_spark.embedding.bundle import Embedding, Manifest
-from dptext_spark.embedding.word_lists import ALLOWED, WordList
+from dptext_spark.embedding.word_lists import ALLOWED, Matches, WordList
 from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.options import PoincareOptions
 from dptext_spark.poincare import Relations, Settings, measure, train
@@ -45,6 +45,7 @@ def run(options: PoincareOptions) -> Report:
     vectors, training = train(relations, settings)
     interrupts.hold_to_the_end()  # a bundle has its report next to it
     manifest, picture = _write(options, relations, vectors)
+    word_lists = {match.option: match.to_json() for match in matches.values()}
     facts = {
         "options": options.model_dump(mode="json", by_alias=True),
         **filtered,
@@ -54,11 +55,11 @@ def run(options: PoincareOptions) -> Report:
         "releasable": manifest.releasable,
         "unmatchable": manifest.unmatchable,
         "never_output": manifest.never_output,
-        "word_lists": {match.option: match.to_json() for match in matches.values()},
+        "word_lists": word_lists,
         "picture": picture,
     }
     lines = [*_lines(facts), manifest.describe()]
-    lines += [match.describe() for match in matches.values()]
+    lines += map(Matches.describe, matches.values())
     report = Report(facts=facts, text="\n".join(lines))
     report.finish(options.beside("report.json"))
     return report
@@ -110,7 +111,7 @@ def read_words(path: Path) -> list[str]:
         words: list[str] = Embedding.open(path).words.to_pylist()
         return words
     lines = WordList.read(path, "--vocabulary", f"an embedding bundle, or {ALLOWED}").lines
-    return [line.strip() for line in lines.values()]
+    return [*map(str.strip, lines.values())]
 
 
 def _check_outputs(options: PoincareOptions) -> None:
@@ -118,7 +119,7 @@ def _check_outputs(options: PoincareOptions) -> None:
     check_output(options.output, options.overwrite)
     if options.overwrite:
         return
-    paths = [options.beside(ending) for ending in ("report.json", "vec", "png")]
+    paths = map(options.beside, ("report.json", "vec", "png"))
     files = [str(path) for path in paths if path.exists()]
     if files:
         raise ConfigError(
@@ -177,10 +178,14 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         "",
         f"{facts['words']:,} words, {facts['pairs']:,} pairs; on cycles: {cycles['pairs']:,} pairs "
         f"of {cycles['words']:,} words in {cycles['groups']:,} groups",
+    ]
+    lines += [
         f"Trained for {training['epochs']} epochs, the best after {training['best_epoch']}.",
         f"Mean rank of true hypernyms {ranks['mean_rank']:.2f}, "
         f"mean average precision {ranks['mean_average_precision']:.3f} "
         f"({ranks['words']:,} of {ranks['all_words']:,} hyponyms).",
+    ]
+    lines += [
         f"Hyperbolic distance to the nearest word: median {median:.2f}, "
         f"5th and 95th percentile {low:.2f} and {high:.2f}.",
         "Nearest words:",

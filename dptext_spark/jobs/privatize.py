@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -26,20 +25,13 @@ from dptext_spark.report.facts import (
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
-from dptext_spark.tables.columns import (
-    LONGEST,
-    MEDIAN,
-    TableColumns,
-    check_ids,
-    column_counts,
-    singled_out,
-)
+from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, column_counts, singled_out
 from dptext_spark.tables.dataframes import sent
-from dptext_spark.tables.formats.parquet import check_names
-from dptext_spark.tables.incremental import CUT_OFF, GrowingTable
-from dptext_spark.tables.ledger import LedgerRun
-from dptext_spark.tables.look import Sample, count_persons, count_rows_with_words
-from dptext_spark.tables.partitioning import POSITION, Partitioning
+from dptext_spark.tables.incremental import CUT_OFF, GrowingRun, GrowingTable
+from dptext_spark.tables.ledger_run import LedgerRun
+from dptext_spark.tables.partitioning import Partitioning
+from dptext_spark.tables.run import TableRun
+from dptext_spark.tables.sampling import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.table import Table
 from dptext_spark.word_reader import FEW
 
@@ -55,62 +47,80 @@ def run(options: PrivatizeOptions) -> Report:
         The report, which lies in its place too, as what may be shared of it lies next to the
         output; that of a dry run only where ``--reports`` says.
     """
-    kind = Table if options.incremental is None else GrowingTable
+    kind = GrowingRun if options.incremental else TableRun
+    table_run = kind.of(options, _columns(options))
     key, *_ = all_of(
         options.noise_key,
         lambda: Embedding.open(options.embedding, verify=False),
-        lambda: kind.check_paths(options),
-        lambda: check_names(options, _columns(options)),
+        table_run.check_paths,
+        table_run.check_columns,
     )
     with stage("Opening the embedding"):
         release, guarantee = open_release(options)
         recall = recall_of(release.search, release.mechanism, release.embedding)
-    table = kind.open("dptext privatize", options, _columns(options))
-    spark = table.df.sparkSession
+    table = table_run.open("dptext privatize")
     with spark_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
-        worker = sent(spark, Sanitizer.open(release, key))
+        worker = sent(table.spark, Sanitizer.open(release, key))
         ledger = None
         if options.ledger is not None:
             ledger = LedgerRun(table, options, release, guarantee, key, worker)
-        with progress(spark, "Checking ids"):
-            check_ids(table.df, table.checked_id)
-            table.check_rows()
-        found: Facts = {}
-        oov, reader = release.policy.oov, worker.release.reader
+        with progress(table.spark, "Checking ids"):
+            table.input.check_rows()
+        findings: Facts = {}
         if options.person is not None:
-            far, epsilons = guarantee.distances, release.row_epsilons
-            within = epsilons.budget.within if epsilons else far.nearest if far else 0.0
-            with progress(spark, "Counting words of persons"):
-                sums = count_persons(table.df, table.columns, options.person, reader, within)
-            found["persons"] = sums and persons(sums, guarantee, release.row_epsilons)
-        sample = Sample(
-            columns=table.columns,
-            table=table.source.df.schema,
-            reader=reader,
-            fate=f"{oov.describe(unknown=release.policy.protect.unknown)} Take an embedding that has more of "
-            f"them, or another --oov than {oov}.",
-            identifiers=release.policy.identifiers.advice,
-        )
+            findings["persons"] = _persons(table, worker, guarantee, options.person)
+        sample = _sample(table, worker)
         operations = release.mechanism.operations(release.embedding, release.search)
         partitioning = Partitioning(word=operations, sample=sample)
         if options.dry_run:
-            selected = table.rows.drop(*POSITION)
-            sample(selected)
+            rows = table.input.rows
+            sample(rows)
             if ledger is not None:
-                ledger.look(selected)
-            found["row_lengths"] = sample.lengths
+                ledger.preview(rows)
+            findings["row_lengths"] = sample.lengths
         else:
-            found |= _sanitized(
+            findings |= _sanitized(
                 table, worker, partitioning, ledger, count_unique=options.count_unique
             )
-    if lengths := found.get("row_lengths"):
-        found["row_lengths"] = row_lengths(lengths, guarantee, release.row_epsilons)
-    found["coverage"] = coverage(sample.found)
-    found["ledger"] = [] if ledger is None else ledger.costs
+    if findings.get("row_lengths"):
+        findings["row_lengths"] = row_lengths(
+            findings["row_lengths"], guarantee, release.row_epsilons
+        )
+    findings["coverage"] = coverage(sample.coverage)
+    if ledger is not None:
+        findings["ledger"] = ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
-    return table.write_reports(facts, found)
+    return table.output.write_reports(facts, findings)
+
+
+def _persons(table: Table, worker: Sanitizer, guarantee: Guarantee, column: str) -> Facts | None:
+    """Return what a report says of persons' rows and words; None where no row names a person."""
+    epsilons = worker.release.row_epsilons
+    within = 0.0
+    if epsilons:
+        within = epsilons.budget.within
+    elif guarantee.distances:
+        within = guarantee.distances.nearest
+    with progress(table.spark, "Counting words of persons"):
+        reader = worker.release.reader
+        sums = count_persons(table.input.df, table.columns, column, reader, within)
+    if sums is None:
+        return None
+    return persons(sums, guarantee, epsilons)
+
+
+def _sample(table: Table, worker: Sanitizer) -> Sample:
+    """Return what looks at some rows, with what it says of unknown words and identifiers."""
+    policy = worker.release.policy
+    oov = policy.oov
+    return table.input.sample(
+        worker.release.reader,
+        fate=f"{oov.describe(unknown=policy.protect.unknown)} Take an embedding that has more of "
+        f"them, or another --oov than {oov}.",
+        identifiers=policy.identifiers.advice,
+    )
 
 
 def _sanitized(
@@ -121,33 +131,35 @@ def _sanitized(
     *,
     count_unique: bool,
 ) -> Facts:
-    """Sanitize and write a table; return what was counted, on demand also rows that show a rare word."""
+    """Sanitize and write a table; return what was counted, if asked also rows with a rare word."""
     release = worker.release
     if count_unique:
-        with progress(table.df.sparkSession, "Counting rows with each word"):
+        with progress(table.spark, "Counting rows with each word"):
             words = len(release.embedding.words)
-            row_counts = count_rows_with_words(table.df, table.columns, release.reader, words)
+            row_counts = count_rows_with_words(table.input.df, table.columns, release.reader, words)
         table = replace(table, row_counts=row_counts)
-    entered = nullcontext if ledger is None else ledger.reserve
-    done = table.sanitize(worker, partitioning, entered)
+    if ledger is None:
+        sums = table.sanitize(worker, partitioning)
+    else:
+        sums = table.sanitize(worker, partitioning, ledger.reserve)
     oov = str(release.policy.oov)
-    counts = column_counts(table.columns.sanitized, TokenCounts[int], done)
+    counts = column_counts(table.columns.sanitized, TokenCounts[int], sums)
     facts: Facts = {
-        "rows": done["rows"],
-        "added_rows": done.get("added_rows"),
+        "rows": sums["rows"],
+        "added_rows": sums.get("added_rows"),
         "columns": {name: token_counts(of_column, oov) for name, of_column in counts.items()},
     }
-    longest = done.get(LONGEST)
+    longest = sums.get(LONGEST)
     if longest is not None:  # of no rows there is none
-        facts["row_lengths"] = {"median": done.get(MEDIAN), "longest": longest, "sample": None}
+        facts["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
     if count_unique:
-        shown = {few: done[singled_out(few)] or 0 for few in FEW}
-        facts["singled_out"] = rows_singled_out(shown, done["rows"])
+        rows_with_rare_words = {few: sums[singled_out(few)] or 0 for few in FEW}
+        facts["singled_out"] = rows_singled_out(rows_with_rare_words, sums["rows"])
     return facts
 
 
 def privatize_table(**options: Any) -> Report:
-    """Run ``dptext privatize`` in the session that runs, also one of Spark Connect, and print nothing.
+    """Run ``dptext privatize`` in the running session, also of Spark Connect, and print nothing.
 
     Args:
         options: The command's options by name, with ``_`` for ``-``, as ``input="sales.queries"``,
@@ -160,18 +172,21 @@ def privatize_table(**options: Any) -> Report:
 
 
 def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
-    """Open the release of the options, and say what it guarantees; to hash a large bundle takes seconds."""
+    """Open the release of the options, and its guarantee; to hash a large bundle takes seconds."""
     embedding = Embedding.open(options.embedding)
     mechanism = options.mechanism
     search = options.search_over(embedding, options.release_words)
     guarantee = mechanism.guarantee(embedding, search=search)
-    far, budget = guarantee.distances, options.row_budget
+    row_budget = None
+    if options.row_budget is not None:
+        within = guarantee.distances.nearest if guarantee.distances else 1.0
+        row_budget = read_row_budget(options.row_budget, within)
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,
         search=search,
         policy=options.policy,
-        row_budget=None if budget is None else read_row_budget(budget, far.nearest if far else 1.0),
+        row_budget=row_budget,
         name=options.name,
     )
     return release, guarantee

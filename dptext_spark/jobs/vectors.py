@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from dptext_spark.bars import progress
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
-from dptext_spark.noise import ReleaseNoise
+from dptext_spark.mechanisms.vectors import VectorNoise
+from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import spark_errors
-from dptext_spark.tables.columns import TableColumns, check_ids, column_counts
+from dptext_spark.tables.columns import TableColumns, column_counts
 from dptext_spark.tables.fields import quoted
-from dptext_spark.tables.formats.parquet import check_names
-from dptext_spark.tables.look import Sample
 from dptext_spark.tables.partitioning import Partitioning
+from dptext_spark.tables.run import TableRun
 from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import Segmentation
@@ -34,7 +35,69 @@ _NOISE: Final = 1250.0
 
 def run(options: VectorsOptions) -> Report:
     """Run ``dptext vectors``: check, read, write once, report."""
-    columns = TableColumns(
+    table_run = TableRun.of(options, _columns(options))
+    key, tokenizer, *_ = all_of(
+        options.noise_key,
+        lambda: Segmentation.of(options.tokenizer),
+        table_run.check_paths,
+        table_run.check_columns,
+    )
+    embedding = _embedding(options)
+    table = table_run.open("dptext vectors")
+    with spark_errors():
+        lengths = _lengths(table, options.vector)
+        if embedding is not None:
+            lengths |= dict.fromkeys(options.text, embedding.dimension)
+        projections = {
+            name: options.mechanism.of_length(length) for name, length in lengths.items() if length
+        }
+        reader = None
+        sample = None
+        if embedding is not None:
+            bundle = BundleFiles.send(table.spark, embedding)
+            policy = WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
+            reader = WordReader(bundle=bundle, policy=policy)
+            sample = table.input.sample(
+                reader,
+                fate="They are left out of the averages. Take an embedding that has more of them.",
+            )
+        operations = 0.0  # of a row
+        for projection in projections.values():
+            operations += 2.0 * projection.dimension * (projection.input_dimension + _NOISE)
+        word = 0.0 if sample is None else _AVERAGING
+        partitioning = Partitioning(word=word, row=operations, sample=sample)
+        sums: Mapping[str, Any] = {}
+        if not options.dry_run:
+            worker = _worker(options, key, projections, embedding, reader)
+            sums = table.sanitize(worker, partitioning)
+        elif sample:
+            sample(table.input.rows)
+    empty_columns = [name for name in lengths if name not in projections]
+    about = []
+    if empty_columns:
+        about = [f"Columns without a single vector, null in every row: {', '.join(empty_columns)}."]
+    guarantees = []
+    for name, projection in projections.items():
+        fingerprint = _fingerprint(options, embedding, name)
+        guarantees.append((name, projection.guarantee(fingerprint)))
+    facts = {
+        "guarantees": _grouped(guarantees),
+        **table_facts(about=about, **table.table_facts(partitioning)),
+        "embedding": embedding and embedding_json(embedding),
+    }
+    findings: Facts = {}
+    if sample is not None:
+        findings["coverage"] = coverage(sample.coverage)
+    findings["rows"] = sums.get("rows")
+    findings["columns"] = _column_facts([*lengths], projections, sums)
+    if not options.dry_run:
+        content = written({"projections": _grouped(projections.items())})
+        table.output.write_beside("projection", options.projection_path, content)
+    return table.output.write_reports(facts, findings)
+
+
+def _columns(options: VectorsOptions) -> TableColumns:
+    return TableColumns(
         text=options.text,
         vector=options.vector,
         keep=options.keep,
@@ -43,92 +106,60 @@ def run(options: VectorsOptions) -> Report:
         path=options.input,
         vectors=True,
     )
-    key, tokenizer, *_ = all_of(
-        options.noise_key,
-        lambda: Segmentation.of(options.tokenizer),
-        lambda: Table.check_paths(options),
-        lambda: check_names(options, columns),
-    )
-    embedding = _embedding(options)
-    fingerprints = {} if embedding is None else dict.fromkeys(options.text, embedding.fingerprint)
-    job = Table.open("dptext vectors", options, columns)
-    with spark_errors():
-        # Of each column its mechanism, None where it holds no vector.
-        lengths = _lengths(job, options.vector)
-        job.check_rows()
-        if embedding is not None:
-            lengths |= dict.fromkeys(options.text, embedding.dimension)
-        mechanisms = {name: n and options.mechanism.of_length(n) for name, n in lengths.items()}
-        found = {name: each for name, each in mechanisms.items() if each}
-        reader = sample = None
-        if embedding is not None:
-            bundle = BundleFiles.send(job.df.sparkSession, embedding)
-            reader = WordReader(
-                bundle=bundle, policy=WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
-            )
-            sample = Sample(
-                columns=job.columns,
-                table=job.source.df.schema,
-                reader=reader,
-                fate="They are left out of the averages. Take an embedding that has more of them.",
-            )
-        partitioning = Partitioning(
-            word=_AVERAGING if sample else 0.0,
-            row=sum(
-                2.0 * each.dimension * (each.input_dimension + _NOISE) for each in found.values()
-            ),
-            sample=sample,
+
+
+def _fingerprint(options: VectorsOptions, embedding: Embedding | None, column: str) -> str:
+    """Return the fingerprint of the bundle of a column's words; of vectors none."""
+    if embedding is None or column not in options.text:
+        return ""
+    return embedding.fingerprint
+
+
+def _worker(
+    options: VectorsOptions,
+    key: NoiseKey,
+    projections: Mapping[str, VectorNoise],
+    embedding: Embedding | None,
+    reader: WordReader | None,
+) -> VectorWorker:
+    """Return what sanitizes all columns that hold vectors, under the key."""
+    sanitizers = []
+    for name, projection in projections.items():
+        noise = ReleaseNoise.of(
+            key,
+            salt=options.name,
+            noise_parameters=projection.noise_parameters(),
+            fingerprint=_fingerprint(options, embedding, name),
         )
-        sums: Mapping[str, Any] = {}
-        if not options.dry_run:
-            sanitizers = []
-            for name, each in found.items():
-                of = fingerprints.get(name, "")
-                noise = ReleaseNoise.of(
-                    key, salt=options.name, law=each.noise_parameters(), fingerprint=of
-                )
-                words = reader if name in options.text else None
-                sanitizers.append(
-                    (name, VectorSanitizer(mechanism=each, noise=noise, reader=words))
-                )
-            sums = job.sanitize(VectorWorker(sanitizers=tuple(sanitizers)), partitioning)
-        elif sample:
-            sample(job.rows)
-    counts = column_counts(columns.sanitized, VectorCounts[int], sums) if sums else {}
-    sizes = {
-        n: {"input_dimension": m.input_dimension, "dimension": m.dimension}
-        for n, m in found.items()
-    }
-    seen = {
-        "coverage": coverage(sample.found) if sample else {},
-        "rows": sums.get("rows"),
-        "columns": {
-            n: sizes.get(n, {}) | (counts[n]._asdict() if sums else {}) for n in mechanisms
-        },
-    }
-    empty = [name for name in mechanisms if name not in found]
-    about = (
-        [f"Columns without a single vector, null in every row: {', '.join(empty)}."]
-        if empty
-        else []
-    )
-    facts = {
-        "guarantees": _grouped((m.guarantee(fingerprints.get(n, "")), n) for n, m in found.items()),
-        **table_facts(about=about, **job.table_facts(partitioning)),
-        "embedding": embedding and embedding_json(embedding),
-    }
-    if not options.dry_run:
-        projections = {"projections": _grouped((each, name) for name, each in found.items())}
-        job.write_beside("projection", options.projection_path, written(projections))
-    return job.write_reports(facts, seen)
+        words = reader if name in options.text else None
+        sanitizer = VectorSanitizer(mechanism=projection, noise=noise, reader=words)
+        sanitizers.append((name, sanitizer))
+    return VectorWorker(sanitizers=tuple(sanitizers))
 
 
-def _grouped(pairs: Iterable[tuple[Any, str]]) -> list[Facts]:
+def _column_facts(
+    columns: Sequence[str], projections: Mapping[str, VectorNoise], sums: Mapping[str, Any]
+) -> Facts:
+    """Return the dimensions of each column and, after a run, its counts."""
+    facts: dict[str, dict[str, Any]] = {}
+    for name in columns:
+        facts[name] = {}
+        if name in projections:
+            projection = projections[name]
+            facts[name]["input_dimension"] = projection.input_dimension
+            facts[name]["dimension"] = projection.dimension
+    if sums:
+        for name, counts in column_counts(columns, VectorCounts[int], sums).items():
+            facts[name] |= counts._asdict()
+    return facts
+
+
+def _grouped(pairs: Iterable[tuple[str, Any]]) -> list[Facts]:
     """Group names of columns by what they share, as its JSON-ready values."""
-    names: dict[Any, list[str]] = {}
-    for shared, name in pairs:
-        names.setdefault(shared, []).append(name)
-    return [{"columns": own, **shared.to_json()} for shared, own in names.items()]
+    columns: dict[Any, list[str]] = {}
+    for name, shared in pairs:
+        columns.setdefault(shared, []).append(name)
+    return [{"columns": names, **shared.to_json()} for shared, names in columns.items()]
 
 
 def _embedding(options: VectorsOptions) -> Embedding | None:
@@ -146,21 +177,24 @@ def _embedding(options: VectorsOptions) -> Embedding | None:
     return embedding
 
 
-def _lengths(job: Table, names: Sequence[str]) -> dict[str, int | None]:
-    """Find the one length of each column's vectors, None where there are none, and check the ids."""
-    measures = [bound(F.array_size(quoted(name))) for name in names for bound in (F.min, F.max)]
-    with progress(job.df.sparkSession, "Checking ids and lengths"):
-        found = check_ids(job.df, job.checked_id, *measures)
-    bounds = dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
-    wrong = [
-        f"{name}: {low} to {high}"
-        for name, (low, high) in bounds.items()
-        if low != high or low == 0
-    ]
-    if wrong:
+def _lengths(table: Table, names: Sequence[str]) -> dict[str, int | None]:
+    """Compute the one length of each column's vectors, None without any, and check the rows."""
+    measures: list[Column] = []
+    for name in names:
+        size = F.array_size(quoted(name))
+        measures += [F.min(size), F.max(size)]
+    with progress(table.spark, "Checking ids and lengths"):
+        bounds = table.input.check_rows(*measures)
+    lengths: dict[str, int | None] = {}
+    faults: list[str] = []
+    for name, low, high in zip(names, bounds[::2], bounds[1::2], strict=True):
+        lengths[name] = low
+        if low != high or low == 0:
+            faults.append(f"{name}: {low} to {high}")
+    if faults:
         raise InputError(
             "Columns have vectors of unequal lengths, or empty ones",
             allowed="one length above 0 in each column, or null in place of a vector",
-            got="; ".join(wrong),
+            got="; ".join(faults),
         )
-    return {name: low for name, (low, _) in bounds.items()}
+    return lengths

@@ -12,6 +12,7 @@ from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.mechanisms.euclidean import Laplace, Mahalanobis
 from dptext_spark.mechanisms.exponential import Exponential
 from dptext_spark.mechanisms.hyperbolic import Hyperbolic, HyperbolicIcdm
+from dptext_spark.mechanisms.lebesgue import HyperbolicLebesgue
 from dptext_spark.mechanisms.mechanism import MECHANISMS, Mechanism, Perturbation, mechanism
 from dptext_spark.mechanisms.projected import Projection
 
@@ -21,6 +22,7 @@ __all__ = [
     "Exponential",
     "Hyperbolic",
     "HyperbolicIcdm",
+    "HyperbolicLebesgue",
     "Laplace",
     "Mahalanobis",
     "Mechanism",

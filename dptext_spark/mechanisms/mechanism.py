@@ -179,7 +179,9 @@ class Mechanism(Parameters, ABC):
             parameters["row budget"] = epsilons.identity
         if self.release_words_shape_law:
             parameters["release words"] = search.release_words
-        return ReleaseNoise.of(key, salt=salt, law=parameters, fingerprint=embedding.fingerprint)
+        return ReleaseNoise.of(
+            key, salt=salt, noise_parameters=parameters, fingerprint=embedding.fingerprint
+        )
 
     @abstractmethod
     def uniforms_per_token(self, dimension: int) -> int:

@@ -154,6 +154,9 @@ class NoiseMechanism(Mechanism):
         description="with select=vickrey: 0 takes the nearest word always, 1 the second",
     )
 
+    # Whether less noise leaves a point on the geodesic from its word that it is on.
+    along_rays: ClassVar[bool] = True
+
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
         if (self.select == "vickrey") != (self.t is not None):

@@ -1,4 +1,4 @@
-"""Arrow batches as workers get them: rows, their ids, and slots if there are any; and fields inside them."""
+"""Arrow batches as workers read them: rows, their ids, perhaps slots, and fields inside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dptext_spark.text.columns import list_offsets
 ROW: Final = "row"
 ID: Final = "id"
 SLOTS: Final = "slots"
-"""Columns of a frame that workers read: a struct of what comes out, the row's name, and its slots."""
+"""Columns of a frame that workers read: a struct of what comes out, the row's name, its slots."""
 
 # What workers hold at once of a batch of long rows, or one row. A column of Arrow's strings ends at
 # 2 GB, and words that come out may be many times as long as those that came in.
@@ -28,18 +28,22 @@ CountWords = Callable[..., NDArray[np.int64]]
 
 @dataclass(frozen=True, kw_only=True)
 class FieldValues:
-    """What a field holds in all rows of a column, flat."""
+    """What a field holds in all rows of a column, flat.
 
-    values: pa.Array  # null also where a struct around it is null
-    rows: NDArray[np.int64]  # (values,), the row of each
-    positions: NDArray[
-        np.int64
-    ]  # (values, arrays on the path), the place in each, the outermost first
-    ids: pa.Array | None = None  # of each value's row
+    Attributes:
+        values: Null also where a struct around it is null.
+        rows: (values,), the row of each.
+        positions: (values, arrays on the path), the place in each, the outermost first.
+        ids: Of each value's row.
+        words: Of all sanitized fields of each value's row, where they count.
+    """
+
+    values: pa.Array
+    rows: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    ids: pa.Array | None = None
     slots: pa.Array | None = None
-    words: NDArray[np.int64] | None = (
-        None  # of all sanitized fields of each value's row, where they count
-    )
+    words: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, column: pa.Array, path: Path) -> FieldValues:
@@ -52,13 +56,16 @@ class FieldValues:
                 offsets = list_offsets(column)
                 parents = np.repeat(np.arange(len(column)), np.diff(offsets))
                 places = np.arange(offsets[-1]) - offsets[parents]
-                rows, positions = rows[parents], np.column_stack([positions[parents], places])
-            column = children if step is None else children[_names(column).index(step)]
+                rows = rows[parents]
+                positions = np.column_stack([positions[parents], places])
+                column = children
+            else:
+                column = children[_names(column).index(step)]
         return cls(values=column, rows=rows, positions=positions)
 
     @property
-    def given(self) -> dict[str, Any]:
-        """What a sanitizer reads next to values and ids."""
+    def of_rows(self) -> dict[str, Any]:
+        """What a sanitizer reads besides values and ids."""
         return {"slots": self.slots, "positions": self.positions, "words": self.words}
 
     def sum_by_row(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
@@ -71,89 +78,99 @@ def _names(column: pa.StructArray) -> list[str]:
 
 
 def replace_values(column: pa.Array, path: Sequence[str | None], values: pa.Array) -> pa.Array:
-    """Give the column with other values in the place that :meth:`FieldValues.of` took them from."""
+    """Return the column with other values where :meth:`FieldValues.of` took them from."""
     if not path:
         return values
-    (step, *rest), children, nulls = path, column.flatten(), column.is_null()
+    step, *rest = path
+    children = column.flatten()
+    nulls = column.is_null()
     if step is None:
         elements = replace_values(children, rest, values)
-        kind = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
-        offsets = pa.array(
-            list_offsets(column), pa.int64() if kind is pa.LargeListArray else pa.int32()
-        )
-        return kind.from_arrays(offsets, elements, mask=nulls)
+        offsets = list_offsets(column)
+        if pa.types.is_large_list(column.type):
+            large_offsets = pa.array(offsets, pa.int64())
+            return pa.LargeListArray.from_arrays(large_offsets, elements, mask=nulls)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=nulls)
     names = _names(column)
-    children[names.index(step)] = replace_values(children[names.index(step)], rest, values)
+    number = names.index(step)
+    children[number] = replace_values(children[number], rest, values)
     # The children of a null struct are null, whatever its type says of them.
-    fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)
+    return pa.StructArray.from_arrays(children, names=names, mask=nulls)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fields:
-    """The paths to what is sanitized."""
+class FieldPaths:
+    """The paths to what is sanitized: by name, inside the rows; to slots, inside their column."""
 
-    paths: dict[str, Path]  # of each field, by its name, inside the rows
-    slots: Path | None = None  # inside the column of slots
+    paths: dict[str, Path]
+    slots: Path | None = None
 
 
 @dataclass(kw_only=True)
 class Batch:
-    """Rows of an Arrow batch; nothing else reads or writes its columns."""
+    """Rows of an Arrow batch; nothing else reads or writes its columns.
 
-    row: pa.StructArray  # what comes out of each row
+    Attributes:
+        row: What comes out of each row.
+        slots: In the same arrays as the texts that they are of.
+        paths: To what is sanitized.
+    """
+
+    row: pa.StructArray
     ids: pa.Array
-    slots: pa.Array | None  # in the same arrays as the texts that they are of
-    ways: Fields
+    slots: pa.Array | None
+    paths: FieldPaths
 
     @classmethod
-    def from_arrow(cls, batch: pa.RecordBatch, ways: Fields) -> Self:
-        """Read a batch with the columns ``row``, ``id`` and perhaps ``slots``; others are passed over."""
-        slots = (
-            None if ways.slots is None else FieldValues.of(batch.column(SLOTS), ways.slots).values
-        )
-        return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, ways=ways)
+    def from_arrow(cls, batch: pa.RecordBatch, paths: FieldPaths) -> Self:
+        """Read a batch with columns ``row``, ``id``, perhaps ``slots``; others are passed over."""
+        slots = None
+        if paths.slots is not None:
+            slots = FieldValues.of(batch.column(SLOTS), paths.slots).values
+        return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, paths=paths)
 
     @classmethod
-    def parts(cls, batches: Iterable[pa.RecordBatch], ways: Fields) -> Iterator[Self]:
-        """Read all batches of a task, those of long rows in halves until a part is small, or one row."""
+    def parts(cls, batches: Iterable[pa.RecordBatch], paths: FieldPaths) -> Iterator[Self]:
+        """Read all batches of a task, those of long rows in parts that are small, or one row."""
         for batch in batches:
             parts = [batch]
             while parts:
                 part = parts.pop()
                 if part.nbytes > _PART_BYTES and len(part) > 1:
-                    parts += part.slice(len(part) // 2), part.slice(0, len(part) // 2)
+                    middle = len(part) // 2
+                    parts += [part.slice(middle), part.slice(0, middle)]
                 else:
-                    yield cls.from_arrow(part, ways)
+                    yield cls.from_arrow(part, paths)
 
     def __len__(self) -> int:
         return len(self.row)
 
     def fields(self, count: CountWords | None = None) -> Iterator[tuple[str, FieldValues]]:
-        """Take out all sanitized fields, one after the other; with ``count`` also the words of their rows."""
-        words = count and self.words(count)
-        for name, path in self.ways.paths.items():
-            found = FieldValues.of(self.row, path)
-            ids, own = (
-                self.ids.take(pa.array(found.rows)),
-                None if words is None else words[found.rows],
-            )
-            yield name, replace(found, ids=ids, slots=self.slots, words=own)
+        """Take out sanitized fields one by one; with ``count`` also the words of their rows."""
+        words = None
+        if count is not None:
+            words = self.words(count)
+        for name, path in self.paths.paths.items():
+            field = FieldValues.of(self.row, path)
+            ids = self.ids.take(pa.array(field.rows))
+            field = replace(field, ids=ids, slots=self.slots)
+            if words is not None:
+                field = replace(field, words=words[field.rows])
+            yield name, field
 
-    def put(self, name: str, values: pa.Array) -> None:
-        """Put other values in the place of a field's."""
-        self.row = replace_values(self.row, self.ways.paths[name], values)
+    def set_values(self, name: str, values: pa.Array) -> None:
+        """Replace the values of a field."""
+        self.row = replace_values(self.row, self.paths.paths[name], values)
 
     def words(self, count: CountWords) -> NDArray[np.int64]:
         """int64 (rows,): add up the words of each row."""
         words = np.zeros(len(self), dtype=np.int64)
-        for name, found in self.fields():
-            words += found.sum_by_row(count(found.values, found.slots, column=name), len(self))
+        for name, field in self.fields():
+            words += field.sum_by_row(count(field.values, field.slots, column=name), len(self))
         return words
 
     def to_arrow(self, counts: Sequence[NDArray[np.int64]] = ()) -> pa.RecordBatch:
-        """Give the rows and counts of each: the columns ``row``, ``c0``, ``c1`` and so on."""
+        """Return the rows and counts of each: the columns ``row``, ``c0``, ``c1`` and so on."""
         arrays = [self.row, *map(pa.array, counts)]
-        return pa.RecordBatch.from_arrays(
-            arrays, names=[ROW, *(f"c{i}" for i in range(len(counts)))]
-        )
+        names = [ROW, *(f"c{number}" for number in range(len(counts)))]
+        return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
-from itertools import combinations
+from itertools import combinations, product
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -25,13 +25,13 @@ from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, Struct
 
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
-from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, Fields
-from dptext_spark.tables.fields import Field, bare, beside, field_names, pruned, quoted
+from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
+from dptext_spark.tables.fields import Field, Path, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
 from dptext_spark.word_reader import FEW
 
 if TYPE_CHECKING:  # workers import this module, and need no options
-    from dptext_spark.tables.source import Source
+    from dptext_spark.tables.source import TableSource
     from dptext_spark.vector_sanitizer import VectorCounts, VectorWorker
 
 MEDIAN: Final = "__dptext_median_words"
@@ -52,14 +52,13 @@ ACCURACY: Final = 10_000
 KindT = TypeVar("KindT", "TokenCounts[int]", "VectorCounts[int]")
 WorkerT = TypeVar("WorkerT", bound=Hashable)
 Worker: TypeAlias = "Sanitizer | VectorWorker"
-"""What sanitizes columns: small, hashable and picklable; holds derived noise keys, never the user's."""
+"""What sanitizes columns: small, hashable, picklable; has derived noise keys, never the user's."""
 
 
-@lru_cache(
-    maxsize=2
-)  # a reused worker sees a new one for every release, and must not keep them all
+# A reused worker sees a new one for every release, and must not keep them all.
+@lru_cache(maxsize=2)
 def shared(worker: WorkerT) -> WorkerT:
-    """Give the first of all equal workers that this process saw, with all that it has opened and bound.
+    """Return the first of all equal workers of this process, with all that it has opened and bound.
 
     It opens after Spark's fork: a child must not inherit maps and BLAS threads.
     """
@@ -68,18 +67,27 @@ def shared(worker: WorkerT) -> WorkerT:
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
-    """Which columns of a table, or fields inside them, are sanitized, kept, and name its rows."""
+    """Which columns of a table, or fields inside them, are sanitized, kept, and name its rows.
+
+    Attributes:
+        keep: Columns that pass; ``*`` stands for all others, without those ``left_out``.
+        id: None where the caller names the rows.
+        slots: The column of slots, or of spans that are masked.
+        person: The column that names whose a row is.
+        path: Of the input, whose folders COLUMN=VALUE are no columns of what lies in it.
+        vectors: Whether vectors come out, of columns alone, not of fields inside them.
+    """
 
     text: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     vector: tuple[str, ...] = ()
-    keep: tuple[str, ...]  # ``*`` is all else that the table has,
-    left_out: tuple[str, ...] = ()  # but for these
-    id: str | None  # None where the caller names the rows
-    slots: str | None = None  # of slots, or of spans that are masked
-    person: str | None = None  # whose a row is
-    path: str = ""  # of the input, whose folders COLUMN=VALUE are no columns of what lies in it
-    vectors: bool = False  # whether vectors come out, of columns alone, not of fields inside them
+    keep: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    id: str | None
+    slots: str | None = None
+    person: str | None = None
+    path: str = ""
+    vectors: bool = False
 
     @property
     def sanitized(self) -> tuple[str, ...]:
@@ -89,23 +97,24 @@ class TableColumns:
     @property
     def mentioned(self) -> list[str]:
         """All names, without ``*``."""
-        others = (name for name in (self.id, self.slots, self.person) if name is not None)
-        names = dict.fromkeys([*self.sanitized, *self.keep, *self.left_out, *others])
-        return [name for name in names if name != _ALL]
+        names = [*self.sanitized, *self.keep, *self.left_out, self.id, self.slots, self.person]
+        return [name for name in dict.fromkeys(names) if name is not None and name != _ALL]
 
     def named(self, table: StructType) -> Self:
-        """Give the same columns, with the names of those that ``*`` stands for in a table.
+        """Return the same columns, with the names of those that ``*`` stands for in a table.
 
         The column of slots is not among them: it quotes the words that are to be protected.
         """
         if _ALL not in self.keep or not self.sanitized:
             return self
         fields = self._fields(table)
-        chosen = [name for name in self.keep if name != _ALL]
-        slots = (self.slots,) if self.slots else ()
-        taken = [fields[name].path for name in (*self.sanitized, *self.left_out, *slots)]
-        kept = tuple(dict.fromkeys([*chosen, *beside(table, taken)]))
-        return replace(self, keep=kept, left_out=())  # which may differ in capitals only
+        names = [*self.sanitized, *self.left_out]
+        if self.slots:
+            names.append(self.slots)
+        remaining = beside(table, _paths(fields, names))
+        keep = dict.fromkeys([*self.keep, *remaining])
+        del keep[_ALL]
+        return replace(self, keep=tuple(keep), left_out=())  # which may differ in capitals only
 
     def check(self, df: DataFrame, partitions: Collection[str] = ()) -> None:
         """Check them as :meth:`check_schema` does."""
@@ -115,119 +124,168 @@ class TableColumns:
     def check_schema(
         self, schema: StructType, partitions: Collection[str] = (), *, exact: bool = False
     ) -> None:
-        """Check that columns exist and have the right types; ``exact``: names may differ in capitals only."""
+        """Check that columns exist, with the right types; ``exact``: capitals make names differ."""
         fields = self._fields(schema)
         if not self.sanitized:
             raise InputError("No column is to be sanitized", do="Name one")
-        sanitized = [fields[name] for name in self.sanitized]
-        slots = fields[self.slots] if self.slots else None
-        ids = [] if self.id is None else [fields[self.id]]
-        wrong = [
-            f"{name} ({fields[name].data_type.simpleString()}), not {wanted}"
-            for names, kinds, wanted in (
-                (self.text, _STRING, "string"),
-                (self.tokens, f"array<{_STRING}>", "array<string>"),
-                (self.vector, "array<(float|double)>", "array<float> or array<double>"),
-                # Decimals without a scale are unsigned integers, as Spark reads them.
-                (
-                    [own.name for own in ids],
-                    rf"\w*int|decimal\(\d+,0\)|{_STRING}",
-                    "an integer or string id",
-                ),
+        self._check_types(fields)
+        self._check_slots(fields)
+        repeated = [name for name, field in fields.items() if field.is_repeated(schema, exact)]
+        if repeated:
+            allowed = "names that differ in more than capitals"
+            do = "Rename them, or set spark.sql.caseSensitive to true"
+            if exact:
+                allowed = "names that differ"
+                do = "Rename them"
+            raise InputError(
+                "Several columns of the input table have the same name",
+                allowed=allowed,
+                got=", ".join(repeated),
+                do=do,
             )
-            for name in names
-            if not re.fullmatch(kinds, fields[name].data_type.simpleString())
-        ]
-        wrong += [f"{own.name}, which is in an array" for own in ids if own.arrays]
-        _refuse(
-            "Columns have the wrong type",
-            ["; ".join(wrong)],
-            do=_BINARY_STRINGS if any("binary" in fault for fault in wrong) else "",
-        )
-        if slots:
-            _refuse(
-                f"Column {self.slots} says where slots stand in one column, and several are to be sanitized",
-                self.sanitized if len(sanitized) > 1 else (),
+        self._check_apart(fields)
+        names = [name for name in self.sanitized if name in partitions]
+        if names:
+            raise InputError(
+                "Partition columns cannot be sanitized: their values are the names of the "
+                "input's folders",
+                got=", ".join(names),
+            )
+        inside = [name for name in self.sanitized if len(fields[name].path) > 1]
+        if self.vectors and inside:
+            raise InputError(
+                "Fields inside columns cannot be released as vectors",
+                allowed=", ".join(schema.names),
+                got=", ".join(inside),
+                do="Make them columns of their own before the run",
+            )
+
+    def _check_types(self, fields: Mapping[str, Field]) -> None:
+        """Refuse fields of the wrong type."""
+        ids = tuple(filter(None, [self.id]))
+        faults: list[str] = []
+        for names, kinds, allowed in (
+            (self.text, _STRING, "string"),
+            (self.tokens, f"array<{_STRING}>", "array<string>"),
+            (self.vector, "array<(float|double)>", "array<float> or array<double>"),
+            # Decimals without a scale are unsigned integers, as Spark reads them.
+            (ids, rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
+        ):
+            for name in names:
+                kind = fields[name].data_type.simpleString()
+                if not re.fullmatch(kinds, kind):
+                    faults.append(f"{name} ({kind}), not {allowed}")
+        faults += [f"{name}, which is in an array" for name in ids if fields[name].arrays]
+        if faults:
+            got = "; ".join(faults)
+            do = _BINARY_STRINGS if "binary" in got else ""
+            raise InputError("Columns have the wrong type", got=got, do=do)
+
+    def _check_slots(self, fields: Mapping[str, Field]) -> None:
+        """Refuse slots of several columns, in other arrays than the text, or of another type."""
+        if not self.slots:
+            return
+        slots = fields[self.slots]
+        if len(self.sanitized) > 1:
+            raise InputError(
+                f"Column {self.slots} says where slots stand in one column, and several are to "
+                "be sanitized",
+                got=", ".join(self.sanitized),
                 do="Sanitize them one by one",
             )
-            _refuse(
+        (name,) = self.sanitized
+        if slots.arrays != fields[name].arrays:
+            raise InputError(
                 f"Column {self.slots} does not lie in the same arrays as its text",
-                [own.name for own in sanitized if slots.arrays != own.arrays],
                 allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
+                got=name,
             )
-            try:
-                kind = to_arrow_type(slots.data_type)
-            except PySparkException:  # workers never see it: no type that slots may have
-                kind = pa.null()
-            check_positions(kind, slots.name)
-        _refuse(
-            "Several columns of the input table have the same name",
-            [name for name, own in fields.items() if own.is_repeated(schema, exact)],
-            allowed="names that differ" if exact else "names that differ in more than capitals",
-            do="Rename them" if exact else "Rename them, or set spark.sql.caseSensitive to true",
-        )
-        pairs = (
-            sorted(pair, key=lambda each: len(each.path)) for pair in combinations(sanitized, 2)
-        )
-        within = [f"{inner.name} in {outer.name}" for outer, inner in pairs if outer.holds(inner)]
-        _refuse("Columns to sanitize are named twice, or lie inside one another", within)
-        clash = [
-            (s, k)
-            for s in sanitized
-            for k in map(fields.__getitem__, self.keep)
-            if s.holds(k) or k.holds(s)
-        ]
-        _refuse(
-            "Columns are both sanitized and kept raw",
-            [s.name if s == k else f"{s.name} and {k.name}" for s, k in clash],
-            do="Keep the fields next to them one by one" if any(s != k for s, k in clash) else "",
-        )
-        _refuse(
-            "Partition columns cannot be sanitized: their values are the names of the input's folders",
-            [name for name in self.sanitized if name in partitions],
-        )
-        _refuse(
-            "Fields inside columns cannot be released as vectors",
-            [own.name for own in sanitized if self.vectors and len(own.path) > 1],
-            allowed=", ".join(schema.names),
-            do="Make them columns of their own before the run",
-        )
+        try:
+            kind = to_arrow_type(slots.data_type)
+        except PySparkException:  # workers never see it: no type that slots may have
+            kind = pa.null()
+        check_positions(kind, slots.name)
+
+    def _check_apart(self, fields: Mapping[str, Field]) -> None:
+        """Refuse fields that are sanitized twice, or sanitized and kept."""
+        sanitized = [fields[name] for name in self.sanitized]
+        twice: list[str] = []
+        for pair in combinations(sanitized, 2):
+            outer, inner = sorted(pair, key=lambda field: len(field.path))
+            if outer.holds(inner):
+                twice.append(f"{inner.name} in {outer.name}")
+        if twice:
+            raise InputError(
+                "Columns to sanitize are named twice, or lie inside one another",
+                got=", ".join(twice),
+            )
+        raw: list[str] = []
+        do = ""
+        for field, name in product(sanitized, self.keep):
+            raw_field = fields[name]
+            if field == raw_field:
+                raw.append(field.name)
+            elif field.holds(raw_field) or raw_field.holds(field):
+                raw.append(f"{field.name} and {raw_field.name}")
+                do = "Keep the fields next to them one by one"
+        if raw:
+            raise InputError("Columns are both sanitized and kept raw", got=", ".join(raw), do=do)
 
     def _fields(self, schema: StructType) -> dict[str, Field]:
-        found = {name: Field.find(schema, name) for name in self.mentioned}
-        if absent := [name for name, fields in found.items() if not fields]:
-            raise absent_columns(absent, [*field_names(schema)], self.path)
-        _refuse(
-            "Names can be read as a column's, and as the path of a field inside another column",
-            [name for name, fields in found.items() if len(fields) > 1],
-            do="Rename the columns",
-        )
-        return {name: field for name, (field,) in found.items()}
+        """Return the field of each name; refuse names of none, and of several."""
+        fields: dict[str, Field] = {}
+        missing: list[str] = []
+        ambiguous: list[str] = []
+        for name in self.mentioned:
+            matches = Field.find(schema, name)
+            if not matches:
+                missing.append(name)
+            elif len(matches) > 1:
+                ambiguous.append(name)
+            else:
+                fields[name] = matches[0]
+        if missing:
+            raise absent_columns(missing, [*field_names(schema)], self.path)
+        if ambiguous:
+            raise InputError(
+                "Names can be read as a column's, and as the path of a field inside another column",
+                got=", ".join(ambiguous),
+                do="Rename the columns",
+            )
+        return fields
 
     def schema(self, table: StructType) -> StructType:
         """Leave in the table's schema what is sanitized or kept, without its metadata."""
         fields = self._fields(table)
-        schema: StructType = bare(
-            table, [fields[name].path for name in (*self.sanitized, *self.keep)]
-        )
+        schema: StructType = bare(table, _paths(fields, [*self.sanitized, *self.keep]))
         return schema
 
     def released(self, table: StructType) -> StructType:
-        """Give the schema of what comes out."""
-        texts, fields = self.text if self.vectors else (), self.schema(table).fields
+        """Return the schema of what comes out."""
+        schema = self.schema(table)
+        if not self.vectors:
+            return schema
         # A text without words has no vector, so a column of another type has nulls of its own.
-        vector = ArrayType(FloatType())
-        return StructType([StructField(f.name, vector) if f.name in texts else f for f in fields])
+        released = StructType()
+        for field in schema:
+            if field.name in self.text:
+                released.add(field.name, ArrayType(FloatType()))
+            else:
+                released.add(field)
+        return released
 
-    def ways(self, table: StructType) -> Fields:
-        """Give the ways to sanitized fields and slots in what :meth:`select` leaves of such a table."""
+    def field_paths(self, table: StructType) -> FieldPaths:
+        """Return the paths to sanitized fields and slots in what :meth:`select` leaves."""
         fields = self._fields(table)
-        slots = fields[self.slots].path[1:] if self.slots else None
-        return Fields(paths={name: fields[name].path for name in self.sanitized}, slots=slots)
+        paths = dict(zip(self.sanitized, _paths(fields, self.sanitized), strict=True))
+        if not self.slots:
+            return FieldPaths(paths=paths)
+        return FieldPaths(paths=paths, slots=fields[self.slots].path[1:])
 
     def select(self, df: DataFrame, row_id: Column | None = None) -> DataFrame:
-        """Leave in a checked frame what workers read; ``row_id`` or else the column ``id`` names the rows."""
-        table, fields = bare(df.schema), self._fields(df.schema)
+        """Leave in a frame what workers read; ``row_id``, or else the column ``id``, names rows."""
+        table = bare(df.schema)
+        fields = self._fields(df.schema)
 
         def part(field: StructField) -> Column:
             return pruned(quoted(field.name), table[field.name].dataType, field.dataType)
@@ -254,54 +312,58 @@ class TableColumns:
         written; with ``row_counts`` (V,), how many rows have each word, also how many rows show an
         unchanged rare word.
         """
-        counters = [counter(name, c) for name in self.sanitized for c in worker.counts._fields]
+        counters = [counter(*pair) for pair in product(self.sanitized, worker.counts._fields)]
         if row_counts is not None:
-            counters += [singled_out(few) for few in FEW]
+            counters += map(singled_out, FEW)
         # Spark trusts this schema and matches columns by position.
-        row = StructField(ROW, self.released(table), nullable=False)
-        outputs = StructType(
-            [row, *(StructField(f"c{i}", LongType()) for i in range(len(counters)))]
-        )
-        work = partial(_sanitize_batches, worker, self.ways(table), row_counts=row_counts)
+        outputs = StructType([StructField(ROW, self.released(table), nullable=False)])
+        for number in range(len(counters)):
+            outputs.add(f"c{number}", LongType())
+        paths = self.field_paths(table)
+        work = partial(_sanitize_batches, worker, paths, row_counts=row_counts)
         result = selected.mapInArrow(work, outputs)
         if observation is not None:
-            columns = {name: F.col(f"c{i}") for i, name in enumerate(counters)}
-            measures = [F.count(F.lit(1)).alias("rows")]
-            measures += [F.sum(column).alias(name) for name, column in columns.items()]
-            if not self.vectors:
-                row_words = reduce(
-                    add,
-                    (
-                        columns[counter(n, "tokens")] - columns[counter(n, "dropped")]
-                        for n in self.sanitized
-                    ),
-                )
-                measures.append(F.percentile_approx(row_words, 0.5, ACCURACY).alias(MEDIAN))
-                measures.append(F.max(row_words).alias(LONGEST))
-            result = result.observe(observation, *measures)
+            result = result.observe(observation, *self._measures(counters))
         return result.select(f"{ROW}.*")
+
+    def _measures(self, counters: Sequence[str]) -> list[Column]:
+        """Return aggregates of columns of counters: rows, sums, of texts the lengths of rows."""
+        measures = [F.count(F.lit(1)).alias("rows")]
+        columns: dict[str, Column] = {}
+        for number, name in enumerate(counters):
+            columns[name] = F.col(f"c{number}")
+            measures.append(F.sum(columns[name]).alias(name))
+        if not self.vectors:
+            words = [
+                columns[counter(name, "tokens")] - columns[counter(name, "dropped")]
+                for name in self.sanitized
+            ]
+            row_words = reduce(add, words)
+            measures.append(F.percentile_approx(row_words, 0.5, ACCURACY).alias(MEDIAN))
+            measures.append(F.max(row_words).alias(LONGEST))
+        return measures
 
 
 def _sanitize_batches(
     worker: Worker,
-    ways: Fields,
+    paths: FieldPaths,
     batches: Iterable[pa.RecordBatch],
     *,
     row_counts: NDArray[np.uint8] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Sanitize fields of Arrow batches; runs in Python workers."""
     worker = shared(worker)
-    for batch in Batch.parts(batches, ways):
+    for batch in Batch.parts(batches, paths):
         counts: list[NDArray[np.int64]] = []
         # The number of rows that have the rarest unchanged word of each row.
         rarest = np.full(len(batch), max(FEW))
-        for name, found in batch.fields(worker.visible_words):
-            result = worker.sanitize(found.values, found.ids, column=name, **found.given)
-            batch.put(name, result.values)
-            counts += [found.sum_by_row(of_values, len(batch)) for of_values in result.counts]
+        for name, field in batch.fields(worker.visible_words):
+            result = worker.sanitize(field.values, field.ids, column=name, **field.of_rows)
+            batch.set_values(name, result.values)
+            counts += [field.sum_by_row(of_values, len(batch)) for of_values in result.counts]
             if row_counts is not None and isinstance(result, Sanitized):
                 values, words = result.unchanged
-                np.minimum.at(rarest, found.rows[values], row_counts[words])
+                np.minimum.at(rarest, field.rows[values], row_counts[words])
         if row_counts is not None:
             counts += [(rarest < few).astype(np.int64) for few in FEW]
         yield batch.to_arrow(counts)
@@ -318,19 +380,21 @@ def singled_out(few: int) -> str:
 
 
 def column_counts(
-    columns: Iterable[str], kind: type[KindT], found: Mapping[str, Any]
+    columns: Iterable[str], kind: type[KindT], sums: Mapping[str, Any]
 ) -> dict[str, KindT]:
     """Sort the observed sums by column and counter."""
-    # The sum over no rows is null.
-    return {
-        name: kind(**{c: found[counter(name, c)] or 0 for c in kind._fields}) for name in columns
-    }
+    counts: dict[str, KindT] = {}
+    for column in columns:
+        # The sum over no rows is null.
+        of_column = {name: sums[counter(column, name)] or 0 for name in kind._fields}
+        counts[column] = kind(**of_column)
+    return counts
 
 
 def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
-    """Compute aggregates in one narrow pass, and check in it that a column, if any, names every row once."""
+    """Compute aggregates in one narrow pass, and check that a column names each row once."""
     if name is None:
-        return list(df.agg(*measures).collect()[0]) if measures else []
+        return [*df.agg(*measures).collect()[0]] if measures else []
     column = Field.find(df.schema, name)[0].column
     counts = (F.count(F.lit(1)), F.count(column), F.count_distinct(column))
     rows, present, distinct, *measured = df.agg(*counts, *measures).collect()[0]
@@ -344,41 +408,40 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     return measured
 
 
-def check_refused(source: Source, columns: TableColumns) -> TableColumns:
-    """Refuse fields that cannot be read and that the run wants; those to leave out are no longer named."""
-    named = replace(columns, left_out=()).mentioned
+def check_refused(source: TableSource, columns: TableColumns) -> TableColumns:
+    """Refuse fields that cannot be read and are asked for; drop names of those to leave out."""
+    names = replace(columns, left_out=()).mentioned
+    spared: set[str] = set()
     for name, error in source.refused.items():
-        is_spared = any(_lies_in(name, other) for other in columns.left_out)
-        if _ALL in columns.keep and not is_spared:
+        around = {spare for spare in columns.left_out if _lies_in(name, spare)}
+        spared |= around
+        if _ALL in columns.keep and not around:
             raise error
-        if any(_lies_in(name, other) or _lies_in(other, name) for other in named):
+        if any(_lies_in(name, asked_for) or _lies_in(asked_for, name) for asked_for in names):
             raise error
-    absent = [
-        other
-        for other in columns.left_out
-        if any(_lies_in(name, other) for name in source.refused)
-        and not Field.find(source.df.schema, other)
+    left_out = [
+        name
+        for name in columns.left_out
+        if name not in spared or Field.find(source.df.schema, name)
     ]
-    return replace(columns, left_out=tuple(name for name in columns.left_out if name not in absent))
+    return replace(columns, left_out=tuple(left_out))
+
+
+def _paths(fields: Mapping[str, Field], names: Iterable[str]) -> list[Path]:
+    return [fields[name].path for name in names]
 
 
 def _lies_in(name: str, around: str) -> bool:
-    """Say whether a field is another one, or lies inside it."""
+    """Return whether a field is another one, or lies inside it."""
     return name == around or name.startswith((f"{around}.", f"{around}[]"))
 
 
-def _refuse(what: str, names: Iterable[str], *, allowed: str = "", do: str = "") -> None:
-    """Raise an InputError where there are such names."""
-    if got := ", ".join(names):
-        raise InputError(what, allowed=allowed, got=got, do=do)
-
-
 def absent_columns(absent: Sequence[str], allowed: Sequence[str], path: str = "") -> InputError:
-    """Make the error of a table without some columns; it says which names are near to theirs.
+    """Return the error of a table without some columns; it says which names are near to theirs.
 
     Of those that are folders ``COLUMN=VALUE`` of the input's ``path`` it says so.
     """
-    folders = {}
+    folders: dict[str, str] = {}
     for part in path.split("/"):
         name, sign, value = part.partition("=")
         if sign:
@@ -386,11 +449,11 @@ def absent_columns(absent: Sequence[str], allowed: Sequence[str], path: str = ""
     in_path = [name for name in absent if name in folders]
     if in_path:
         table = re.split(r"/[^/=]+=", f"/{path}", maxsplit=1)[0][1:] or "."
-        chosen = " and ".join(f"{name} = '{folders[name]}'" for name in in_path)
+        condition = " and ".join(f"{name} = '{folders[name]}'" for name in in_path)
         return InputError(
             "Columns are part of the path of --input, so the table in it does not have them",
             got=", ".join(in_path),
-            do=f'Leave them out, or give --input {table} with --where "{chosen}"',
+            do=f'Leave them out, or give --input {table} with --where "{condition}"',
         )
     names = ", ".join(allowed) or "none: the table has no columns"
     return InputError(

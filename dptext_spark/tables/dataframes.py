@@ -32,8 +32,10 @@ from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
-from dptext_spark.tables.columns import TableColumns, check_ids, column_counts, shared
+from dptext_spark.tables.columns import TableColumns, column_counts, shared
 from dptext_spark.tables.fields import quoted
+from dptext_spark.tables.input_table import InputTable
+from dptext_spark.tables.source import TableSource
 from dptext_spark.text.policies import TextPolicy
 
 
@@ -161,18 +163,19 @@ def privatize(
         keep=_names(keep),
         id=id,
         slots=policy.spans_column,
-    ).named(df.schema)
-    columns.check(df)
+    )
+    source = TableSource(place="", read=df)
+    table = InputTable(source=source, columns=columns, trust_id=trust_id).checked()
+    columns = table.columns
     release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
-    if not trust_id:
-        check_ids(df, id)
+    table.check_rows()
     if show:
         _show(columns, release, kept=key is not None)
     observation = None
     if counts is not None:
         observation = counts.observe(columns.sanitized, policy)
     worker = sent(df.sparkSession, Sanitizer.open(release, key))
-    return columns.sanitize(columns.select(df), df.schema, worker, observation)
+    return columns.sanitize(table.rows, df.schema, worker, observation)
 
 
 def sent(spark: SparkSession, sanitizer: Sanitizer) -> Sanitizer:

@@ -25,12 +25,12 @@ from pyspark.sql.types import (
 )
 
 Path: TypeAlias = tuple[str | None, ...]
-"""Steps to a field: a struct's field by name; None, written ``[]``, stands for the elements of an array."""
+"""Steps to a field: a struct's field by name; None, written ``[]``, for an array's elements."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A column, or a field inside one, as the user names it; the first step of its path is the column."""
+    """A column, or a field inside one, as the user names it; its path begins with the column."""
 
     name: str
     path: Path
@@ -38,9 +38,9 @@ class Field:
 
     @classmethod
     def find(cls, schema: StructType, name: str) -> list[Field]:
-        """Read a name in every way that the table allows: names may hold dots and brackets themselves."""
-        found = dict(_paths(schema, f".{name}"))
-        return [cls(name=name, path=path, data_type=kind) for path, kind in found.items()]
+        """Read a name in every way that the table allows: names may have dots and brackets."""
+        kinds = dict(_paths(schema, f".{name}"))
+        return [cls(name=name, path=path, data_type=kind) for path, kind in kinds.items()]
 
     @property
     def column(self) -> Column:
@@ -50,16 +50,21 @@ class Field:
 
     @property
     def arrays(self) -> Path:
-        """The path to the elements of the innermost array that the field lies in; empty where in none."""
-        depths = [depth for depth, step in enumerate(self.path, 1) if step is None]
-        return self.path[: max(depths, default=0)]
+        """The path to the elements of the innermost array around the field; empty without one."""
+        path = self.path
+        while path and path[-1] is not None:
+            path = path[:-1]
+        return path
 
     def holds(self, other: Field) -> bool:
-        """Say whether the other one is this one, or lies inside."""
+        """Return whether the other one is this one, or lies inside."""
         return other.path[: len(self.path)] == self.path
 
     def is_repeated(self, around: Any, exact: bool) -> bool:
-        """Say whether a struct on the way has another field of that name; in any case unless ``exact``."""
+        """Return whether a struct on the way has another field of that name.
+
+        Names count in any capitals unless ``exact``.
+        """
         form = str if exact else str.lower
         for step in self.path:
             if step is None:
@@ -72,26 +77,25 @@ class Field:
 
 
 def _paths(data_type: DataType, name: str) -> Iterator[tuple[Path, DataType]]:
-    """Find every way from here to what is left of a name, and the type there."""
+    """Yield every way from here to what is left of a name, and the type there."""
     if not name:
         yield (), data_type
     elif isinstance(data_type, ArrayType):
         if name.startswith("[]"):
-            yield from (
-                ((None, *rest), kind) for rest, kind in _paths(data_type.elementType, name[2:])
-            )
+            for rest, kind in _paths(data_type.elementType, name[2:]):
+                yield (None, *rest), kind
     elif isinstance(data_type, StructType):
         for field in data_type.fields:
             if name.startswith(f".{field.name}"):
-                inside = _paths(field.dataType, name[1 + len(field.name) :])
-                yield from (((field.name, *rest), kind) for rest, kind in inside)
+                for rest, kind in _paths(field.dataType, name[1 + len(field.name) :]):
+                    yield (field.name, *rest), kind
 
 
 def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
     """Name all fields that have no fields themselves, in the table's order."""
     if isinstance(data_type, StructType):
         for field in data_type.fields:
-            yield from field_names(field.dataType, f"{name}.{field.name}" if name else field.name)
+            yield from field_names(field.dataType, _inside(name, field))
     elif isinstance(data_type, ArrayType) and isinstance(
         data_type.elementType, ArrayType | StructType
     ):
@@ -100,28 +104,40 @@ def field_names(data_type: DataType, name: str = "") -> Iterator[str]:
         yield name
 
 
+def _inside(name: str, field: StructField) -> str:
+    return f"{name}.{field.name}" if name else str(field.name)
+
+
+def _after(paths: Collection[Path], step: str | None) -> list[Path]:
+    """Return what follows a step, of those paths that begin with it; the empty path has all."""
+    if () in paths:
+        return [()]
+    return [path[1:] for path in paths if path[0] == step]
+
+
 def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
-    """Leave in a type what some path leads to, by default all, and what is around it, without metadata.
+    """Leave in a type what some path leads to, by default all, and what is around it; no metadata.
 
     Names, nullability and collations stay. Metadata may quote rows, as comments do and the labels
     of a ``StringIndexer``, and Spark writes it into footers, logs and catalogs. ``char`` and
     ``varchar`` become
     strings: mapInArrow refuses them.
     """
-
-    def after(step: str | None) -> list[Path]:
-        return [()] if () in paths else [path[1:] for path in paths if path[0] == step]
-
     match data_type:
         case StructType():
-            inside = [(field, after(field.name)) for field in data_type.fields]
-            return StructType(
-                [StructField(f.name, bare(f.dataType, p), f.nullable) for f, p in inside if p]
-            )
+            fields = []
+            for field in data_type.fields:
+                below = _after(paths, field.name)
+                if below:
+                    kind = bare(field.dataType, below)
+                    fields.append(StructField(field.name, kind, field.nullable))
+            return StructType(fields)
         case ArrayType():
-            return ArrayType(bare(data_type.elementType, after(None)), data_type.containsNull)
+            element = bare(data_type.elementType, _after(paths, None))
+            return ArrayType(element, data_type.containsNull)
         case MapType():
-            key, value = bare(data_type.keyType), bare(data_type.valueType)
+            key = bare(data_type.keyType)
+            value = bare(data_type.valueType)
             return MapType(key, value, data_type.valueContainsNull)
         case CharType() | VarcharType():
             return StringType()
@@ -129,51 +145,49 @@ def bare(data_type: Any, paths: Collection[Path] = ((),)) -> Any:
 
 
 def beside(data_type: Any, taken: Collection[Path], name: str = "") -> Iterator[str]:
-    """Name the largest fields of a type, or itself, that hold none of those taken and lie in none."""
+    """Name the largest fields of a type, or itself, next to those taken."""
     if not taken:
         yield name
     elif () in taken:
         return
     elif isinstance(data_type, ArrayType):
-        yield from beside(data_type.elementType, [path[1:] for path in taken], f"{name}[]")
+        yield from beside(data_type.elementType, _after(taken, None), f"{name}[]")
     else:
         for field in data_type.fields:
-            inside = [path[1:] for path in taken if path[0] == field.name]
-            yield from beside(
-                field.dataType, inside, f"{name}.{field.name}" if name else field.name
-            )
+            yield from beside(field.dataType, _after(taken, field.name), _inside(name, field))
 
 
 def without(data_type: Any, paths: Collection[Path]) -> Any:
-    """Leave out of a type what some path leads to, and structs and arrays of which nothing is left."""
+    """Leave out of a type what some path leads to, and what has nothing left inside."""
     if isinstance(data_type, ArrayType):
-        element = without(data_type.elementType, [path[1:] for path in paths if path[0] is None])
+        element = without(data_type.elementType, _after(paths, None))
         return element and ArrayType(element, data_type.containsNull)
     if not paths or not isinstance(data_type, StructType):
         return data_type
     fields = []
     for field in data_type.fields:
-        inside = [path[1:] for path in paths if path[0] == field.name]
-        kept = None if any(not any(path) for path in inside) else without(field.dataType, inside)
-        if kept is not None:
-            fields.append(StructField(field.name, kept, field.nullable))
+        inside = _after(paths, field.name)
+        if all(map(any, inside)):
+            kind = without(field.dataType, inside)
+            if kind is not None:
+                fields.append(StructField(field.name, kind, field.nullable))
     return StructType(fields) if fields else None
 
 
-def pruned(column: Column, data_type: Any, wanted: Any) -> Column:
+def pruned(column: Column, data_type: Any, pruned_type: Any) -> Column:
     """Leave in a column what its pruned type has; null stays null."""
-    if wanted == data_type:
+    if pruned_type == data_type:
         return column
-    if isinstance(wanted, ArrayType):
+    if isinstance(pruned_type, ArrayType):
         inner = data_type.elementType
-        return F.transform(column, lambda element: pruned(element, inner, wanted.elementType))
-    fields = [
-        pruned(column.getField(f.name), data_type[f.name].dataType, f.dataType).alias(f.name)
-        for f in wanted.fields
-    ]
+        return F.transform(column, lambda element: pruned(element, inner, pruned_type.elementType))
+    fields = []
+    for field in pruned_type.fields:
+        inside = pruned(column.getField(field.name), data_type[field.name].dataType, field.dataType)
+        fields.append(inside.alias(field.name))
     return F.when(column.isNotNull(), F.struct(*fields))
 
 
 def quoted(name: str) -> Column:
-    """Give the column of exactly this name, which may have points and backticks."""
+    """Return the column of exactly this name, which may have points and backticks."""
     return F.col("`" + name.replace("`", "``") + "`")

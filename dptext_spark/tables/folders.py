@@ -1,4 +1,4 @@
-"""What folders say of the files in them: partitions by their names, and accounts of which files count."""
+"""What folders say of the files in them: partitions by names, and accounts of which files count."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def partition_folders(
     Raises:
         InputError: A file lies in none of the partitions.
     """
-    wanted = [name.lower() for name in partitions]
+    columns = [*map(str.lower, partitions)]
     folders = dict[str, Sequence[str]]()
     outside = list[str]()
     for file in files:
         path = re.sub("^[^/]*:(//[^/]*)?", "", file)
         below = unquote(min((path.removeprefix(f"{base}/") for base in bases), key=len))
         named = [name for name in below.split("/")[:-1] if "=" in name]
-        inner = named[-len(wanted) :]
-        if [_as_spark_reads(name.partition("=")[0]).lower() for name in inner] == wanted:
+        inner = named[-len(columns) :]
+        if [_as_spark_reads(name.partition("=")[0]).lower() for name in inner] == columns:
             folders[file] = inner
         else:
             outside.append(below)
@@ -90,7 +90,7 @@ def decoded(folders: Folders, partitions: Sequence[str], place: str) -> dict[str
                     got=name,
                     do="Rename the folder",
                 )
-    return {name: _utf8(name) for name in partitions}
+    return dict(zip(partitions, map(_utf8, partitions), strict=True))
 
 
 def _as_spark_reads(name: str) -> str:
@@ -123,11 +123,12 @@ def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataF
     def column(name: str) -> Column:
         if name not in names:
             return quoted(name)
-        read, as_bytes = quoted(name), F.encode(quoted(name), "ISO-8859-1")
-        meant = F.decode(as_bytes, "UTF-8")
-        has_bytes = F.decode(as_bytes, "ISO-8859-1") == read
-        is_utf8 = F.encode(meant, "UTF-8") == as_bytes
-        return F.when(has_bytes & is_utf8, meant).otherwise(read).alias(names[name])
+        value = quoted(name)
+        as_bytes = F.encode(value, "ISO-8859-1")
+        meaning = F.decode(as_bytes, "UTF-8")
+        has_bytes = F.decode(as_bytes, "ISO-8859-1") == value
+        is_utf8 = F.encode(meaning, "UTF-8") == as_bytes
+        return F.when(has_bytes & is_utf8, meaning).otherwise(value).alias(names[name])
 
     prepared = prepare(df)
     return prepared.select(*map(column, prepared.columns))
@@ -136,7 +137,7 @@ def _in_utf8(prepare: Prepare, names: Mapping[str, str], df: DataFrame) -> DataF
 def files_without_values(
     flat: DataFrame, folders: Folders, place: str
 ) -> Iterator[tuple[str, str]]:
-    """Compare columns of files, which ``flat`` has, with the values that names of folders give them.
+    """Compare columns of files, which ``flat`` has, with their values in names of folders.
 
     Yields:
         A column, and the URL of a file that has no value of it where its folder has one: the file
@@ -160,27 +161,28 @@ def _compared(flat: DataFrame, field: StructField, folders: Folders) -> DataFram
     """Count, by file, rows and values of a column, and compare the values with the folder's."""
     rows = list[tuple[str, str | None]]()
     for file, names in folders.items():
-        texts = [name.partition("=") for name in names]
-        (text,) = [
-            text for name, _, text in texts if _as_spark_reads(name).lower() == field.name.lower()
-        ]
-        rows.append((file_url(file), None if text == _NULL else _meaning(text)))
+        value = None
+        for name in names:
+            column, _, text = name.partition("=")
+            if _as_spark_reads(column).lower() == field.name.lower() and text != _NULL:
+                value = _meaning(text)
+        rows.append((file_url(file), value))
     schema = StructType([StructField(_URL, StringType()), StructField("folder", StringType())])
-    known = flat.sparkSession.createDataFrame(rows, schema)
+    folder_values = flat.sparkSession.createDataFrame(rows, schema)
     url = F.regexp_replace(metadata(flat)["file_path"], *LOCAL_URL)
     values = flat.select(url.alias(_URL), quoted(field.name).alias("value"))
     converted = F.expr(f"try_cast(folder AS {field.dataType.simpleString()})")
     is_same = F.col("value").isNull() | F.coalesce(F.col("value") == converted, F.lit(False))
     counts = (F.count(F.lit(1)).alias("rows"), F.count("value").alias("values"))
-    joined = values.join(F.broadcast(known), _URL)
+    joined = values.join(F.broadcast(folder_values), _URL)
     return joined.groupBy(_URL, "folder").agg(F.every(is_same).alias("same"), *counts)
 
 
 def differing(column: str, file: str, place: str) -> InputError:
-    """Make the error of a column that a file and its folder's name do not give the same value."""
+    """Return the error of a column that a file and its folder's name do not give the same value."""
     return InputError(
-        f"Column {column} is in the files of the input {place} and in the names of its folders, with "
-        "different values",
+        f"Column {column} is in the files of the input {place} and in the names of its folders, "
+        "with different values",
         allowed="the folder's value in each row of its files",
         got=f"another value in {path_of_url(file)}",
         do=f"Rename the column in the files or in the folders; or {FILES_ALONE}",
@@ -197,15 +199,15 @@ def check_accounts(storage: LocalFiles, what: str, paths: Iterable[str]) -> None
             if _has(storage, folder, mark):
                 option = "--format" if what == "input" else "--output-format"
                 raise ConfigError(
-                    f"The {what} {path} is {title}, or lies in one: its files by themselves are no table, "
-                    "as rows that were deleted or replaced are still in them",
+                    f"The {what} {path} is {title}, or lies in one: its files by themselves are no "
+                    "table, as rows that were deleted or replaced are still in them",
                     got=f"{mark.partition('/')[0]} in {folder}",
                     do=f"Give {option} {name}",
                 )
         if what == "output" and _has(storage, folder, _SINK):
             raise ConfigError(
-                f"The output {path} is a table of a streaming job, or lies in one: Spark would not read the "
-                "files, which the job's log does not name",
+                f"The output {path} is a table of a streaming job, or lies in one: Spark would not "
+                "read the files, which the job's log does not name",
                 got=f"{_SINK} in {folder}",
                 do="Choose another --output",
             )
@@ -226,8 +228,8 @@ def check_logged(
         unlogged = sorted(file for file in files if _plain(file) not in logged)
         if unlogged:
             raise InputError(
-                f"The input {place} is a table of a streaming job, or lies in one, whose log does not name "
-                "all files",
+                f"The input {place} is a table of a streaming job, or lies in one, whose log does "
+                "not name all files",
                 got=f"{len(unlogged)} files that {folder}/{_SINK} does not name, for example "
                 f"{path_of_url(unlogged[0])}",
                 do="If the job is at work, run again when it has ended; if it left these files "
@@ -244,7 +246,8 @@ def _has(storage: LocalFiles, folder: str, mark: str) -> bool:
     try:
         return bool(storage.below(folder, mark))
     except (PySparkException, Py4JJavaError):
-        return False  # a folder around it that may not be listed; what lies in the path itself is read next
+        # A folder around it that may not be listed; what lies in the path itself is read next.
+        return False
 
 
 def _around(storage: LocalFiles, paths: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -34,10 +34,11 @@ def check_unfinished(
 
     ``replace`` is the option that takes over from such a run.
     """
-    if others := _unfinished(storage, output, but):
+    folders = _unfinished(storage, output, but)
+    if folders:
         raise ConfigError(
             f"Another run is writing the output {output}, or was killed while it did",
-            got=", ".join(others),
+            got=", ".join(folders),
             do=f"Wait until it has ended; if it has, replace what it left with {replace}",
         )
 
@@ -77,22 +78,19 @@ def whole_table(
     storage = Storage(spark)
     place = storage.qualified(output)
     parent, _, name = place.rpartition("/")
-    mine = f"{parent}/.{name}.{spark.sparkContext.applicationId}-{uuid4().hex[:8]}{_ENDING}"
-    claim, table = f"{mine}/claim", f"{mine}/table"
+    run = f"{spark.sparkContext.applicationId}-{uuid4().hex[:8]}"
+    folder = f"{parent}/.{name}.{run}{_ENDING}"
+    claim = f"{folder}/claim"
+    table = f"{folder}/table"
     try:
         # The claim before the look at others: of two runs that begin at once one at least sees the
         # other.
         storage.write(claim, "")
-        storage.delete_at_exit(mine)
-        if not overwrite:
-            check_unfinished(storage, output, but=mine, replace=replace)
-        for other in _unfinished(storage, output, mine) if overwrite else ():
-            # It was killed after it had moved the old table away.
-            if storage.exists(f"{other}/old") and not storage.exists(output):
-                storage.rename(f"{other}/old", output)
-            away = f"{mine}/{other.rpartition('/')[2]}"
-            storage.rename(other, away)
-            storage.delete(away)
+        storage.delete_at_exit(folder)
+        if overwrite:
+            _take_over(storage, output, folder)
+        else:
+            check_unfinished(storage, output, but=folder, replace=replace)
         try:
             yield table
         except FAILURES:
@@ -106,20 +104,31 @@ def whole_table(
             publish(table)
             return
         if overwrite and storage.exists(output):
-            storage.delete_at_exit(mine, keep=True)
-            storage.rename(output, f"{mine}/old")
+            storage.delete_at_exit(folder, keep=True)
+            storage.rename(output, f"{folder}/old")
         storage.rename(table, output)
     finally:
-        _clear(storage, mine, place)
+        _clear(storage, folder, place)
+
+
+def _take_over(storage: Storage, output: str, folder: str) -> None:
+    """Move the folders of other runs with this output away, and with them their claims."""
+    for other_folder in _unfinished(storage, output, folder):
+        # It was killed after it had moved the old table away.
+        if storage.exists(f"{other_folder}/old") and not storage.exists(output):
+            storage.rename(f"{other_folder}/old", output)
+        away = f"{folder}/{other_folder.rpartition('/')[2]}"
+        storage.rename(other_folder, away)
+        storage.delete(away)
 
 
 def _unfinished(storage: LocalFiles, output: str, but: str) -> list[str]:
-    """The folders of other runs with this output."""
+    """List the folders of other runs with this output."""
     parent, _, name = storage.qualified(output).rpartition("/")
     # No dots in the run's name: NAME.v2 is another output.
-    own = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
+    pattern = re.compile(rf"\.{re.escape(name)}\.[^./]+{re.escape(_ENDING)}")
     paths = storage.children(parent)
-    return [path for path in paths if path != but and own.fullmatch(path.rpartition("/")[2])]
+    return [path for path in paths if path != but and pattern.fullmatch(path.rpartition("/")[2])]
 
 
 def _check_claim(storage: Storage, claim: str, output: str) -> None:
@@ -133,21 +142,20 @@ def _check_claim(storage: Storage, claim: str, output: str) -> None:
     )
 
 
-def _clear(storage: Storage, mine: str, output: str) -> None:
-    """Remove a run's folder, and put the table back that it was to replace; without a JVM if need be."""
-
-    def remove(files: LocalFiles) -> None:
-        if files.exists(f"{mine}/old") and not files.exists(output):
-            files.rename(f"{mine}/old", output)
-        files.delete(mine)
-
+def _clear(storage: Storage, folder: str, output: str) -> None:
+    """Remove a run's folder, and put back what it was to replace; if need be without a JVM."""
     try:
-        if storage.exists(
-            f"{mine}/table"
-        ):  # its tasks may be at work still, and would make the folder anew
+        if storage.exists(f"{folder}/table"):
+            # Its tasks may still be at work, and would make the folder anew.
             storage.await_tasks()
-        remove(storage)
+        _remove(storage, folder, output)
     except FAILURES:
         await_end_of_jvm()
-        if local_path(mine):
-            remove(LocalFiles())
+        if local_path(folder):
+            _remove(LocalFiles(), folder, output)
+
+
+def _remove(files: LocalFiles, folder: str, output: str) -> None:
+    if files.exists(f"{folder}/old") and not files.exists(output):
+        files.rename(f"{folder}/old", output)
+    files.delete(folder)

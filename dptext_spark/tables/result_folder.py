@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -18,17 +18,23 @@ from dptext_spark.report.text import missing_library, rendered
 from dptext_spark.tables.output import whole_table
 from dptext_spark.tables.storage import LocalFiles, Storage
 
+ResultOptions: TypeAlias = CalibrateOptions | EstimateOptions | EvaluateOptions
 
-def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced."""
+
+def check_free(storage: LocalFiles, options: ResultOptions, file: str) -> None:
+    """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced.
+
+    Nothing is said of an output that ``storage`` cannot see.
+    """
+    place = options.output.rstrip("/")
     what = file.removesuffix(".json")
-    if not places.exists(place):
+    if not (storage.sees(place) and storage.exists(place)):
         return
-    if not places.exists(f"{place}/{file}"):
+    if not storage.exists(f"{place}/{file}"):
         raise ConfigError(
             f"The output {place} exists and is no {what}", do="Choose another --output"
         )
-    if not overwrite:
+    if not options.overwrite:
         raise ConfigError(
             f"The {what} {place} exists",
             do="Choose another --output, or replace it with --overwrite",
@@ -39,7 +45,7 @@ def check_free(places: LocalFiles, place: str, file: str, *, overwrite: bool) ->
 def result_folder(
     spark: SparkSession,
     storage: Storage,
-    options: CalibrateOptions | EstimateOptions | EvaluateOptions,
+    options: ResultOptions,
     *,
     private: bool = False,
 ) -> Iterator[str]:
@@ -57,7 +63,7 @@ def result_folder(
 def write_report(
     storage: Storage,
     folder: str,
-    options: CalibrateOptions | EstimateOptions | EvaluateOptions,
+    options: ResultOptions,
     results: Facts,
     *,
     file: str,

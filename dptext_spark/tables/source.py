@@ -1,4 +1,4 @@
-"""The table that is read: its files and partitions, the rows that are wanted, and what names them."""
+"""A table as it is read: its files and partitions, the filter of its rows, and what names them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dptext_spark.tables.storage import has_subquery, is_settled
 Prepare: TypeAlias = Callable[[DataFrame], DataFrame]
 
 NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"
-"""Without it Spark refuses a whole table with timestamps in nanoseconds, whichever columns are read."""
+"""Without it Spark refuses all of a table with timestamps in nanoseconds, whatever is read."""
 _SETTINGS: Final = {
     # The values of partition columns stay as they are written.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
@@ -49,14 +49,15 @@ _SETTINGS: Final = {
 
 # As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
 _DEFAULTS: Final = {
-    f"spark.sql.{what}RebaseModeIn{way}": "CORRECTED"
-    for what in ("parquet.datetime", "parquet.int96")
-    for way in ("Read", "Write")
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
 }
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Give a session with the settings that tables need, and all others as in ``spark``, which keeps its own.
+    """Return a session with the settings that tables need, and all others as in ``spark``.
 
     Spark reads settings when it looks at files and again when it plans a job, so they must last.
     """
@@ -82,7 +83,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class TableSource:
     """A table that is open.
 
     Attributes:
@@ -133,8 +134,8 @@ class Source:
         path = F.regexp_replace(lies["file_path"], self.root, "")
         return F.concat_ws("\n", lies["row_index"].cast("string"), path)
 
-    def stream(self) -> Source:
-        """Give the same table as a stream of its files."""
+    def stream(self) -> TableSource:
+        """Return the same table as a stream of its files."""
         if self.load is None:
             raise ConfigError(
                 "Option --incremental cannot find new files under this --input",
@@ -180,11 +181,11 @@ def where(df: DataFrame, sql: str) -> DataFrame:
     return filtered
 
 
-def check_met(filtered: DataFrame, whole: DataFrame) -> None:
+def check_met(filtered: DataFrame, unfiltered: DataFrame) -> None:
     """Refuse a filter that no row meets, unless the table has no rows at all."""
-    if filtered.isEmpty() and not whole.isEmpty():
+    if filtered.isEmpty() and not unfiltered.isEmpty():
         raise InputError(
             "No row of the input meets the filter --where",
-            do="Compare it with values of the input: arithmetic on text, such as id % 6 where ids are "
-            "T100000, is null. Text ids are split with crc32(id) % 6",
+            do="Compare it with values of the input: arithmetic on text, such as id % 6 where ids "
+            "are T100000, is null. Text ids are split with crc32(id) % 6",
         )

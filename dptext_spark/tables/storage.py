@@ -1,4 +1,4 @@
-"""Paths, of this machine and of any file system that Hadoop knows, and facts about the plan of a query.
+"""Paths, of this machine and of any file system that Hadoop knows, and facts about queries.
 
 What Spark's Python API lacks is asked of the JVM's own objects here and in no other module.
 """
@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -34,17 +34,23 @@ from dptext_spark.spark.java import has_ended
 
 NO_FILE: Final = "no such file"
 LOCAL_URL: Final = ("^file:/+", "file:/")
-"""Spark writes the URL of a local file in two ways: a pattern, and what stands for it in one way."""
+"""Spark writes the URL of a local file in two ways: a pattern, and the one way to write it."""
+# Any of them may say that a path without a scheme lies in HDFS.
+_CONFIGURING: Final = (
+    *("HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"),
+    *("SPARK_HOME", "YARN_CONF_DIR"),
+)
 _LIBRARIES: Final = (
     "Give Spark the library of this file system by spark.jars.packages (spark-submit --packages): "
-    "hadoop-aws of Hadoop's own version for s3a:// (not s3://), hadoop-azure for abfss:// (not wasbs://), "
-    "gcs-connector for gs://"
+    "hadoop-aws of Hadoop's own version for s3a:// (not s3://), hadoop-azure for abfss:// "
+    "(not wasbs://), gcs-connector for gs://"
 )
 _CAUSES: Final = {
     "CANNOT_MERGE_SCHEMAS": "a column that has two types in its files",
     "PATH_NOT_FOUND": NO_FILE,
     "UNABLE_TO_INFER_SCHEMA": "no files",
-    "COLUMN_ALREADY_EXISTS": "equal names, or in capitals only: --spark-conf spark.sql.caseSensitive=true",
+    "COLUMN_ALREADY_EXISTS": "equal names, or in capitals only: "
+    "--spark-conf spark.sql.caseSensitive=true",
 }
 
 
@@ -66,15 +72,14 @@ def columns_in_both(df: DataFrame) -> StructType:
     """
     relation = _plan(df)[0].relation()
     fields = StructType.fromJson(json.loads(relation.dataSchema().json()))
-    partitions = set(relation.partitionSchema().fieldNames())
-    if str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
-        return StructType([field for field in fields if field.name in partitions])
-    lower = {name.lower() for name in partitions}
-    return StructType([field for field in fields if field.name.lower() in lower])
+    is_exact = str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    form = str if is_exact else str.lower
+    partitions = {*map(form, relation.partitionSchema().fieldNames())}
+    return StructType([field for field in fields if form(field.name) in partitions])
 
 
 def roots(df: DataFrame) -> list[str]:
-    """Return the folders that a query of a catalog's tables reads, where Spark itself lists their files."""
+    """Return the folders that a query of a catalog's tables reads, if Spark lists their files."""
     leaves = _plan(df)[0].collectLeaves()
     folders = list[str]()
     for i in range(leaves.size()):
@@ -84,28 +89,26 @@ def roots(df: DataFrame) -> list[str]:
 
 
 def has_subquery(df: DataFrame) -> bool:
-    """Say whether a frame's query has another query inside it."""
+    """Return whether a frame's query has another query inside it."""
     plan, patterns = _plan(df)
     return bool(plan.containsPattern(patterns.PLAN_EXPRESSION()))
 
 
 def is_settled(df: DataFrame) -> bool:
-    """Say whether a frame has the same rows at every evaluation, if the tables that it reads have."""
+    """Return whether a frame has the same rows at every evaluation, if its tables have."""
     plan, patterns = _plan(df)
     return bool(plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()))
 
 
 def _plan(df: DataFrame) -> tuple[Any, Any]:
-    """Give a frame's plan, and the names of what plans may contain."""
+    """Return a frame's plan, and the names of what plans may contain."""
     jvm: Any = df.sparkSession._jvm
     return df._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
 
 def is_plain() -> bool:
-    """Say whether Spark is not running, and will be started as this package alone sets it up."""
-    # Any of them may say that a path without a scheme lies in HDFS.
-    names = "HADOOP_CONF_DIR PYSPARK_GATEWAY_PORT PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME YARN_CONF_DIR"
-    configured = any(name in os.environ for name in names.split())
+    """Return whether Spark is not running, and will be started as this package alone sets it up."""
+    configured = not os.environ.keys().isdisjoint(_CONFIGURING)
     configured |= Path(pyspark.__file__).with_name("conf").exists()
     # These may say where paths lead and how names are read; others, such as the driver's memory, do
     # not.
@@ -116,14 +119,15 @@ def is_plain() -> bool:
 
 
 def is_absent(path: str) -> bool:
-    """Say whether a path of this machine, which is no pattern, leads nowhere; else Spark knows."""
+    """Return whether a path of this machine, which is no pattern, leads nowhere; or Spark knows."""
     place = local_path(path)
     return is_plain() and place is not None and literal(path) == path and not os.path.exists(place)
 
 
 def local_path(path: str) -> str | None:
-    """Give the full path where Hadoop would look for a place of this machine; None for another place."""
-    if scheme := re.match(r"[^/:]*:", path):  # as Hadoop finds it
+    """Return the full path where Hadoop would look on this machine; None for a place elsewhere."""
+    scheme = re.match(r"[^/:]*:", path)  # as Hadoop finds it
+    if scheme is not None:
         path = re.sub(r"^file:(//(?=/))?", "", path)
         if scheme[0] != "file:" or not path.startswith("/"):
             return None
@@ -131,7 +135,7 @@ def local_path(path: str) -> str | None:
 
 
 def is_partition(path: str) -> bool:
-    """Say whether the last folder of a path is one of a partition, ``COLUMN=VALUE``."""
+    """Return whether the last folder of a path is one of a partition, ``COLUMN=VALUE``."""
     return re.search("/?[^/=]+=[^/]*$", os.path.normpath(path)) is not None
 
 
@@ -166,43 +170,59 @@ def file_url(url: str) -> str:
 
 
 class LocalFiles:
-    """What is asked of paths, answered for this machine without a JVM; nothing off it exists."""
+    """What is asked of paths, answered for this machine without a JVM; nothing off it exists.
+
+    ``spark`` is the session of the run; None before it starts. A client of Spark Connect has one,
+    and no JVM.
+    """
+
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        self.spark = spark
+
+    def sees(self, path: str) -> bool:
+        """Return whether ``path`` is certain to lead here to what Spark finds there."""
+        return local_path(path) is not None and (self.spark is not None or is_plain())
 
     def exists(self, path: str) -> bool:
-        """Say whether anything is at ``path``."""
+        """Return whether anything is at ``path``."""
         place = local_path(path)
         return place is not None and os.path.exists(place)
 
     def qualified(self, path: str) -> str:
-        """Give the full path with scheme."""
+        """Return the full path with scheme."""
         place = local_path(path)
-        return path if place is None else f"file:{place}"
+        if place is None:
+            return path
+        return f"file:{place}"
 
     def real(self, path: str) -> str:
-        """Give the full path, symbolic links of local files followed: one place has one."""
+        """Return the full path, symbolic links of local files followed: one place has one."""
         place = local_path(path)
-        return path if place is None else f"file:{os.path.realpath(place)}"
+        if place is None:
+            return path
+        return f"file:{os.path.realpath(place)}"
 
     def matches(self, pattern: str) -> list[str]:
-        """Give the path where there is such a one, or else what Spark takes it for as a pattern."""
+        """Return the path where there is such a one, or else what it means as a pattern."""
         return [self.qualified(pattern)] if self.exists(pattern) else []
 
     def children(self, folder: str) -> list[str]:
-        """Give the full paths of what lies in a folder; none where there is no such folder."""
+        """Return the full paths of what lies in a folder; none where there is no such folder."""
         try:
             return [f"file:{entry.path}" for entry in os.scandir(local_path(folder) or "")]
         except OSError:
             return []
 
     def below(self, folder: str, pattern: str) -> list[str]:
-        """Give the paths below a folder of any name, as Hadoop does not, that a pattern with ``*`` means."""
-        found = [folder]
+        """Return paths below a folder, of any letters, that a pattern with ``*`` means."""
+        paths = [folder]
         for part in pattern.split("/"):
-            inside = [
-                p for f in found for p in (self.children(f) if "*" in part else [f"{f}/{part}"])
-            ]
-            found = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
-        return [path for path in found if "*" in part or self.exists(path)]
+            if "*" in part:
+                inside = chain.from_iterable(map(self.children, paths))
+                paths = [path for path in inside if fnmatchcase(path.rpartition("/")[2], part)]
+            else:
+                paths = [f"{path}/{part}" for path in paths]
+        return [path for path in paths if "*" in part or self.exists(path)]
 
     def read(self, path: str) -> str:
         """Read a text file; raises ConfigError where there is none."""
@@ -266,7 +286,7 @@ class LocalFiles:
 
 
 def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
-    """Read a log of files that Spark keeps for a stream: its newest summary, and what follows it."""
+    """Read a log of files that Spark keeps for a stream: its newest summary, and the rest."""
     batches = dict[int, str]()
     newest_summary = 0
     for path in storage.children(folder):
@@ -283,18 +303,26 @@ def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
     return entries
 
 
+def _paths(statuses: Iterable[Any]) -> list[str]:
+    return [str(status.getPath().toString()) for status in statuses]
+
+
 class Storage(LocalFiles):
     """The same of paths of any scheme that Hadoop knows, through its own file system."""
 
     def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
         self._context: Any = spark.sparkContext
         self._jvm = cast(Any, self._context._jvm)
         self._conf: Any = self._context._jsc.hadoopConfiguration()
         # Kept, as py4j asks the JVM for each name on the way.
         self._path: Any = self._jvm.org.apache.hadoop.fs.Path
 
+    def sees(self, path: str) -> bool:
+        return True
+
     def _at(self, path: str) -> tuple[Any, Any]:
-        """Give a path's file system, and the path as it has it."""
+        """Return a path's file system, and the path as it has it."""
         try:
             place = self._path(path)
             system = place.getFileSystem(self._conf)
@@ -307,15 +335,15 @@ class Storage(LocalFiles):
         except (Py4JJavaError, PySparkException) as error:
             if has_ended():  # it is not the path
                 raise
-            unknown = re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error))
             do = "Correct it; one that begins with a name with a colon needs ./ before it"
-            do = _LIBRARIES if unknown else do
+            if re.search("(?i)ClassNotFound|No FileSystem for scheme", str(error)):
+                do = _LIBRARIES
             raise ConfigError(
                 f"The path {path} cannot be used", got=condition(error), do=do
             ) from None
 
     def _check_name(self, path: str) -> None:
-        """Refuse a name of this machine that Java cannot have under its locale: nothing would be there."""
+        """Refuse a name of this machine that Java cannot have under its locale: it sees nothing."""
         if path.isascii():
             return
         encoding = str(self._jvm.System.getProperty("sun.jnu.encoding"))
@@ -328,16 +356,18 @@ class Storage(LocalFiles):
             do = "Set LC_ALL=C.UTF-8 where Spark is started, by spark-submit or another program"
         raise ConfigError(f"Java cannot read the name {name}", got=f"a locale of {encoding}", do=do)
 
-    def check_names(self, pattern: str) -> None:
-        """Refuse a table of this machine with names of files that Java cannot read: it passes over them."""
+    def check_file_names(self, pattern: str) -> None:
+        """Refuse a table of this machine with names that Java cannot read: it passes over them."""
         place = local_path(self.qualified(pattern))
+        if place is None:
+            return
         with suppress(OSError):  # Spark finds what is wrong
-            for match in [] if place is None else self._local_matches(place):
+            for match in self._local_matches(place):
                 for file in table_files(match):
                     self._check_name(str(file))
 
     def _local_matches(self, pattern: str) -> list[Path]:
-        """Find what a pattern of Hadoop's means on this machine, whatever letters the names have."""
+        """List what a pattern of Hadoop's means on this machine, whatever letters names have."""
         if os.path.exists(pattern):
             return [Path(pattern)]
         places = [Path("/")]
@@ -358,17 +388,18 @@ class Storage(LocalFiles):
         return str(self._at(path)[1].toString())
 
     def pattern(self, path: str) -> str:
-        """Write a path for Spark's readers, which take it for a pattern: one that is there means itself."""
+        """Write a path as a pattern for Spark's readers: one that is there means itself."""
         return literal(path) if self.exists(path) else path
 
     def folder(self, path: str) -> tuple[str, bool]:
-        """Give the folder that a path is, or that its file lies in, and whether it is a file.
+        """Return the folder that a path is, or that its file lies in, and whether it is a file.
 
         The folder is URL-encoded, without scheme and host.
         """
         system, place = self._at(path)
         is_file = bool(system.exists(place) and system.getFileStatus(place).isFile())
-        return str((place.getParent() if is_file else place).toUri().getRawPath()), is_file
+        folder = place.getParent() if is_file else place
+        return str(folder.toUri().getRawPath()), is_file
 
     def real(self, path: str) -> str:
         system, place = self._at(path)
@@ -377,8 +408,9 @@ class Storage(LocalFiles):
             missing.insert(0, place.getName())
             place = place.getParent()
         uri = system.resolvePath(place).toUri()
-        local = uri.getScheme() == "file"
-        folder = f"file:{os.path.realpath(uri.getPath())}" if local else str(uri.toString())
+        folder = str(uri.toString())
+        if uri.getScheme() == "file":
+            folder = f"file:{os.path.realpath(uri.getPath())}"
         return "/".join([folder.rstrip("/"), *missing])
 
     def matches(self, pattern: str) -> list[str]:
@@ -386,7 +418,7 @@ class Storage(LocalFiles):
             return super().matches(pattern)
         system, place = self._at(pattern)
         try:
-            return [str(status.getPath().toString()) for status in system.globStatus(place) or ()]
+            return _paths(system.globStatus(place) or ())
         except PySparkException as error:
             raise ConfigError(
                 f"Spark cannot look for {pattern} as a pattern",
@@ -399,10 +431,10 @@ class Storage(LocalFiles):
         system, place = self._at(folder)
         if not system.exists(place) or not system.getFileStatus(place).isDirectory():
             return []
-        return [str(status.getPath().toString()) for status in system.listStatus(place)]
+        return _paths(system.listStatus(place))
 
     def footer(self, url: str) -> pq.ParquetFile:
-        """Read the footer of a Parquet file: its schema, in which no INT96 is in nanoseconds, and no rows."""
+        """Read the footer of a Parquet file: its schema, with INT96 in microseconds; no rows."""
         place = self._path(self._jvm.java.net.URI(url))
         system = place.getFileSystem(self._conf)
         size = system.getFileStatus(place).getLen()
@@ -418,19 +450,24 @@ class Storage(LocalFiles):
         system.delete(place, True)
 
     def delete_at_exit(self, path: str, *, keep: bool = False) -> None:
-        """Have the JVM remove what is there when it ends, of itself or by a signal; or ``keep`` it, again."""
+        """Make the JVM remove what is there at its end, also by a signal; or ``keep`` it."""
         system, place = self._at(path)
-        (system.cancelDeleteOnExit if keep else system.deleteOnExit)(place)
+        if keep:
+            system.cancelDeleteOnExit(place)
+        else:
+            system.deleteOnExit(place)
 
     def await_tasks(self) -> None:
-        """Wait until Spark runs no task, for a minute at most: one that was cancelled may write still."""
+        """Wait until Spark runs no task, for a minute at most: cancelled ones may still write."""
         # The scheduler itself: Spark's status is some hundred milliseconds old.
-        scheduler, deadline = self._context._jsc.sc().taskScheduler(), time.monotonic() + 60
-        while (
-            scheduler is not None  # else Spark has stopped, and its tasks with it
-            and time.monotonic() < deadline
-            and any(map(int, scheduler.runningTasksByExecutors().values().mkString(" ").split()))
-        ):
+        scheduler = self._context._jsc.sc().taskScheduler()
+        deadline = time.monotonic() + 60
+        if scheduler is None:  # Spark has stopped, and its tasks with it
+            return
+        while time.monotonic() < deadline:
+            counts = scheduler.runningTasksByExecutors().values().mkString(" ").split()
+            if not any(map(int, counts)):
+                return
             time.sleep(0.1)
 
     def make_folder(self, path: str, *, private: bool = False) -> None:
@@ -469,7 +506,9 @@ class Storage(LocalFiles):
         """
         system, place = self._at(path)
         system.copyFromLocalFile(False, False, self._path(str(source)), place)
-        for entry in [source, *source.rglob("*")] if private else ():
+        if not private:
+            return
+        for entry in [source, *source.rglob("*")]:
             mode = "700" if entry.is_dir() else "600"
             copy = self._path(f"{path}/{entry.relative_to(source)}".removesuffix("/."))
             system.setPermission(copy, self._permission(mode))

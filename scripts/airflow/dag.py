@@ -32,6 +32,15 @@ MECHANISM += ["--epsilon", "{{ params.epsilon }}"]
 TABLE = ["--text", "text", "--id", "id", "--keep", "id", "--keep", "intent"]
 PARTITION = "dt={{ ds }}"
 CALIBRATION = "{{ ti.xcom_pull('locate_calibration') }}"
+CALIBRATE = ["--words", "{{ params.calibrated_words }}", "--output", CALIBRATION, "--overwrite"]
+PLACES = ["--input", f"{{{{ params.input }}}}/{PARTITION}"]
+PLACES += ["--output", f"{{{{ params.output }}}}/{PARTITION}"]
+# Not inside the table: it is shared, and its readers would take them for parts of it.
+PLACES += ["--reports", f"{{{{ params.reports }}}}/{PARTITION}"]
+# The name is the label of a day's noise.
+RELEASE = ["--key-file", "{{ params.key_file }}", "--name", "{{ params.table }} {{ ds }}"]
+RELEASE += ["--ledger", "{{ params.ledger }}", "--budget", "{{ params.budget }}"]
+RELEASE += ["--mode", "overwrite"]
 
 SANITIZED = Asset("dptext_sanitized")
 """DAGs scheduled on this start for days that passed their check, and for no others."""
@@ -82,40 +91,36 @@ SANITIZED = Asset("dptext_sanitized")
     },
 )
 def dptext_privatize() -> None:
-    """Calibrate when the bundle changed, sanitize the day's partition, check what the report says."""
+    """Calibrate when the bundle changed, sanitize the day's partition, check the report."""
 
     @task
     def locate_calibration(params: Mapping[str, Any]) -> str:
-        """Name the calibration's folder by what it depends on: a new bundle has none yet."""
+        """Return the calibration's folder, named by what it depends on: a new bundle has none."""
         bundle = _json(params["bundle"], "manifest.json")["fingerprint"][:16]
         return f"{params['calibrations']}/{bundle}-{params['mechanism']}-{params['epsilon']:g}"
 
     @task.branch
     def bundle_changed(place: str) -> str:
         """Calibrate unless a finished calibration is there; one that was cut off begins anew."""
-        return (
-            "check_protection"
-            if (ObjectStoragePath(place) / "calibration.json").exists()
-            else "calibrate"
-        )
+        if (ObjectStoragePath(place) / "calibration.json").exists():
+            return "check_protection"
+        return "calibrate"
 
     @task(trigger_rule="none_failed", retries=0)
     def check_protection(place: str, params: Mapping[str, Any]) -> None:
         """Stop before anything is released where words stay themselves too often."""
-        most, summary = params["max_n_w"], _json(place, "calibration.json")["summary"]
-        found = [row["p95"] for row in summary if row["statistic"] == "n_w"]
-        if faults := [
-            f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in found if value > most
-        ]:
+        most = params["max_n_w"]
+        summary = _json(place, "calibration.json")["summary"]
+        values = [row["p95"] for row in summary if row["statistic"] == "n_w"]
+        faults = [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in values if value > most]
+        if faults:
             raise AirflowFailException("; ".join(faults))
 
     @task(outlets=[SANITIZED], retries=0)
     def check_report(params: Mapping[str, Any], ds: str) -> None:
-        """Fail the run of a day whose report is out of bounds; its partition stays to be looked at."""
-        most, report = (
-            params["max_unknown"],
-            _json(params["reports"], f"dt={ds}/private/report.json"),
-        )
+        """Fail the run of a day whose report is out of bounds; its partition stays."""
+        most = params["max_unknown"]
+        report = _json(params["reports"], f"dt={ds}/private/report.json")
         faults = []
         for column, counts in report["columns"].items():
             unknown = counts["out_of_vocabulary"]["tokens"] / max(counts["tokens"], 1)
@@ -128,27 +133,13 @@ def dptext_privatize() -> None:
         task_id="calibrate",
         application="{{ params.jobs }}/calibrate.py",
         properties_file="{{ params.properties }}",
-        application_args=[
-            *MECHANISM,
-            *["--words", "{{ params.calibrated_words }}", "--output", CALIBRATION, "--overwrite"],
-        ],
+        application_args=[*MECHANISM, *CALIBRATE],
     )
     privatize = SparkSubmitOperator(
         task_id="privatize",
         application="{{ params.jobs }}/privatize.py",
         properties_file="{{ params.properties }}",
-        application_args=[
-            *MECHANISM,
-            *TABLE,
-            *["--input", f"{{{{ params.input }}}}/{PARTITION}"],
-            *["--output", f"{{{{ params.output }}}}/{PARTITION}"],
-            # Not inside the table: it is shared, and its readers would take them for parts of it.
-            *["--reports", f"{{{{ params.reports }}}}/{PARTITION}"],
-            # The label of a day's noise.
-            *["--key-file", "{{ params.key_file }}", "--name", "{{ params.table }} {{ ds }}"],
-            *["--ledger", "{{ params.ledger }}", "--budget", "{{ params.budget }}"],
-            *["--mode", "overwrite"],
-        ],
+        application_args=[*MECHANISM, *TABLE, *PLACES, *RELEASE],
     )
     place = locate_calibration()
     protected = check_protection(place)
@@ -157,6 +148,7 @@ def dptext_privatize() -> None:
 
 
 def _json(folder: str, name: str) -> Any:
+    """Read a file of JSON."""
     return json.loads((ObjectStoragePath(folder) / name).read_text())
 
 

@@ -36,7 +36,10 @@ DAG: Final = "dptext_privatize"
 SETTINGS: Final = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
 # The DAG's parameters that are places.
 PLACES: Final = {
-    **{name: name for name in ("reports", "bundle", "calibrations", "ledger")},
+    "reports": "reports",
+    "bundle": "bundle",
+    "calibrations": "calibrations",
+    "ledger": "ledger",
     "input": "messages",
     "output": "sanitized",
     "properties": "spark.conf",
@@ -53,6 +56,7 @@ class Run:
     states: dict[str, str]
 
     def ended(self, states: set[str]) -> None:
+        """Check that it ended well, with no other states of tasks than these."""
         expect(self.code == 0, self.log)
         expect({*self.states.values()} <= states, f"states {self.states}")
 
@@ -65,7 +69,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Airflow:
-    """An Airflow of its own, and the DAG's data: its executable, and the folder where everything goes."""
+    """An Airflow of its own, and the DAG's data: its executable, and the folder for everything."""
 
     command: Path
     folder: Path
@@ -75,6 +79,7 @@ class Airflow:
         return self.folder / "sanitized"
 
     def prepare(self) -> None:
+        """Write DAG, settings, key and bundle, and create Airflow's database."""
         (self.folder / "dags").mkdir()
         shutil.copy(ROOT / "scripts" / "airflow" / "dag.py", self.folder / "dags")
         settings = [f"{name} {value}" for name, value in SETTINGS.items()]
@@ -100,7 +105,7 @@ class Airflow:
             file = self.folder / "messages" / f"dt={day}" / "part.parquet"
             file.parent.mkdir(parents=True)
             pq.write_table(queries, file)
-        before = self._others(day)
+        before = self._other_days(day)
         values: dict[str, Any] = {name: str(self.folder / place) for name, place in PLACES.items()}
         values |= {"jobs": str(ROOT / "jobs"), "calibrated_words": 50, **params}
         log = self.folder / f"{day}.log"
@@ -115,46 +120,55 @@ class Airflow:
             finally:
                 for member in family(process.pid):
                     member.kill()
-        expect(self._others(day) == before, "another day's partition changed")
+        expect(self._other_days(day) == before, "another day's partition changed")
         answer = self._run("tasks", "states-for-dag-run", DAG, day, "--output", "json")
         states = {task["task_id"]: task["state"] for task in json.loads(answer)}
         return Run(code=code, log=log.read_text(errors="replace"), states=states)
 
     def _run(self, *arguments: str) -> str:
+        """Run a command of Airflow, and return what it prints."""
         command = [str(self.command), *arguments]
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=self._environment(), capture_output=True, text=True, check=False
         )
-        expect(done.returncode == 0, f"airflow {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        printed = f"{result.stdout}{result.stderr}"
+        expect(result.returncode == 0, f"airflow {' '.join(arguments)}:\n{printed}")
+        return result.stdout
 
     def _environment(self) -> dict[str, str]:
-        spark, found = Path(sys.executable).parent, environment()  # where its spark-submit is
+        """Return this environment, with Airflow's home and connections, and no other Airflow's."""
+        inherited = dict(environment())
+        for name in [*inherited]:
+            if name.startswith("AIRFLOW"):
+                del inherited[name]
+        spark = Path(sys.executable).parent  # where its spark-submit is
+        # Four attempts of a task: with fewer, a Python worker that dies takes the job with it.
+        connection = {"conn_type": "spark", "host": "local[2,4]"}
         return {
-            **{name: value for name, value in found.items() if not name.startswith("AIRFLOW")},
-            "PATH": f"{spark}:{found['PATH']}",
+            **inherited,
+            "PATH": f"{spark}:{inherited['PATH']}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "AIRFLOW_HOME": str(self.folder / "home"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            # Four attempts of a task: with fewer, a Python worker that dies takes the job with it.
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2,4]"}),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
         }
 
     def partition(self, day: str) -> dict[str, Any]:
+        """Read a day's files by name."""
         return {name: content(file) for name, file in settled(self.output / f"dt={day}").items()}
 
-    def _others(self, day: str) -> dict[str, tuple[int, bytes]]:
-        """Time of change and content of every file of the table that is not of this day."""
-        own = [
-            path
-            for path in self.output.rglob("*")
-            if path.is_file() and f"dt={day}" not in path.parts
-        ]
-        return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in own}
+    def _other_days(self, day: str) -> dict[str, tuple[int, bytes]]:
+        """Read time of change and content of every file of the table that is not of this day."""
+        files = {}
+        for path in self.output.rglob("*"):
+            if path.is_file() and f"dt={day}" not in path.parts:
+                files[str(path)] = (path.stat().st_mtime_ns, path.read_bytes())
+        return files
 
 
 def family(pid: int) -> list[psutil.Process]:
+    """Return a process and all below it; none where it ended."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         return [*process.children(recursive=True), process]
@@ -162,53 +176,49 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def queries(ids_from: int, copies: int = 1) -> pa.Table:
-    """The demo's queries, the given number of times, with ids of their own."""
+    """Return the demo's queries, the given number of times, with ids of their own."""
     table = pa.concat_tables([pq.read_table(QUERIES)] * copies)
     ids = pa.array(range(ids_from, ids_from + len(table)))
     return table.set_column(table.column_names.index("id"), "id", ids)
 
 
 def with_unknown_words(table: pa.Table) -> pa.Table:
-    """The same queries, spelt backwards."""
-    return table.set_column(
-        table.column_names.index("text"), "text", pc.utf8_reverse(table["text"])
-    )
+    """Return the same queries, spelt backwards."""
+    place = table.column_names.index("text")
+    return table.set_column(place, "text", pc.utf8_reverse(table["text"]))
 
 
 def good_day(airflow: Airflow) -> None:
-    """The first day: the bundle is new."""
-    day, given = "2026-01-01", queries(0)
-    airflow.run(day, given).ended({"success"})
+    """Run the first day: the bundle is new."""
+    day = "2026-01-01"
+    table = queries(0)
+    airflow.run(day, table).ended({"success"})
     released = pq.read_table(airflow.output / f"dt={day}")
-    expect(
-        sorted(released["id"].to_pylist()) == given["id"].to_pylist(),
-        "rows are not those of the input",
-    )
+    ids = sorted(released["id"].to_pylist())
+    expect(ids == table["id"].to_pylist(), "rows are not those of the input")
     public = json.loads((airflow.folder / "reports" / f"dt={day}" / "release.json").read_text())
-    expect(
-        "columns" not in public and public["scope"],
-        "what goes with the day has counts, or no scope",
-    )
-    same = pc.sum(pc.equal(released.sort_by("id")["text"], given["text"])).as_py()
-    expect(same < len(given) / 2, f"{same} of {len(given)} texts came out as they went in")
+    is_public = "columns" not in public and public["scope"]
+    expect(is_public, "what goes with the day has counts, or no scope")
+    same = pc.sum(pc.equal(released.sort_by("id")["text"], table["text"])).as_py()
+    expect(same < len(table) / 2, f"{same} of {len(table)} texts came out as they went in")
 
 
 def bad_day(airflow: Airflow) -> None:
-    """A day of words that the bundle lacks: the run fails, the other days stay."""
+    """Run a day of words that the bundle lacks: the run fails, the other days stay."""
     run = airflow.run("2026-01-02", with_unknown_words(queries(10_000)))
     run.stopped("unknown words", calibrate="skipped", privatize="success", check_report="failed")
 
 
 def killed_day(airflow: Airflow) -> None:
-    """A day whose driver is killed in its first attempt, and that day once more."""
+    """Run a day whose driver is killed in its first attempt, and that day once more."""
     day = "2026-01-03"
 
     def kill(airflow_process: int) -> None:
         """Kill the driver when a task of it writes."""
 
         def at_work() -> list[psutil.Process]:
-            parts = airflow.output.glob(f".dt={day}.*.part")
-            if not any(file for part in parts for file in part.rglob("*.parquet")):
+            """Return the driver once a file is written."""
+            if not [*airflow.output.glob(f".dt={day}.*.part/**/*.parquet")]:
                 return []
             return [process for process in family(airflow_process) if process.name() == "java"]
 
@@ -225,13 +235,12 @@ def killed_day(airflow: Airflow) -> None:
     hidden = [path.name for path in airflow.output.iterdir() if not path.name.startswith("dt=")]
     expect(not hidden, f"left: {hidden}")
     airflow.run(day).ended({"success", "skipped"})
-    expect(
-        retried and airflow.partition(day) == retried, "the retry and a run without a fault differ"
-    )
+    is_equal = retried and airflow.partition(day) == retried
+    expect(is_equal, "the retry and a run without a fault differ")
 
 
 def weak_day(airflow: Airflow) -> None:
-    """An epsilon that lets words be themselves: nothing may be released."""
+    """Run an epsilon that lets words be themselves: nothing may be released."""
     day = "2026-01-04"
     run = airflow.run(day, queries(90_000), epsilon=40.0)
     run.stopped("p95(N_w)", calibrate="success", check_protection="failed")
@@ -249,17 +258,18 @@ DAYS: Final = {
 @click.command()
 @click.argument("airflow", type=click.Path(path_type=Path, exists=True, resolve_path=True))
 def main(airflow: Path) -> None:
-    """Run all days with this executable of Airflow; the exit code is 1 when one ends as it should not."""
+    """Run all days with this executable of Airflow; the exit code is 1 when one ends wrongly."""
     faults = 0
     with tempfile.TemporaryDirectory(prefix="dptext-airflow-") as folder:
-        own = Airflow(command=airflow, folder=Path(folder))
-        own.prepare()
+        world = Airflow(command=airflow, folder=Path(folder))
+        world.prepare()
         for name, run in DAYS.items():
             result = "as it should"
             try:
-                run(own)
+                run(world)
             except (Wrong, TimeoutError, subprocess.TimeoutExpired) as error:
-                faults, result = faults + 1, f"WRONG: {error}"
+                faults += 1
+                result = f"WRONG: {error}"
             click.echo(f"{name:30} {result}")
     sys.exit(faults > 0)
 

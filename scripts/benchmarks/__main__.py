@@ -45,37 +45,53 @@ FEATURES: Final = {"asimddp", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "i8m
 
 
 def machine() -> dict[str, Any]:
-    """Say what distinguishes one machine from another, without its name."""
-    facts = Path("/proc/cpuinfo")
-    known = facts.read_text() if facts.exists() else ""
-    model = re.search(r"^model name\s*:\s*(.+)$", known, re.MULTILINE)
-    blas = {
-        f"{p['internal_api']} {p['version']}" for p in threadpool_info() if p["user_api"] == "blas"
-    }
-    return {
-        "processor": " ".join(model[1].split()) if model else platform.machine(),
-        "features": ", ".join(sorted(FEATURES & set(known.split()))),
+    """Return what distinguishes one machine from another, without its name."""
+    file = Path("/proc/cpuinfo")
+    cpu_info = file.read_text() if file.exists() else ""
+    processor = platform.machine()
+    model = re.search(r"^model name\s*:\s*(.+)$", cpu_info, re.MULTILINE)
+    if model is not None:
+        processor = " ".join(model[1].split())
+    blas = set()
+    for pool in threadpool_info():
+        if pool["user_api"] == "blas":
+            blas.add(f"{pool['internal_api']} {pool['version']}")
+    libraries = ", ".join(sorted(blas)) or None
+    features = ", ".join(sorted(FEATURES & set(cpu_info.split())))
+    facts: dict[str, Any] = {
+        "processor": processor,
+        "features": features,
         "cores": len(os.sched_getaffinity(0)),
         "memory, GB": round(psutil.virtual_memory().total / 1e9),
         "system": platform.system(),
-        "BLAS": ", ".join(sorted(blas)) or None,
+        "BLAS": libraries,
         "Python": platform.python_version(),
-        **{name: version(name) for name in LIBRARIES},
     }
+    for name in LIBRARIES:
+        facts[name] = version(name)
+    return facts
 
 
 def measured(name: str, data: Path, folder: Path, *, small: bool) -> dict[str, Any]:
-    """Run a section in a process of its own; give what it printed."""
+    """Run a section in a process of its own; return what it printed."""
     command = [sys.executable, "-m", f"scripts.benchmarks.{name}", "--data", str(data)]
-    command += ["--bundles", str(folder / "bundles"), *(["--small"] if small else [])]
-    load, start = os.getloadavg()[0], time.monotonic()
+    command += ["--bundles", str(folder / "bundles")]
+    if small:
+        command.append("--small")
+    load, _, _ = os.getloadavg()
+    start = time.monotonic()
     environment = os.environ | {"TMPDIR": str(folder)}
     printed = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
     ).stdout
-    date, taken = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", round(time.monotonic() - start)
-    about = {"machine": machine(), "small": small, "date": date, "load before": round(load, 1)}
-    return about | {"seconds": taken} | json.loads(printed)
+    return {
+        "machine": machine(),
+        "small": small,
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "load before": round(load, 1),
+        "seconds": round(time.monotonic() - start),
+        **json.loads(printed),
+    }
 
 
 @click.command()
@@ -87,14 +103,15 @@ def measured(name: str, data: Path, folder: Path, *, small: bool) -> dict[str, A
 @click.option("--small", is_flag=True, help="Try all of it quickly; the figures mean nothing.")
 def main(data: Path, file: Path, only: tuple[str, ...], small: bool) -> None:
     """Measure, and write the results, each section with its machine."""
-    results = json.loads(file.read_text(encoding="utf-8")) if only and file.exists() else {}
+    results = {}
+    if only and file.exists():
+        results = json.loads(file.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="dptext-benchmarks-") as folder:
         for name in only or SECTIONS:
             click.echo(f"{name} ...", err=True)
             results[name] = measured(name, data.resolve(), Path(folder), small=small)
-            file.write_text(
-                json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+            text = json.dumps(results, indent=1, ensure_ascii=False)
+            file.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

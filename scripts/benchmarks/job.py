@@ -1,4 +1,4 @@
-"""Whole jobs against their kernels: ``privatize`` against its search, ``calibrate`` against plain runs.
+"""Whole jobs against their kernels: ``privatize`` and its search, ``calibrate`` and plain runs.
 
 ``privatize`` sanitizes novels, at 33,860 x 300 and with the first 20,000 words of 50 dimensions.
 ``calibrate`` measures six epsilons at which words stay with probability 0.95 to 0.05. Rates are
@@ -33,7 +33,8 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.spark.java import ensure_java
-from scripts.benchmarks.shared import SOURCES, Given, epsilons, run_job, section, shape
+from scripts.benchmarks.shared import SOURCES, Setup, epsilons, run_job, section, shape
+from scripts.experiments.shared import by_epsilon
 
 CORES: Final = len(os.sched_getaffinity(0))
 DPTEXT: Final = (sys.executable, "-m", "dptext_spark")
@@ -50,28 +51,37 @@ spark.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").c
 
 
 @section
-def main(given: Given) -> dict[str, Any]:
+def main(setup: Setup) -> dict[str, Any]:
+    """Measure both jobs, each between two measurements of its kernel."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    seconds = 0.2 if given.small else 20.0
-    words, calibrated, runs = (2_000, 20, 50) if given.small else (1_200_000, 10_000, 1_000)
+    seconds = 20.0
+    words = 1_200_000
+    calibrated = 10_000
+    runs = 1_000
+    if setup.small:
+        seconds = 0.2
+        words = 2_000
+        calibrated = 20
+        runs = 50
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paragraphs(given.data / "novels_98" / "novels_98.parquet", folder / "novels", words)
-        vectors = given.data / SOURCES["glove-50d"] / "vectors.npy"
+        novels = folder / "novels"
+        paragraphs(setup.data / "novels_98" / "novels_98.parquet", novels, words)
+        vectors = setup.data / SOURCES["glove-50d"] / "vectors.npy"
         few = build_embedding(vectors, folder / "few", limit=FEW_WORDS)
+        flat = setup.bundle("glove-50d")
         rows = [
-            privatized(each, folder / "novels", seconds)
-            for each in (given.bundle("glove-300d"), few)
+            privatized(setup.bundle("glove-300d"), novels, seconds),
+            privatized(few, novels, seconds),
+            calibration(flat, folder / "tables", calibrated, runs, seconds),
         ]
-        rows.append(
-            calibration(given.bundle("glove-50d"), folder / "tables", calibrated, runs, seconds)
-        )
     notes = [
-        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon {EPSILON:g}, on "
-        f"{CORES} cores; kernel and sgemm in one process per core. Rates are of perturbed words.",
-        f"Calibration: {calibrated:,} words x {runs:,} runs at {len(STAYS)} epsilons of `laplace`; processor "
-        "time is that of all processes, Spark and all tables included.",
+        f"Novels, a row for each paragraph, about {words:,} words, `laplace` at epsilon "
+        f"{EPSILON:g}, on {CORES} cores; kernel and sgemm in one process per core. Rates are of "
+        "perturbed words.",
+        f"Calibration: {calibrated:,} words x {runs:,} runs at {len(STAYS)} epsilons of `laplace`; "
+        "processor time is that of all processes, Spark and all tables included.",
     ]
     return {"title": "Whole jobs", "rows": rows, "notes": notes}
 
@@ -85,45 +95,35 @@ def paragraphs(novels: Path, target: Path, words: int) -> None:
     rows = min(len(texts), int(np.searchsorted(np.cumsum(counts), words)) + 1)
     target.mkdir()
     # Several files, so that every core has partitions to read.
-    for part, own in enumerate(np.array_split(np.arange(rows), 8 * CORES)):
-        pq.write_table(
-            pa.table({"id": own, "text": texts.take(own)}), target / f"part-{part:03}.parquet"
-        )
+    for part, ids in enumerate(np.array_split(np.arange(rows), 8 * CORES)):
+        table = pa.table({"id": ids, "text": texts.take(ids)})
+        pq.write_table(table, target / f"part-{part:03}.parquet")
 
 
 def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, Any]:
+    """Measure ``privatize``, and the kernel before and after it."""
     output = table.with_name(f"out-{embedding.dimension}")
 
-    def beside() -> tuple[float, ...]:
-        """Rates of sgemm and of the kernel, and the seconds of a bare session."""
+    def rates() -> tuple[float, ...]:
+        """Measure rates of sgemm and of the kernel, and the seconds of a bare session."""
         kernel = on_all_cores(kernel_words, embedding.path, seconds)
-        return (
-            on_all_cores(sgemm_flops, seconds),
-            kernel,
-            run_job([sys.executable, "-c", BARE]).seconds,
-        )
+        sgemm = on_all_cores(sgemm_flops, seconds)
+        return sgemm, kernel, run_job([sys.executable, "-c", BARE]).seconds
 
-    before = beside()
+    before = rates()
     options = f"--input {table} --output {output} --embedding {embedding.path} --text text --id id"
-    release = [
-        *DPTEXT,
-        "privatize",
-        *options.split(),
-        "--mechanism",
-        "laplace",
-        "--epsilon",
-        str(EPSILON),
-    ]
-    taken = run_job(release).seconds
-    after = beside()
+    options += f" --mechanism laplace --epsilon {EPSILON}"
+    job_seconds = run_job([*DPTEXT, "privatize", *options.split()]).seconds
+    after = rates()
     report = json.loads(Path(f"{output}.private/report.json").read_text())["columns"]["text"]
     words = report["replaced"] + report["unchanged"]
     sgemm, kernel, bare = np.mean([before, after], axis=0).tolist()
+    operations = 2 * embedding.releasable * embedding.dimension
     return {
         "embedding": shape(embedding),
-        "search kernel / sgemm": kernel * 2 * embedding.releasable * embedding.dimension / sgemm,
-        "whole job / search kernel": words / taken / kernel,
-        "job without a bare session / search kernel": words / (taken - bare) / kernel,
+        "search kernel / sgemm": kernel * operations / sgemm,
+        "whole job / search kernel": words / job_seconds / kernel,
+        "job without a bare session / search kernel": words / (job_seconds - bare) / kernel,
         "search kernel, after / before": after[1] / before[1],
     }
 
@@ -131,22 +131,15 @@ def privatized(embedding: Embedding, table: Path, seconds: float) -> dict[str, A
 def calibration(
     embedding: Embedding, output: Path, words: int, runs: int, seconds: float
 ) -> dict[str, Any]:
-    """Measure ``calibrate``, and plain runs before and after it, in draws in a second of processor time."""
-    grid = [float(f"{e:.4g}") for e in epsilons(embedding, STAYS)]
+    """Measure ``calibrate``, and plain runs around it: draws in a second of processor time."""
+    grid = [float(f"{epsilon:.4g}") for epsilon in epsilons(embedding, STAYS)]
     options = f"--embedding {embedding.path} --output {output} --words {words} --runs {runs}"
-    command = [
-        *DPTEXT,
-        "calibrate",
-        *options.split(),
-        "--mechanism",
-        "laplace",
-        "--epsilon",
-        *map(str, grid),
-    ]
+    options += " --mechanism laplace --epsilon"
     before = on_all_cores(plain_draws, embedding.path, grid, seconds)
-    spent = run_job(command).spent.values()
+    use = run_job([*DPTEXT, "calibrate", *options.split(), *map(str, grid)])
     after = on_all_cores(plain_draws, embedding.path, grid, seconds)
-    plain, draws = (before + after) / 2 / CORES, words * runs * len(grid) / sum(spent)
+    plain = (before + after) / 2 / CORES
+    draws = words * runs * len(grid) / sum(use.spent.values())
     return {
         "embedding": shape(embedding),
         "calibration / plain runs, draws in a second of processor time": draws / plain,
@@ -157,10 +150,10 @@ def calibration(
 
 
 def on_all_cores(function: Callable[..., float], *arguments: Any) -> float:
+    """Add up the rates of as many processes as there are cores."""
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
-        return sum(
-            future.result() for future in [pool.submit(function, *arguments) for _ in range(CORES)]
-        )
+        futures = [pool.submit(function, *arguments) for _ in range(CORES)]
+        return sum(future.result() for future in futures)
 
 
 def rate(
@@ -169,38 +162,43 @@ def rate(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Repeat a step of so much work for some seconds; give the work of a second."""
+    """Repeat a step of some work for some seconds; return the work of a second."""
     with threadpool_limits(1):
         step()
-        done, start = 0, clock()
+        total = 0
+        start = clock()
         while clock() - start < seconds:
             step()
-            done += work
-        return done / (clock() - start)
+            total += work
+        return total / (clock() - start)
 
 
 def sgemm_flops(seconds: float) -> float:
-    """Operations a second: products of large square matrices in single precision."""
+    """Measure operations a second: products of large square matrices in single precision."""
     a, b = np.ones((2, 2048, 2048), dtype=np.float32)
     out = np.empty_like(a)
     return rate(lambda: np.matmul(a, b, out=out), 2 * 2048**3, seconds)
 
 
 def kernel_words(bundle: Path, seconds: float) -> float:
-    """Words a second of the search kernel alone, on points noisy as in the job."""
-    embedding, laplace = Embedding.open(bundle, verify=False), Laplace(epsilon=EPSILON)
+    """Measure words a second of the search kernel alone, on points noisy as in the job."""
+    embedding = Embedding.open(bundle, verify=False)
+    laplace = Laplace(epsilon=EPSILON)
     bound = laplace.bind(embedding, ExactSearch.over(embedding))
     words = np.arange(12_288) * 13 % embedding.releasable
     width = laplace.uniforms_per_token(embedding.dimension)
-    points = bound.points(words, np.random.default_rng(0).random((len(words), width))[:, :-1])
+    uniforms = np.random.default_rng(0).random((len(words), width))
+    points = bound.points(words, uniforms[:, :-1])
     return rate(lambda: bound.search(points), len(points), seconds)
 
 
 def plain_draws(bundle: Path, grid: list[float], seconds: float) -> float:
-    """Draws in a second of processor time of plain runs, as many of each epsilon."""
-    embedding, each = Embedding.open(bundle, verify=False), [Laplace(epsilon=e) for e in grid]
-    draw = estimator(each, embedding, search=ExactSearch.over(embedding), runs=PLAIN_RUNS)
-    words, work = np.arange(2) * (len(embedding.words) // 3), 2 * PLAIN_RUNS * len(grid)
+    """Measure draws in a second of processor time of plain runs, as many of each epsilon."""
+    embedding = Embedding.open(bundle, verify=False)
+    mechanisms = by_epsilon("laplace", grid)
+    draw = estimator(mechanisms, embedding, search=ExactSearch.over(embedding), runs=PLAIN_RUNS)
+    words = np.arange(2) * (len(embedding.words) // 3)
+    work = 2 * PLAIN_RUNS * len(grid)
     return rate(
         lambda: replace(draw, name="plain")(words, block=0), work, seconds, time.process_time
     )

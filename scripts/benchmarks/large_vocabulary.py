@@ -21,7 +21,7 @@ from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import write_array
 from dptext_spark.mechanisms import Laplace
-from scripts.benchmarks.shared import Given, Turns, run_job, sanitizer, seconds, section, shape
+from scripts.benchmarks.shared import Setup, Turns, run_job, sanitizer, seconds, section, shape
 from scripts.experiments.shared import evenly
 
 CHUNK: Final = 1 << 16
@@ -30,59 +30,57 @@ SMALL: Final = 4_000
 
 
 @section
-def main(given: Given) -> dict[str, Any]:
-    words, turn = (SMALL, 0.1) if given.small else (WORDS, 10.0)
+def main(setup: Setup) -> dict[str, Any]:
+    """Measure the build of a large bundle, and searches in it."""
+    words = WORDS
+    turn = 10.0
+    if setup.small:
+        words = SMALL
+        turn = 0.1
     with tempfile.TemporaryDirectory(prefix="dptext-large-") as place:
-        source, bundle = made_words(given, Path(place), words), Path(place, "bundle")
-        build = [
-            sys.executable,
-            "-m",
-            "dptext_spark",
-            "embedding",
-            str(source),
-            "--output",
-            str(bundle),
-        ]
-        use = run_job([*build, "--index", "ivf"])
+        source = made_words(setup, Path(place), words)
+        bundle = Path(place, "bundle")
+        options = ["embedding", str(source), "--output", str(bundle), "--index", "ivf"]
+        use = run_job([sys.executable, "-m", "dptext_spark", *options])
         source.unlink()
+        opening = seconds(lambda: Embedding.open(bundle, verify=False))
+        verifying = seconds(lambda: Embedding.open(bundle))
         built: dict[str, Any] = {
             "what": "build, with an index",
             "processor seconds": sum(use.spent.values()),
             "MB": use.peaks["driver, without mapped files"],
-            "to open": seconds(lambda: Embedding.open(bundle, verify=False)),
-            "to open, verified": seconds(lambda: Embedding.open(bundle)),
+            "to open": opening,
+            "to open, verified": verifying,
         }
         embedding = Embedding.open(bundle, verify=False)
         rows = [built, *searches(embedding, turn)]
         size = embedding.vectors.nbytes / 1e6
     notes = [
-        f"The matrix has {size:,.0f} MB. Its words are those of GloVe 840B, each many times: moved in a "
-        "random direction by half the distance to a nearest word.",
+        f"The matrix has {size:,.0f} MB. Its words are those of GloVe 840B, each many times: "
+        "moved in a random direction by half the distance to a nearest word.",
         "MB: what the build holds besides mapped files, at its peak.",
         "Searches: one thread, processor time, words by Zipf's law, `laplace`, by turns.",
     ]
-    return {
-        "title": "A large vocabulary",
-        "rows": [{"embedding": shape(embedding), **row} for row in rows],
-        "notes": notes,
-    }
+    rows = [{"embedding": shape(embedding), **row} for row in rows]
+    return {"title": "A large vocabulary", "rows": rows, "notes": notes}
 
 
-def made_words(given: Given, folder: Path, words: int) -> Path:
-    """Write words around those of the 300-dimensional embedding; give the matrix's file."""
-    embedding = given.bundle("glove-300d")
+def made_words(setup: Setup, folder: Path, words: int) -> Path:
+    """Write words around those of the 300-dimensional embedding; return the matrix's file."""
+    embedding = setup.bundle("glove-300d")
     vectors = np.asarray(embedding.vectors)
-    some = embedding.space.metric().to_all(evenly(500, len(vectors)))
+    distances = embedding.space.metric().to_all(evenly(500, len(vectors)))
     # A step of half the distance of near words, all dimensions together.
-    step = np.median(np.partition(some, 1, axis=1)[:, 1]) / 2.0 / np.sqrt(vectors.shape[1])
+    nearest = np.partition(distances, 1, axis=1)[:, 1]
+    step = np.median(nearest) / 2.0 / np.sqrt(vectors.shape[1])
 
     def blocks() -> Iterator[NDArray[np.float32]]:
+        """Yield the matrix, block by block."""
         for start in range(0, words, CHUNK):
             rows = np.arange(start, min(start + CHUNK, words))
-            drawn = np.random.default_rng(start).standard_normal(
-                (len(rows), vectors.shape[1]), np.float32
-            )
-            yield vectors[rows % len(vectors)] + drawn * np.float32(step)
+            rng = np.random.default_rng(start)
+            moves = rng.standard_normal((len(rows), vectors.shape[1]), np.float32)
+            yield vectors[rows % len(vectors)] + moves * np.float32(step)
 
     (folder / "vocab.txt").write_text("".join(f"w{row}\n" for row in range(words)))
     write_array(folder / "vectors.npy", "<f4", (words, vectors.shape[1]), blocks())
@@ -90,6 +88,7 @@ def made_words(given: Given, folder: Path, words: int) -> Path:
 
 
 def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
+    """Yield how fast lists are, and what they find, by epsilon."""
     for epsilon in (15.0, 30.0):
         laplace = Laplace(epsilon=epsilon)
         search = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace])
@@ -97,12 +96,12 @@ def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
             exact = Turns(sanitizer(embedding, laplace), seconds=turn)
             lists = Turns(sanitizer(embedding, laplace, search), seconds=turn)
             multiple = lists.multiple(exact)
-        found = recall_of(search, laplace, embedding) or {}
+        facts = recall_of(search, laplace, embedding) or {}
         yield {
             "what": "search in lists / exact search",
             "ε": epsilon,
             "multiple": multiple,
-            "recall": found["recall"],
+            "recall": facts["recall"],
             "N_w": lists.unchanged / lists.words,
         }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scripts.benchmarks.shared import ROOT, Given, section, watch
+from scripts.benchmarks.shared import ROOT, Setup, section, watch
 from scripts.experiments.shared import made_embedding
 from tests.helpers.cluster import Cluster
 
@@ -35,49 +36,53 @@ PEAKS: Final = {
 @click.option(
     "--words", type=int, multiple=True, default=(20_000,), help="of the table; repeatable"
 )
-def main(given: Given, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> dict[str, Any]:
-    vocabulary, words, dimension = (
-        ((500,), (400, 8_000), 10) if given.small else (vocabulary, words, 300)
-    )
-    rows = []
-    for size in vocabulary:
-        for length in words:
-            with tempfile.TemporaryDirectory(prefix="dptext-memory-") as folder:
-                peaks = measured(Path(folder), size, dimension, length)
-            found = {name: peaks.get(key) for key, name in PEAKS.items()}
-            matrix = size * dimension * 4 / 1e6
-            rows.append(
-                {"vocabulary": size, "words of the table": length, "the matrix": matrix, **found}
-            )
+def main(setup: Setup, vocabulary: tuple[int, ...], words: tuple[int, ...]) -> dict[str, Any]:
+    """Measure vocabularies and tables of these sizes."""
+    dimension = 300
+    if setup.small:
+        dimension = 10
+        vocabulary = (500,)
+        words = (400, 8_000)
+    rows: list[dict[str, Any]] = []
+    for size, length in product(vocabulary, words):
+        with tempfile.TemporaryDirectory(prefix="dptext-memory-") as folder:
+            peaks = measured(Path(folder), size, dimension, length)
+        row: dict[str, Any] = {
+            "vocabulary": size,
+            "words of the table": length,
+            "the matrix": size * dimension * 4 / 1e6,
+        }
+        for key, name in PEAKS.items():
+            row[name] = peaks.get(key)
+        rows.append(row)
     notes = [
-        "Peaks in MB; a standalone cluster of one host, two executors of one core, each with one Python "
-        "worker. The matrix in all workers: the sum of their proportional shares (PSS) at one moment."
+        "Peaks in MB; a standalone cluster of one host, two executors of one core, each with one "
+        "Python worker. The matrix in all workers: the sum of their proportional shares (PSS) at "
+        "one moment."
     ]
     return {"title": "Memory of executors", "rows": rows, "notes": notes}
 
 
 def measured(folder: Path, vocabulary: int, dimension: int, words: int) -> dict[str, float]:
+    """Run the job on a made table, and return peaks of memory."""
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((vocabulary, dimension), dtype=np.float32)
-    bundle = made_embedding(
-        (f"w{row}" for row in range(vocabulary)), vectors, folder / "embedding"
-    ).path
-    drawn = rng.integers(vocabulary, size=(words // ROW_WORDS, ROW_WORDS))
-    texts = [" ".join(f"w{word}" for word in row) for row in drawn.tolist()]
+    names = [f"w{row}" for row in range(vocabulary)]
+    bundle = made_embedding(names, vectors, folder / "embedding").path
+    word_ids = rng.integers(vocabulary, size=(words // ROW_WORDS, ROW_WORDS))
+    texts = [" ".join(row) for row in np.array(names)[word_ids].tolist()]
     (folder / "table").mkdir()
     for part in range(8):  # as many files as tasks
-        own = pa.table({"id": list(range(part, len(texts), 8)), "text": texts[part::8]})
-        pq.write_table(own, folder / "table" / f"part-{part}.parquet")
+        rows = pa.table({"id": list(range(part, len(texts), 8)), "text": texts[part::8]})
+        pq.write_table(rows, folder / "table" / f"part-{part}.parquet")
     options = f"--input {folder}/table --output {folder}/out --embedding {bundle}"
-    options += " --text text --id id --trust-id"
+    options += " --text text --id id --trust-id --mechanism laplace --epsilon 15"
     with Cluster(folder / "cluster", workers=1, cores=2, memory="2g") as cluster:
         job = cluster.start(
-            *(
-                "--properties-file",
-                ROOT / "conf" / "spark-defaults.conf",
-                ROOT / "jobs" / "privatize.py",
-            ),
-            *(*options.split(), "--mechanism", "laplace", "--epsilon", "15"),
+            "--properties-file",
+            ROOT / "conf" / "spark-defaults.conf",
+            ROOT / "jobs" / "privatize.py",
+            *options.split(),
             conf={"spark.executor.cores": "1", "spark.executor.memory": "1g"},
             stdout=subprocess.DEVNULL,
         )

@@ -29,7 +29,7 @@ from dptext_spark.search.code_files import products_of
 from dptext_spark.search.exact import POINT_BLOCK, EuclideanNearest, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
-from scripts.benchmarks.shared import Given, epsilons, seconds, section, shape
+from scripts.benchmarks.shared import Setup, epsilons, seconds, section, shape
 
 STAYS: Final = (0.1, 0.5, 0.9)
 KERNELS: Final = (5.0, 10.0, 20.0)
@@ -38,7 +38,7 @@ ROUNDS: Final = 3
 WIDTHS: Final = (16, 32, 64, 128, 256, 512, 1024)
 JITTERED: Final = 400_000
 NUMBERS: Final = 200 * POINT_BLOCK
-"""Coordinates of all points at once: with fewer faiss's flat search takes a path six to ten times as slow."""
+"""Coordinates of all points at once: with fewer faiss's flat search is six to ten times as slow."""
 FEW: Final = 512
 """Points that efSearch is chosen with."""
 KERNEL_WORDS: Final = 12_288  # a chunk of a job at 50 dimensions
@@ -48,50 +48,59 @@ Find = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 
 
 @section
-def main(given: Given) -> dict[str, Any]:
+def main(setup: Setup) -> dict[str, Any]:
+    """Measure all searches in three bundles, and whole kernels in one."""
+    turn = 0.01 if setup.small else 1.0
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
-        flat = given.bundle("glove-50d", lists=True)
-        for embedding in (given.bundle("glove-300d", lists=True), flat, jittered(given)):
+        flat = setup.bundle("glove-50d", lists=True)
+        for embedding in (setup.bundle("glove-300d", lists=True), flat, jittered(setup)):
             indexes = indexes_of(embedding)
             for stays, epsilon in zip(STAYS, epsilons(embedding, STAYS), strict=True):
                 laplace = Laplace(epsilon=round(float(epsilon), 2))
-                found = compared(embedding, indexes, laplace, 0.01 if given.small else 1.0)
-                rows += [{"noise": f"N_w near {stays}", **row} for row in found]
-        rows += [kernels(flat, Laplace(epsilon=epsilon), given.small) for epsilon in KERNELS]
+                noise = {"noise": f"N_w near {stays}"}
+                rows += [noise | row for row in compared(embedding, indexes, laplace, turn)]
+        rows += [kernels(flat, Laplace(epsilon=epsilon), setup.small) for epsilon in KERNELS]
+    products = products_of(flat.releasable, flat.dimension)
     notes = [
-        "One thread, processor time, by turns on the same noisy points of `laplace`, words by Zipf's "
-        f"law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact nearest word is found.",
-        f"Lists: as many are looked at as recall {RECALL:g} needs; those of faiss have the same centroids. "
-        f"HNSW32 takes the least efSearch with that recall on {FEW} of the points, or the best one.",
-        "The largest table is made: words of GloVe 840B, each many times, moved by half the distance of near "
+        "One thread, processor time, by turns on the same noisy points of `laplace`, words by "
+        f"Zipf's law; multiples are medians of {ROUNDS} rounds. Recall: how often the exact "
+        "nearest word is found.",
+        f"Lists: as many are looked at as recall {RECALL:g} needs; those of faiss have the same "
+        f"centroids. HNSW32 takes the least efSearch with that recall on {FEW} of the points, or "
+        "the best one.",
+        "The largest table is made: words of GloVe 840B, each many times, moved by half the "
+        "distance of near words.",
+        f"Products: {products}; single precision without codes.",
+        "Whole kernels: noise, search, nearest word; recall by rank is that of the perturbed "
         "words.",
-        f"Products: {products_of(flat.releasable, flat.dimension)}; single precision without codes.",
-        "Whole kernels: noise, search, nearest word; recall by rank is that of the perturbed words.",
     ]
     return {"title": "Searches for the nearest word", "rows": rows, "notes": notes}
 
 
-def jittered(given: Given) -> Embedding:
+def jittered(setup: Setup) -> Embedding:
     """Build a large bundle of 300 dimensions, of words that are made."""
-    folder = given.bundles / "jittered-300d"
+    folder = setup.bundles / "jittered-300d"
     if not folder.exists():
         with TemporaryDirectory() as place:
-            source = made_words(given, Path(place), SMALL if given.small else JITTERED)
+            source = made_words(setup, Path(place), SMALL if setup.small else JITTERED)
             make_lists(build_embedding(source, folder))
     return Embedding.open(folder, verify=False)
 
 
 def indexes_of(embedding: Embedding) -> tuple[Any, Any, Any]:
-    """Make indexes of faiss over a bundle's words: flat, with the bundle's own lists, and HNSW."""
+    """Build indexes of faiss over a bundle's words: flat, with the bundle's own lists, and HNSW."""
     vectors = np.ascontiguousarray(embedding.vectors[: embedding.releasable], dtype=np.float32)
-    dimension, (lists,) = vectors.shape[1], list_counts(embedding)
-    flat, centroids = faiss.IndexFlatL2(dimension), faiss.IndexFlatL2(dimension)
+    dimension = vectors.shape[1]
+    flat = faiss.IndexFlatL2(dimension)
     flat.add(vectors)
+    (lists,) = list_counts(embedding)
+    centroids = faiss.IndexFlatL2(dimension)
     centroids.add(np.ascontiguousarray(InvertedLists.open(embedding, lists).centroids))
-    ivf, hnsw = faiss.IndexIVFFlat(centroids, dimension, lists), faiss.IndexHNSWFlat(dimension, 32)
+    ivf = faiss.IndexIVFFlat(centroids, dimension, lists)
     ivf.is_trained = True
     ivf.add(vectors)
+    hnsw = faiss.IndexHNSWFlat(dimension, 32)
     faiss.omp_set_num_threads(len(os.sched_getaffinity(0)))
     hnsw.add(vectors)
     faiss.omp_set_num_threads(1)
@@ -99,98 +108,110 @@ def indexes_of(embedding: Embedding) -> tuple[Any, Any, Any]:
 
 
 def set_width(index: Any, points: NDArray[np.float64], nearest: NDArray[np.int64]) -> int:
-    """Give HNSW the least efSearch that reaches the recall, else the one with the best."""
+    """Set the least efSearch of HNSW that reaches the recall, else the one with the best."""
     best = 0.0, WIDTHS[0]
+    find = finder(index)
     for width in WIDTHS:
         index.hnsw.efSearch = width
-        best = max(best, (float((finder(index)(points) == nearest).mean()), width))
-        if best[0] >= RECALL:
+        recall = float((find(points) == nearest).mean())
+        best = max(best, (recall, width))
+        if recall >= RECALL:
             break
-    index.hnsw.efSearch = best[1]
-    return best[1]
+    _, best_width = best
+    index.hnsw.efSearch = best_width
+    return best_width
 
 
 def finder(index: Any) -> Find:
+    """Return a search in an index of faiss."""
     return lambda points: index.search(points.astype(np.float32), 1)[1][:, 0]
 
 
 def compared(
     embedding: Embedding, indexes: tuple[Any, Any, Any], laplace: Laplace, turn: float
 ) -> Iterator[dict[str, Any]]:
-    """Compare all searches at an epsilon, by turns of about so many seconds."""
+    """Compare all searches at an epsilon, by turns of about this number of seconds."""
     ours = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
-    drawn = sample_of(laplace, embedding, embedding.releasable)
-    order = np.random.default_rng(0).permutation(len(drawn.points))
-    words, points, nearest = drawn.words[order], drawn.points[order], drawn.nearest[order]
+    sample = sample_of(laplace, embedding, embedding.releasable)
+    order = np.random.default_rng(0).permutation(len(sample.points))
+    words = sample.words[order]
+    points = sample.points[order]
+    nearest = sample.nearest[order]
     flat, ivf, hnsw = indexes
-    lists, width = (
-        f"{ours.probes} of {ours.lists} lists",
-        set_width(hnsw, points[:FEW], nearest[:FEW]),
-    )
+    width = set_width(hnsw, points[:FEW], nearest[:FEW])
     ivf.nprobe = ours.probes
     least = -(-NUMBERS // (points.shape[1] * POINT_BLOCK)) * POINT_BLOCK
-    every: list[tuple[str, str, Find, NDArray[np.float64]]] = []
     exact = cast(EuclideanNearest, ExactSearch.over(embedding).of_words(embedding))
-    for name, setting, find in (
+    lists = f"{ours.probes} of {ours.lists} lists"
+    searches: list[tuple[str, str, Find]] = [
         ("exact, ours", "", exact),
         ("exact, ours, single precision", "", replace(exact, coarse=None)),
         ("ivf, ours", lists, ours.of_words(embedding)),
         ("IndexFlatL2, faiss", "", finder(flat)),
         ("IVF,Flat, faiss", lists, finder(ivf)),
         ("HNSW32, faiss", f"efSearch {width}", finder(hnsw)),
-    ):
-        # Whole blocks of points for about a turn, and enough for faiss.
-        each = seconds(partial(find, points[:least])) / min(least, len(points))
-        count = int(np.clip(turn / max(each, 1e-9), least, len(points)))
-        every.append((name, setting, find, points[: count - count % POINT_BLOCK]))
-    taken = [
-        [seconds(partial(find, own)) / len(own) for *_, find, own in every] for _ in range(ROUNDS)
     ]
-    multiples = np.median(np.array(taken)[:, :1] / np.array(taken), axis=0)
-    for (name, setting, find, own), multiple in zip(every, multiples, strict=True):
+    parts = []
+    for _, _, find in searches:
+        # Whole blocks of points for about a turn, and enough for faiss.
+        of_point = seconds(partial(find, points[:least])) / min(least, len(points))
+        count = int(np.clip(turn / max(of_point, 1e-9), least, len(points)))
+        parts.append(points[: count - count % POINT_BLOCK])
+    times = np.empty((ROUNDS, len(searches)))
+    for turn_number in range(ROUNDS):
+        for number, (_, _, find) in enumerate(searches):
+            part = parts[number]
+            times[turn_number, number] = seconds(partial(find, part)) / len(part)
+    multiples = np.median(times[:, :1] / times, axis=0)
+    stays = float((nearest == words).mean())
+    for number, (name, setting, find) in enumerate(searches):
+        part = parts[number]
+        recall = float((find(part) == nearest[: len(part)]).mean())
         yield {
             "embedding": shape(embedding),
             "search": name,
             "setting": setting,
-            "multiple of exact": float(multiple),
-            "recall": float((find(own) == nearest[: len(own)]).mean()),
+            "multiple of exact": float(multiples[number]),
+            "recall": recall,
             "ε": laplace.epsilon,
-            "N_w": float((nearest == words).mean()),
+            "N_w": stays,
         }
 
 
 def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, Any]:
     """Compare whole kernels at an epsilon: words and uniforms in, words out."""
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
-    words = words[:EXACT_WORDS] if small else words
+    if small:
+        words = words[:EXACT_WORDS]
     search = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
-    found = recall_of(search, laplace, embedding) or {}
-    uniforms = np.random.default_rng(1).random(
-        (len(words), laplace.uniforms_per_token(embedding.dimension))
-    )
-    exact, lists = (laplace.bind(embedding, s) for s in (ExactSearch.over(embedding), search))
+    facts = recall_of(search, laplace, embedding) or {}
+    width = laplace.uniforms_per_token(embedding.dimension)
+    uniforms = np.random.default_rng(1).random((len(words), width))
+    exact = laplace.bind(embedding, ExactSearch.over(embedding))
+    lists = laplace.bind(embedding, search)
+    few_words = words[:EXACT_WORDS]
+    few_uniforms = uniforms[:EXACT_WORDS]
 
     def multiple() -> float:
-        """Processor time of a word in the exact search, as a multiple of that in lists."""
-        whole = (
-            seconds(lambda: exact(words[:EXACT_WORDS], uniforms[:EXACT_WORDS].copy())) / EXACT_WORDS
-        )
-        return whole / (seconds(lambda: lists(words, uniforms.copy())) / len(words))
+        """Measure processor time of a word in the exact search over that in lists."""
+        of_exact = seconds(lambda: exact(few_words, few_uniforms.copy())) / EXACT_WORDS
+        return of_exact / (seconds(lambda: lists(words, uniforms.copy())) / len(words))
 
-    return {
+    multiples = [multiple() for _ in range(ROUNDS + 1)]
+    row = {
         "embedding": shape(embedding),
         "search": "whole kernel, in lists",
         "setting": f"{search.probes} of {search.lists} lists",
-        "multiple of exact": float(np.median([multiple() for _ in range(ROUNDS + 1)][1:])),
-        "recall": found["recall"],
-        "ε": laplace.epsilon,
-        "N_w": found["n_w"]["exact"],
-        "N_w, in lists": found["n_w"]["ivf"],
-        "share of words": found["words_looked_at"],
-        **{
-            f"recall, rank {name}": band["recall"] for name, band in found["recall_by_rank"].items()
-        },
+        "multiple of exact": float(np.median(multiples[1:])),
     }
+    row["recall"] = facts["recall"]
+    row["ε"] = laplace.epsilon
+    row["N_w"] = facts["n_w"]["exact"]
+    row["N_w, in lists"] = facts["n_w"]["ivf"]
+    row["share of words"] = facts["words_looked_at"]
+    for name, band in facts["recall_by_rank"].items():
+        row[f"recall, rank {name}"] = band["recall"]
+    return row
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What benchmarks share: their command, bundles, texts, turns, and a look at what a job's processes use."""
+"""What benchmarks share: their command, bundles, texts, turns, and what a job's processes use."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import list_counts, make_lists
-from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.mechanisms import Mechanism
 from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
-from scripts.experiments.shared import staying
+from scripts.experiments.shared import by_epsilon, staying
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = {"glove-300d": "glove_840b_300d_33k", "glove-50d": "glove_6b_50d"}
@@ -48,10 +48,12 @@ RARELY: Final = 10.0
 def sanitizer(
     embedding: Embedding, configured: Mechanism, search: Search | None = None
 ) -> Sanitizer:
+    """Open a release under a fresh key."""
     return Sanitizer.open(Release.open(embedding=embedding, mechanism=configured, search=search))
 
 
 def seconds(work: Callable[[], object]) -> float:
+    """Measure the processor time of some work."""
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -61,7 +63,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class Setup:
     """What a section measures with.
 
     Attributes:
@@ -75,7 +77,7 @@ class Given:
     small: bool
 
     def bundle(self, name: str, *, lists: bool = False) -> Embedding:
-        """Open a bundle of ``SOURCES``; build it, and an index where one is wanted, if it is not there."""
+        """Open a bundle of ``SOURCES``; build it, and an index for lists, if it is not there."""
         folder = self.bundles / name
         if not folder.exists():
             self.bundles.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ class Given:
 
 
 def section(measure: Callable[..., dict[str, Any]]) -> click.Command:
-    """Make a command of a function that measures: it takes a :class:`Given` and options of its own."""
+    """Return the command of a function that measures by a :class:`Setup` and by own options."""
 
     @click.command()
     @click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
@@ -98,13 +100,14 @@ def section(measure: Callable[..., dict[str, Any]]) -> click.Command:
     @wraps(measure)
     def command(data: Path, bundles: Path | None, small: bool, **options: Any) -> None:
         with tempfile.TemporaryDirectory(prefix="dptext-benchmark-") as folder:
-            given = Given(data=data.resolve(), bundles=bundles or Path(folder), small=small)
-            click.echo(json.dumps(measure(given, **options), indent=2))
+            setup = Setup(data=data.resolve(), bundles=bundles or Path(folder), small=small)
+            click.echo(json.dumps(measure(setup, **options), indent=2))
 
     return command
 
 
 def shape(embedding: Embedding) -> str:
+    """Return how large an embedding is."""
     return f"{embedding.releasable:,} x {embedding.dimension}"
 
 
@@ -121,19 +124,19 @@ class Use:
     """
 
     seconds: float
-    spent: dict[
-        tuple[int, float], float
-    ]  # by process; what it spent after its last sample is missing
+    # By process; what it spent after its last sample is missing.
+    spent: dict[tuple[int, float], float]
     peaks: dict[str, float]
 
 
 def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
-    """Wait for a job that was just started, and look at what it, or all below ``root``, uses meanwhile.
+    """Wait for a job that was just started, and measure what it, or all below ``root``, uses.
 
     Where a job has all cores to itself, watching takes from it what it is measured by. To have the
     kernel count the pages of a process takes a tenth of a second, so that is done rarely.
     """
-    start, use = time.perf_counter(), Use(0.0, {}, defaultdict(float))
+    start = time.perf_counter()
+    use = Use(0.0, {}, defaultdict(float))
     due = start + 1.0
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -141,50 +144,65 @@ def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
                 raise click.ClickException(f"the job failed with exit code {job.returncode}")
             use.seconds = time.perf_counter() - start
             return use
-        counted = time.perf_counter() >= due
-        due += RARELY * counted
-        below, shares = [], 0
+        with_pages = time.perf_counter() >= due
+        if with_pages:
+            due += RARELY
+        processes = []
         with suppress(psutil.Error):
             top = psutil.Process(root or job.pid)
-            below = [
-                each for each in (top, *top.children(recursive=True)) if each.pid != os.getpid()
-            ]
-        for process in below:
+            processes = [top, *top.children(recursive=True)]
+        shares = 0
+        for process in processes:
             with suppress(psutil.Error):  # it ended meanwhile
-                shares += _look(process, use, counted)
+                if process.pid != os.getpid():
+                    shares += _look(process, use, with_pages)
         _peak(use, "matrix", shares)
 
 
-def _look(process: psutil.Process, use: Use, counted: bool) -> int:
-    """Note what a process uses; give the bytes of the matrix that it accounts for, if pages are counted."""
-    command, parent = process.cmdline(), process.parent()
-    forked = (
-        parent is not None and "pyspark.daemon" in command and "pyspark.daemon" in parent.cmdline()
-    )
-    executor = any("CoarseGrainedExecutorBackend" in part for part in command)
-    role = "executor" if executor else "worker" if forked else "driver"
+def _look(process: psutil.Process, use: Use, with_pages: bool) -> int:
+    """Note what a process uses; return its bytes of the matrix, if pages are counted."""
+    role = _role(process)
     with process.oneshot():
-        times, memory, began = process.cpu_times(), process.memory_info(), process.create_time()
+        times = process.cpu_times()
+        memory = process.memory_info()
+        began = process.create_time()
     use.spent[process.pid, began] = times.user + times.system
     _peak(use, role, memory.rss)
     _peak(use, f"{role}, without mapped files", memory.rss - memory.shared)
-    if not counted or executor:
+    if not with_pages or role == "executor":
         return 0
-    maps = [
-        part for part in process.memory_maps(grouped=False) if part.path.endswith("vectors.npy")
-    ]
-    if maps and forked:
+    share = 0
+    alone = 0
+    maps = 0
+    for part in process.memory_maps(grouped=False):
+        if part.path.endswith("vectors.npy"):
+            maps += 1
+            share += part.pss
+            alone += part.private_clean + part.private_dirty
+    if maps and role == "worker":
         # Pages of the matrix count as private as long as no other worker has looked at them.
-        alone = sum(part.private_clean + part.private_dirty for part in maps)
         _peak(use, "worker, private", process.memory_full_info().uss - alone)
-    return sum(part.pss for part in maps)
+    return share
+
+
+def _role(process: psutil.Process) -> str:
+    """Return what a process is in a job."""
+    command = process.cmdline()
+    parent = process.parent()
+    if any("CoarseGrainedExecutorBackend" in part for part in command):
+        return "executor"
+    if parent is not None and "pyspark.daemon" in command and "pyspark.daemon" in parent.cmdline():
+        return "worker"
+    return "driver"
 
 
 def _peak(use: Use, name: str, value: float) -> None:
+    """Note a number of bytes that may be the most so far."""
     use.peaks[name] = max(use.peaks[name], value / 1e6)
 
 
 def run_job(command: Sequence[str]) -> Use:
+    """Run a command, and measure what it uses."""
     return watch(subprocess.Popen(command, stdout=subprocess.DEVNULL))
 
 
@@ -200,18 +218,19 @@ class Texts:
         self.rng = np.random.default_rng(0)
 
     def ids(self, count: int) -> NDArray[np.int64]:
+        """Draw words."""
         return np.searchsorted(self.weights, self.rng.random(count) * self.weights[-1])
 
-    def sanitized(self, own: Sanitizer, count: int, times: int = 1) -> tuple[float, int]:
-        """Draw rows of ``LENGTH`` words and sanitize them: least processor time, and words unchanged."""
+    def sanitized(self, sanitizer: Sanitizer, count: int, times: int = 1) -> tuple[float, int]:
+        """Sanitize drawn rows of ``LENGTH`` words: least processor time, and words unchanged."""
         offsets = np.arange(0, count + 1, LENGTH, dtype=np.int32)
-        rows = pa.ListArray.from_arrays(
-            pa.array(offsets), self.words.take(pa.array(self.ids(count)))
-        )
-        ids, best = pa.array(range(len(rows))), np.inf
+        words = self.words.take(pa.array(self.ids(count)))
+        rows = pa.ListArray.from_arrays(pa.array(offsets), words)
+        ids = pa.array(range(len(rows)))
+        best = np.inf
         for _ in range(times):
             start = time.process_time()
-            counts = own.sanitize(rows, ids, column="tokens").counts
+            counts = sanitizer.sanitize(rows, ids, column="tokens").counts
             best = min(best, time.process_time() - start)
         return best, int(counts.unchanged.sum())
 
@@ -225,31 +244,38 @@ class Turns:
     """
 
     def __init__(self, sanitizer: Sanitizer, *, seconds: float) -> None:
-        self._sanitizer, self._texts = sanitizer, Texts(sanitizer.embedding)
+        self._sanitizer = sanitizer
+        self._texts = Texts(sanitizer.embedding)
         self.words = self.unchanged = 0
         self.count = LENGTH
         self.rate()  # pays for what is made once
-        while self.count < (wanted := self.rate() * seconds) / 4 and self.count < MOST:
+        words = self.rate() * seconds
+        while self.count < words / 4 and self.count < MOST:
             self.count *= 2  # many, for a search in lists is slow for few
-        self.count = LENGTH * max(1, round(min(wanted, MOST) / LENGTH))
+            words = self.rate() * seconds
+        self.count = LENGTH * max(1, round(min(words, MOST) / LENGTH))
 
     def rate(self) -> float:
-        """Words a second of processor time, over one turn."""
-        taken, unchanged = self._texts.sanitized(self._sanitizer, self.count)
+        """Measure words a second of processor time, over one turn."""
+        seconds, unchanged = self._texts.sanitized(self._sanitizer, self.count)
         self.words += self.count
         self.unchanged += unchanged
-        return self.count / taken
+        return self.count / seconds
 
     def multiple(self, reference: Turns) -> float:
-        """Take two turns, each between two of the reference: the mean multiple of its rate."""
+        """Measure two turns, each between two of the reference: the mean multiple of its rate."""
         rates = [reference.rate(), self.rate(), reference.rate(), self.rate(), reference.rate()]
         return rates[1] / (rates[0] + rates[2]) + rates[3] / (rates[2] + rates[4])
 
 
 def epsilons(embedding: Embedding, stays: Sequence[float]) -> NDArray[np.float64]:
-    """Find the epsilons of ``laplace`` at which words stay that often on average, from a grid of 24."""
+    """Compute the epsilons of ``laplace`` at which words stay that often on average.
+
+    They are interpolated on a grid of 24.
+    """
     words = np.linspace(0, len(embedding.words) - 1, 48, dtype=np.int64)
     norm = float(np.sqrt(np.square(embedding.vectors[words], dtype=np.float64).sum(axis=1)).mean())
     grid = np.geomspace(0.1, 3.0, 24) * embedding.dimension / norm
-    laplace = [mechanism("laplace", epsilon=e) for e in grid]
-    return np.interp(stays, staying(laplace, embedding, words, runs=100)["n_w"].mean(axis=1), grid)
+    laplace = by_epsilon("laplace", grid)
+    means = staying(laplace, embedding, words, runs=100)["n_w"].mean(axis=1)
+    return np.interp(stays, means, grid)

@@ -1,4 +1,4 @@
-"""Submit every job to a standalone cluster, and compare its output with that of ``dptext`` on this machine.
+"""Submit every job to a standalone cluster, and compare its output with that of this machine.
 
     scripts/test-cluster
 
@@ -34,11 +34,11 @@ from tests.helpers.comparison import compared
 ROOT: Final = Path(__file__).resolve().parents[2]
 FILES: Final = 8
 JOBS: Final = {
-    "embedding": "{own}/{glove} --output {own}/embedding/glove-50d",
+    "embedding": "{driver}/{glove} --output {driver}/embedding/glove-50d",
     "privatize": "{table} --output {shared}/privatize/table",
     "vectors": "{table} --output {shared}/vectors/table",
     "calibrate": "{bundle} --words 200 --runs 200 --output {shared}/calibrate/tables",
-    "poincare": "--pairs {shared}/{mammals} --epochs 20 --output {own}/poincare/mammals",
+    "poincare": "--pairs {shared}/{mammals} --epochs 20 --output {driver}/poincare/mammals",
 }
 """Options beside those of their configuration files, in an order in which the jobs can run."""
 
@@ -49,15 +49,14 @@ _SPLITTING: Final = {
 }
 
 
-def fill(own: Path, shared: Path) -> None:
-    """Put package, key and input into the driver's own folder, and into the one that all hosts see."""
-    shutil.copytree(ROOT / "dist" / "cluster", own)
-    shutil.copy(GLOVE, own)
-    (own / "environment").mkdir()
-    subprocess.run(
-        ["tar", "-xzf", own / "environment.tar.gz", "-C", own / "environment"], check=True
-    )
-    write_key(own / "release.key")
+def fill(driver: Path, shared: Path) -> None:
+    """Write package, key and input into the driver's folder, and into the one that all see."""
+    shutil.copytree(ROOT / "dist" / "cluster", driver)
+    shutil.copy(GLOVE, driver)
+    environment = driver / "environment"
+    environment.mkdir()
+    subprocess.run(["tar", "-xzf", f"{environment}.tar.gz", "-C", environment], check=True)
+    write_key(driver / "release.key")
     (shared / "queries").mkdir(parents=True)
     shutil.copy(MAMMALS, shared)
     # Stand-ins for what draws pages and pictures: the packed environment lacks it too.
@@ -71,14 +70,14 @@ def fill(own: Path, shared: Path) -> None:
 
 
 def run(
-    job: str, own: Path, shared: Path, cluster: Cluster | None
+    job: str, driver: Path, shared: Path, cluster: Cluster | None
 ) -> subprocess.CompletedProcess[str]:
     """Run a job on this machine, or with spark-submit."""
-    bundle = f"--embedding {own}/embedding/glove-50d"
-    table = f"{bundle} --input {shared}/queries --key-file {own}/release.key --name queries"
-    places = {"own": own, "shared": shared, "glove": GLOVE.name, "mammals": MAMMALS.name}
+    bundle = f"--embedding {driver}/embedding/glove-50d"
+    table = f"{bundle} --input {shared}/queries --key-file {driver}/release.key --name queries"
+    places = {"driver": driver, "shared": shared, "glove": GLOVE.name, "mammals": MAMMALS.name}
     options = JOBS[job].format(bundle=bundle, table=table, **places).split()
-    arguments = ["--config", f"{own}/conf/{job}.toml", *options]
+    arguments = ["--config", f"{driver}/conf/{job}.toml", *options]
     if cluster is None:
         command = [str(Path(sys.executable).with_name("dptext")), job, *arguments]
         env = environment() | {
@@ -91,27 +90,31 @@ def run(
     conf = _SPLITTING | {
         "spark.executor.memory": "512m",
         "spark.pyspark.python": "./environment/bin/python",
-        "spark.pyspark.driver.python": f"{own}/environment/bin/python",
+        "spark.pyspark.driver.python": f"{driver}/environment/bin/python",
     }
-    settings = f"--properties-file {own}/conf/spark-defaults.conf"
-    sent = f"--py-files {own}/dptext_spark.zip --archives {own}/environment.tar.gz#environment"
-    return cluster.submit(*f"{settings} {sent} {own}/jobs/{job}.py".split(), *arguments, conf=conf)
+    settings = f"--properties-file {driver}/conf/spark-defaults.conf"
+    archive = f"{driver}/environment.tar.gz#environment"
+    settings += f" --py-files {driver}/dptext_spark.zip --archives {archive}"
+    script = f"{driver}/jobs/{job}.py"
+    return cluster.submit(*settings.split(), script, *arguments, conf=conf)
 
 
-def is_equal(job: str, own: Path, shared: Path, cluster: Cluster, aside: Path) -> bool:
+def is_equal(job: str, driver: Path, shared: Path, cluster: Cluster, aside: Path) -> bool:
     """Run a job here, take away what it wrote, run it on the cluster, and print what differs."""
-    output = (own if job in ("embedding", "poincare") else shared) / job
+    output = shared / job
+    if job in ("embedding", "poincare"):
+        output = driver / job
     for where in (None, cluster):
         output.mkdir()
-        done = run(job, own, shared, where)
-        if done.returncode != 0:
-            click.echo(f"{job} FAILED\n{shlex.join(done.args)}\n{done.stdout}{done.stderr}")
+        result = run(job, driver, shared, where)
+        if result.returncode != 0:
+            click.echo(f"{job} FAILED\n{shlex.join(result.args)}\n{result.stdout}{result.stderr}")
             return False
         if where is None:
             output.rename(aside)
-    different, said = compared(aside, output)
+    different, content = compared(aside, output)
     verdict = "DIFFERENT" if different else "equal"
-    click.echo("\n  ".join([f"{job:<12}{said}: {verdict}", *different]))
+    click.echo("\n  ".join([f"{job:<12}{content}: {verdict}", *different]))
     return not different
 
 
@@ -122,32 +125,36 @@ def main(jobs: Sequence[str]) -> None:
     # Ended by a signal, everything is stopped all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="dptext-test-cluster-")).resolve()
-    own, shared, local = folder / "submit", folder / "shared", folder / "local"
+    driver = folder / "submit"
+    shared = folder / "shared"
+    local = folder / "local"
     if not can_hide(folder):
         raise click.ClickException(
-            "The driver's files cannot be hidden from the workers: unshare --mount is refused here. "
-            "Run as root, or where user namespaces are allowed."
+            "The driver's files cannot be hidden from the workers: unshare --mount is refused "
+            "here. Run as root, or where user namespaces are allowed."
         )
-    fill(own, shared)
+    fill(driver, shared)
     local.mkdir()
-    hidden = [own, local, *(ROOT / name for name in ("dptext_spark", "jobs", "dist"))]
+    hidden = [driver, local, ROOT / "dptext_spark", ROOT / "jobs", ROOT / "dist"]
     hidden.append(Path(sys.executable).parent)
     quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    unequal = []
     with Cluster(
         folder / "cluster", workers=2, cores=1, memory="1g", hidden=hidden, env=quick
     ) as cluster:
-        chosen = [job for job in JOBS if not jobs or job in (*jobs, "embedding")]
-        equal = [is_equal(job, own, shared, cluster, local / job) for job in chosen]
+        for job in JOBS:
+            if jobs and job not in (*jobs, "embedding"):
+                continue
+            if not is_equal(job, driver, shared, cluster, local / job):
+                unequal.append(job)
         for host in cluster.hosts:
-            copies = sum(
-                p.is_dir() for p in (host / "tmp" / f"dptext-spark-{os.getuid()}").iterdir()
-            )
+            bundles = host / "tmp" / f"dptext-spark-{os.getuid()}"
+            copies = sum(path.is_dir() for path in bundles.iterdir())
             click.echo(f"{host.name}: bundle in {copies} copies")
-        left = sorted(path.name for path in cluster.driver.iterdir())
-    if left or not all(equal):
-        click.echo(
-            f"Drivers left: {', '.join(left) or 'nothing'}. All files are in {folder}.", err=True
-        )
+        remnants = sorted(os.listdir(cluster.driver))
+    if remnants or unequal:
+        names = ", ".join(remnants) or "nothing"
+        click.echo(f"Drivers left: {names}. All files are in {folder}.", err=True)
         sys.exit(1)
     shutil.rmtree(folder)
 

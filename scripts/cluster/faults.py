@@ -42,9 +42,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
 SHUFFLED: Final = ROOT / "scripts" / "cluster" / "shuffled_release.py"
 FILES: Final = 6
-COPIES: Final = (
-    12  # of the demo's queries in each file: some seconds, so that a fault finds the job at work
-)
+COPIES: Final = 12  # of the demo's queries in each file: seconds, so that a job is still at work
 CANARY: Final = "qzcanaryword"  # in every text; unknown to the bundle
 PATIENCE: Final = 1200.0
 DISK: Final = "500k"
@@ -54,7 +52,8 @@ RELEASE: Final = (
 )
 # One task for each file.
 SPLITTING: Final = {
-    f"spark.sql.files.{name}": "8m" for name in ("maxPartitionBytes", "openCostInBytes")
+    "spark.sql.files.maxPartitionBytes": "8m",
+    "spark.sql.files.openCostInBytes": "8m",
 }
 
 
@@ -65,17 +64,16 @@ class Run:
     output: Path  # the table that it is to write
 
     def hidden(self) -> list[Path]:
-        """What lies next to the output under a hidden name."""
+        """Return what lies next to the output under a hidden name."""
         return list(self.output.parent.glob(f".{self.output.name}.*"))
 
     def wait_for(self, pattern: str) -> Run:
-        """Wait until the folders of run and output hold such a file; the job must be at work until then."""
+        """Wait until the folders of run and output hold such a file, the job being at work."""
 
         def met() -> object:
+            """Return the files that are there."""
             expect(self.process.poll() is None, f"the job ended before the fault:\n{self.log()}")
-            return any(
-                file for place in (self.folder, self.output.parent) for file in place.glob(pattern)
-            )
+            return [*self.folder.glob(pattern), *self.output.parent.glob(pattern)]
 
         try:
             wait_for(met, "too late", PATIENCE)
@@ -88,24 +86,27 @@ class Run:
         return self.wait_for(f".{self.output.name}.*/table/_temporary/0/task_*")
 
     def log(self) -> str:
+        """Read the driver's log."""
         return (self.folder / "driver.log").read_text(errors="replace")
 
     def ended(self, *codes: int) -> None:
+        """Check that the run ended with one of these exit codes."""
         code = int(self.process.wait(PATIENCE))
         expect(code in codes, f"exit code {code}:\n{self.log()}")
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """Events of a kind in Spark's own log of the run, up to where it ends."""
+        """Read events of a kind in Spark's own log of the run, up to where it ends."""
         (file,) = (self.folder / "events").iterdir()
         lines = file.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if f'"SparkListener{kind}"' in line]
 
     def check_tasks(self, reason: str) -> None:
+        """Check that a task ended for this reason."""
         ends = {event["Task End Reason"]["Reason"] for event in self.events("TaskEnd")}
         expect(reason in ends, f"tasks ended with {ends}")
 
     def content(self) -> tuple[dict[str, Any], Any]:
-        """The output's bytes by file, and the report's counts."""
+        """Read the output's bytes by file, and the report's counts."""
         report = self.output.with_name(f"{self.output.name}.private") / "report.json"
         facts = json.loads(report.read_text())
         files = {name: content(file) for name, file in settled(self.output).items()}
@@ -116,8 +117,12 @@ class World:
     """A cluster of two hosts with an executor each, and the table, bundle and key of the jobs."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
-        self.folder, self.cluster, self.runs = folder, cluster, 0
-        self.bundle, self.table, self.disk = folder / "bundle", folder / "table", folder / "disk"
+        self.folder = folder
+        self.cluster = cluster
+        self.runs = 0
+        self.bundle = folder / "bundle"
+        self.table = folder / "table"
+        self.disk = folder / "disk"
         queries = pa.concat_tables([pq.read_table(QUERIES, columns=["text"])] * COPIES)
         texts = [f"{text} {CANARY}" for text in queries["text"].to_pylist()]
         self.table.mkdir()
@@ -133,17 +138,20 @@ class World:
 
     def submit(self, output: str, *options: str, key: bool = True, **conf: str) -> Run:
         """Start ``privatize``; underscores in names of settings stand for dots."""
-        own = ["--key-file", str(self.folder / "release.key"), "--name", "faults"] if key else []
-        table = ["--input", str(self.table), "--embedding", str(self.bundle), *RELEASE.split()]
-        return self.start(output, PRIVATIZE, *table, *own, *options, "--output", **conf)
+        arguments = ["--input", str(self.table), "--embedding", str(self.bundle), *RELEASE.split()]
+        if key:
+            arguments += ["--key-file", str(self.folder / "release.key"), "--name", "faults"]
+        return self.start(output, PRIVATIZE, *arguments, *options, "--output", **conf)
 
     def start(self, output: str, script: Path, *arguments: str, **conf: str) -> Run:
         """Start a script whose last argument is its output."""
         self.runs += 1
-        folder, goal = self.folder / f"run-{self.runs}", self.folder / output
+        folder = self.folder / f"run-{self.runs}"
+        goal = self.folder / output
         (folder / "events").mkdir(parents=True)
         settings = {**SETTINGS, **SPLITTING, "spark.eventLog.dir": f"file:{folder}/events"}
-        settings |= {name.replace("_", "."): value for name, value in conf.items()}
+        for name, value in conf.items():
+            settings[name.replace("_", ".")] = value
         with (folder / "driver.log").open("wb") as log:
             process = self.cluster.start(
                 script, *arguments, goal, conf=settings, stdout=log, stderr=subprocess.STDOUT
@@ -153,40 +161,46 @@ class World:
     def check_left(self) -> None:
         """Check that no text of the table is anywhere but in the table."""
         places = [path for path in self.folder.iterdir() if path != self.table]
-        hits = [
-            str(file.relative_to(self.folder))
-            for file, _ in found(places, {"": text_forms(CANARY)})
-        ]
+        files = found(places, {"": text_forms(CANARY)})
+        hits = [str(file.relative_to(self.folder)) for file, _ in files]
         expect(not hits, f"text was left in {hits}")
 
     @cached_property
     def undisturbed(self) -> tuple[dict[str, Any], Any]:
+        """Content of a run without a fault."""
         run = self.submit("undisturbed")
         run.ended(0)
-        given, rows = (pq.read_table(each)["id"].to_pylist() for each in (self.table, run.output))
-        expect(sorted(rows) == sorted(given), "rows are lost or doubled")
+        ids = pq.read_table(self.table)["id"].to_pylist()
+        released_ids = pq.read_table(run.output)["id"].to_pylist()
+        expect(sorted(released_ids) == sorted(ids), "rows are lost or doubled")
         return run.content()
 
     def complete(self, run: Run) -> None:
-        """Check that a run wrote what a run without a fault did, all of it, and left nothing else."""
+        """Check that a run wrote what a run without a fault did, all of it, and nothing else."""
         run.ended(0)
-        (files, counts), (expected, expected_counts) = run.content(), self.undisturbed
+        files, counts = run.content()
+        expected, expected_counts = self.undisturbed
         expect(files == expected, "the output is not that of the undisturbed run")
-        expect(
-            counts == expected_counts,
-            f"the report counts {counts}, without the fault {expected_counts}",
-        )
+        difference = f"the report counts {counts}, without the fault {expected_counts}"
+        expect(counts == expected_counts, difference)
         expect(not run.hidden(), f"left: {run.hidden()}")
 
     def none(self, run: Run, message: str, *, output: bool = False) -> None:
-        """Check that a run wrote nothing, left nothing (unless another's output is there) and said why."""
+        """Check that a run wrote nothing and said why.
+
+        It left nothing either, unless another's ``output`` is there.
+        """
         run.ended(1, 2)
-        said = re.findall(r"^dptext privatize: (.+)$", run.log(), re.MULTILINE)
-        expect(len(said) == 1 and message in said[0], f"no error in one line, but:\n{run.log()}")
-        ends = () if output else ("", ".release.json", ".private")
-        names = [run.output.with_name(f"{run.output.name}{end}") for end in ends]
-        left = [path.name for path in (*names, *(run.hidden() * (not output))) if path.exists()]
-        expect(not left, f"there is an output, a report, or what a run should remove: {left}")
+        errors = re.findall(r"^dptext privatize: (.+)$", run.log(), re.MULTILINE)
+        is_one = len(errors) == 1 and message in errors[0]
+        expect(is_one, f"no error in one line, but:\n{run.log()}")
+        if output:
+            return
+        name = run.output.name
+        paths = [run.output, *run.hidden()]
+        paths += [run.output.with_name(f"{name}{end}") for end in (".release.json", ".private")]
+        remnants = [path.name for path in paths if path.exists()]
+        expect(not remnants, f"there is an output, a report, or what a run removes: {remnants}")
 
     def end_driver(self, run: Run, victims: list[psutil.Process]) -> None:
         """Kill processes of a driver, and wait until none of it, and no executor, is left."""
@@ -200,7 +214,7 @@ class World:
 
 
 def busiest(processes: list[psutil.Process]) -> psutil.Process:
-    """The process that computes the most in a moment: not one that waits for its next task."""
+    """Return the process that computes the most in a moment: not one that waits for its task."""
     for process in processes:
         process.cpu_percent()
     time.sleep(0.5)
@@ -209,7 +223,7 @@ def busiest(processes: list[psutil.Process]) -> psutil.Process:
 
 @contextmanager
 def altered(bundle: Path) -> Iterator[None]:
-    """A bundle whose vectors have other last bytes for a while."""
+    """Change the last bytes of a bundle's vectors for a while."""
     with (bundle / "vectors.npy").open("r+b") as opened:
         place = opened.seek(-4, os.SEEK_END)
         before = opened.read()
@@ -222,6 +236,7 @@ def altered(bundle: Path) -> Iterator[None]:
 
 @contextmanager
 def moved_away(folder: Path) -> Iterator[None]:
+    """Rename a folder for a while."""
     away = folder.with_name(f"{folder.name}-away")
     folder.rename(away)
     try:
@@ -235,11 +250,13 @@ def moved_away(folder: Path) -> Iterator[None]:
 
 def kill_one(world: World, output: str) -> None:
     """Kill the busiest Python worker, or the busiest executor."""
-    run, cluster = world.submit(output).at_work(), world.cluster
-    processes, reason = {
-        "python-worker": (cluster.python_workers(), "ExceptionFailure"),
-        "executor": (cluster.executors(), "ExecutorLostFailure"),
-    }[output]
+    run = world.submit(output).at_work()
+    if output == "executor":
+        processes = world.cluster.executors()
+        reason = "ExecutorLostFailure"
+    else:
+        processes = world.cluster.python_workers()
+        reason = "ExceptionFailure"
     victim = busiest(processes)
     victim.kill()
     world.complete(run)
@@ -248,7 +265,9 @@ def kill_one(world: World, output: str) -> None:
 
 
 def worker_daemon(world: World) -> None:
-    run, victim = world.submit("worker-daemon").at_work(), world.cluster.workers[1]
+    """Kill a host's daemon, and start it again."""
+    run = world.submit("worker-daemon").at_work()
+    victim = world.cluster.workers[1]
     victim.kill()
     victim.wait()
     world.complete(run)
@@ -264,11 +283,12 @@ def driver(world: World) -> None:
     for process in family:  # none may see another one's end
         process.suspend()
     world.end_driver(run, family)
-    left = run.hidden()
-    expect(len(left) == 1, f"left: {left}")
+    remnants = run.hidden()
+    expect(len(remnants) == 1, f"left: {remnants}")
     world.check_left()
     world.none(world.submit("driver"), "was killed while it did", output=True)
-    expect(not run.output.exists() and run.hidden() == left, "the refused run changed something")
+    is_same = not run.output.exists() and run.hidden() == remnants
+    expect(is_same, "the refused run changed something")
     world.complete(world.submit("driver", *OVERWRITE))
 
 
@@ -281,6 +301,7 @@ def jvm_of_driver(world: World) -> None:
 
 
 def speculation(world: World) -> None:
+    """Stop a worker, so that Spark starts a copy of its task."""
     run = world.submit(
         "speculation",
         spark_speculation="true",
@@ -294,30 +315,36 @@ def speculation(world: World) -> None:
     finally:
         with suppress(psutil.NoSuchProcess):
             straggler.kill()
-    copies = [e for e in run.events("TaskStart") if e["Task Info"]["Speculative"]]
+    copies = [event for event in run.events("TaskStart") if event["Task Info"]["Speculative"]]
     expect(copies, "Spark started no speculative copy")
 
 
 def lost_shuffle(world: World) -> None:
+    """Kill an executor that has shuffled rows after the noise."""
     run = world.start("shuffle", SHUFFLED, str(world.table), str(world.bundle))
     run.wait_for("shuffle/_temporary/0/task_*")
     world.cluster.executors()[0].kill()
     run.ended(0)
-    retries = [e for e in run.events("StageSubmitted") if e["Stage Info"]["Stage Attempt ID"] > 0]
-    expect(retries, "no stage ran again")
-    rows = pq.read_table(run.output).to_pylist()
-    ids = Counter(row["id"] for row in rows)
-    pairs = {(row["id"], row["text"]) for row in rows}
+    stages = run.events("StageSubmitted")
+    attempts = [event["Stage Info"]["Stage Attempt ID"] for event in stages]
+    expect(max(attempts, default=0) > 0, "no stage ran again")
+    rows = pq.read_table(run.output)
+    ids = Counter(rows["id"].to_pylist())
+    pairs = {*zip(rows["id"].to_pylist(), rows["text"].to_pylist(), strict=True)}
     expect({*ids.values()} == {2}, "rows are lost or doubled")
     expect(len(pairs) == len(ids), f"{len(pairs) - len(ids)} texts were released with two noises")
     run.check_tasks("FetchFailed")
 
 
 def full_disk(world: World) -> None:
+    """Write to a disk that is too small."""
     run = world.submit("disk/out")
     world.none(run, "No space left on device")
-    left = sum(file.stat().st_size for file in run.output.parent.rglob("*") if file.is_file())
-    expect(left == 0, f"{left} bytes are left on the disk")
+    size = 0
+    for file in run.output.parent.rglob("*"):
+        if file.is_file():
+            size += file.stat().st_size
+    expect(size == 0, f"{size} bytes are left on the disk")
     run.check_tasks("ExceptionFailure")
 
 
@@ -331,7 +358,7 @@ def bundle_changed(
 
 
 def bundle_removed(world: World) -> None:
-    """And an executor killed: the new one has the host's copy."""
+    """Remove the bundle and kill an executor: the new one has the host's copy."""
     run = world.submit("removed").at_work()
     with moved_away(world.bundle):
         world.cluster.executors()[0].kill()
@@ -339,11 +366,12 @@ def bundle_removed(world: World) -> None:
 
 
 def copy_altered(world: World) -> None:
+    """Alter the copies of the bundle that hosts have."""
     run = world.submit("copy-altered").at_work()
     name = Embedding.open(world.bundle).fingerprint
-    copies = [
-        path for host in world.cluster.hosts for path in host.glob(f"tmp/dptext-spark-*/{name}")
-    ]
+    copies: list[Path] = []
+    for host in world.cluster.hosts:
+        copies += host.glob(f"tmp/dptext-spark-*/{name}")
     expect(len(copies) == 2, f"hosts have {copies}")
     with altered(copies[0]), altered(copies[1]):
         world.none(run, "bundle")
@@ -353,13 +381,23 @@ def copy_altered(world: World) -> None:
 
 
 def two_runs(world: World, *overwrite: str, output: str, lost: str) -> None:
-    """The second is refused, or takes over; the other one has another key than the undisturbed run."""
+    """Start a second run, which is refused or takes over; the other one has another key."""
     first = world.submit(output, *overwrite, key=not overwrite, spark_cores_max="1").at_work()
     second = world.submit(output, *overwrite, key=bool(overwrite), spark_cores_max="1")
-    loser, winner = (first, second) if overwrite else (second, first)
+    winner = first
+    loser = second
+    if overwrite:
+        winner = second
+        loser = first
     world.none(loser, lost, output=True)
     expect(winner.process.poll() is None, "the other run was not at work any more")
     world.complete(winner)
+
+
+def two_runs_overwriting(world: World) -> None:
+    """Start a second run that takes over."""
+    lost = "Another run took over the output"
+    two_runs(world, *OVERWRITE, "--trust-id", output="two-overwrite", lost=lost)
 
 
 FAULTS: Final[dict[str, Callable[[World], None]]] = {
@@ -380,38 +418,35 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "bundle removed while tasks run": bundle_removed,
     "hosts' copies of the bundle altered": copy_altered,
     "two runs at once": partial(two_runs, output="two", lost="Another run is writing the output"),
-    "two runs at once with --mode overwrite": lambda world: two_runs(
-        world,
-        *OVERWRITE,
-        "--trust-id",
-        output="two-overwrite",
-        lost="Another run took over the output",
-    ),
+    "two runs at once with --mode overwrite": two_runs_overwriting,
 }
 
 
 @click.command()
 @click.argument("words", nargs=-1)
 def main(words: tuple[str, ...]) -> None:
-    """Try the faults whose names have one of these words, all without any; the exit code is 1 on any loss."""
-    chosen = {
-        name: f for name, f in FAULTS.items() if not words or any(word in name for word in words)
-    }
+    """Try the faults whose names have one of these words, by default all.
+
+    The exit code is 1 on any loss.
+    """
+    pattern = "|".join(map(re.escape, words))
+    faults = [name for name in FAULTS if re.search(pattern, name)]
     losses = 0
     with a_cluster("chaos") as cluster:
         world = World(cluster.folder.parent, cluster)
-        counts = world.undisturbed[1]
+        _, counts = world.undisturbed
         click.echo(f"undisturbed: {counts['rows']:,} rows, {counts['text']['tokens']:,} words\n")
-        for fault, attempt in chosen.items():
+        for fault in faults:
             outcome = "as it should"
             try:
-                attempt(world)
+                FAULTS[fault](world)
                 world.check_left()
             except (Wrong, TimeoutError, subprocess.TimeoutExpired, psutil.Error) as error:
-                losses, outcome = losses + 1, f"LOSS: {error}"
+                losses += 1
+                outcome = f"LOSS: {error}"
             click.echo(f"{fault:40} {outcome}")
         subprocess.run(["umount", world.disk], check=True)
-    click.echo(f"\n{len(chosen)} faults, {losses} losses")
+    click.echo(f"\n{len(faults)} faults, {losses} losses")
     sys.exit(losses > 0)
 
 

@@ -1,4 +1,4 @@
-"""Look for canaries in all that runs of ``dptext privatize`` leave, and show that the look finds them.
+"""Search all that runs of ``dptext privatize`` leave for canaries, and show that this finds them.
 
     scripts/leaks
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -55,7 +55,7 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c: %m%n%ex
 logger.footers.name = org.apache.parquet.format.converter.ParquetMetadataConverter
 logger.footers.level = info
 """
-"""DEBUG, but for the Parquet reader's print of the input's footers, which quote comments and rows."""
+"""DEBUG, without the Parquet reader's print of the input's footers, which quote rows."""
 
 SETTINGS: Final = {
     "spark.executor.cores": "1",
@@ -64,17 +64,18 @@ SETTINGS: Final = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.rolling.enabled": "false",
     # Nothing compressed: what is left is searched.
-    **{
-        f"spark.{what}.compress": "false"
-        for what in ("eventLog", "shuffle", "shuffle.spill", "rdd", "broadcast")
-    },
+    "spark.eventLog.compress": "false",
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.rdd.compress": "false",
+    "spark.broadcast.compress": "false",
 }
 SPARKS_SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
 
 
 @contextmanager
 def a_cluster(purpose: str) -> Iterator[Cluster]:
-    """A cluster of two hosts with an executor each, in a temporary folder with room for more."""
+    """Start a cluster of two hosts with an executor each, in a temporary folder."""
     env = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": str(ROOT)}
     with (
         tempfile.TemporaryDirectory(prefix=f"dptext-{purpose}-") as folder,
@@ -84,24 +85,23 @@ def a_cluster(purpose: str) -> Iterator[Cluster]:
 
 
 class Scene:
-    """A cluster of two hosts with an executor each, where its jobs leave something, and the release's key."""
+    """A cluster of two hosts with an executor each, what its jobs leave, and the release's key."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
-        """Write key, bundle and a table with canaries in every row, and in Spark's schema of each column."""
-        self.folder, self.cluster, self.key = folder, cluster, NoiseKey.generate()
-        self.table, self.bundle = (
-            folder / "private" / "table.parquet",
-            folder / "private" / "bundle",
-        )
+        """Write key, bundle and a table with canaries in every row, and in each column's schema."""
+        self.folder = folder
+        self.cluster = cluster
+        self.key = NoiseKey.generate()
+        self.table = folder / "private" / "table.parquet"
+        self.bundle = folder / "private" / "bundle"
         self.table.parent.mkdir()
         write_key(self.table.with_name("release.key"), self.key.secret)
         build_embedding(GLOVE, self.bundle)
         table = pq.read_table(QUERIES, columns=["id", "text"])
-        columns = {
-            "id": [f"{ID}-{number}" for number in table["id"].to_pylist()],
-            "text": [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()],
-            "other": [f"{OTHER} {number}" for number in range(len(table))],
-        }
+        ids = [f"{ID}-{number}" for number in table["id"].to_pylist()]
+        texts = [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()]
+        other_values = [f"{OTHER} {number}" for number in range(len(table))]
+        columns = {"id": ids, "text": texts, "other": other_values}
         about = {"type": "string", "nullable": True, "metadata": {"comment": COMMENT}}
         schema = {"type": "struct", "fields": [{"name": name, **about} for name in columns]}
         rows = pa.table(columns).replace_schema_metadata({SPARKS_SCHEMA: json.dumps(schema)})
@@ -109,22 +109,27 @@ class Scene:
         (folder / "log4j2.properties").write_text(LOGGING)
 
     def places(self, name: str) -> dict[str, list[Path]]:
-        hosts, run = self.cluster.hosts, self.folder / name
-        return {
+        """Return where a run leaves something."""
+        run = self.folder / name
+        logs: list[Path] = []
+        working: list[Path] = []
+        temporary = [run / "tmp", self.cluster.driver]
+        for host in self.cluster.hosts:
+            logs += host.glob("work/*/*/std*")
+            working += host.glob("work/*/*/")
+            temporary.append(host / "tmp")
+        places = {
             "output": [run / "out"],
             "reports": [run / "reports"],
             "driver's log (DEBUG)": [run / "driver.log"],
-            "executors' logs (DEBUG)": [f for host in hosts for f in host.glob("work/*/*/std*")],
+            "executors' logs (DEBUG)": logs,
             "daemons' logs": sorted(self.cluster.folder.glob("*.log")),
-            "event log": [run / "events"],
-            "UI's environment page": [run / "pages"],
-            "temporary folders": [
-                run / "tmp",
-                self.cluster.driver,
-                *(host / "tmp" for host in hosts),
-            ],
-            "working folders": [f for host in hosts for f in host.glob("work/*/*") if f.is_dir()],
         }
+        places["event log"] = [run / "events"]
+        places["UI's environment page"] = [run / "pages"]
+        places["temporary folders"] = temporary
+        places["working folders"] = working
+        return places
 
     def run(
         self,
@@ -134,7 +139,7 @@ class Scene:
         label: str = LABEL,
         conf: Mapping[str, str] | None = None,
     ) -> int:
-        """Run a job that writes this format, and keep its pages of the UI; gives the exit code."""
+        """Run a job that writes this format, and keep its pages of the UI; return the exit code."""
         run = self.folder / name
         for part in ("events", "pages", "tmp"):
             (run / part).mkdir(parents=True)
@@ -150,27 +155,28 @@ class Scene:
             "spark.eventLog.dir": f"file:{run}/events",
             **(conf or {}),
         }
-        lake = {}
+        output = f"{run}/out"
+        env = {"TMPDIR": str(run / "tmp")}
         if format == "iceberg":
-            lake = {"URI": f"sqlite:///{run}/catalog.db", "WAREHOUSE": f"file://{run}/out"}
-            SqlCatalog("lake", uri=lake["URI"], warehouse=lake["WAREHOUSE"]).create_namespace("db")
+            uri = f"sqlite:///{run}/catalog.db"
+            SqlCatalog("lake", uri=uri, warehouse=f"file://{output}").create_namespace("db")
+            env["PYICEBERG_CATALOG__LAKE__URI"] = uri
+            env["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] = f"file://{output}"
+            output = "lake.db.out"
+        key = self.table.with_name("release.key")
+        arguments = f"--input {self.table} --embedding {self.bundle} --key-file {key}"
+        arguments += " --mechanism laplace --epsilon 1 --text text --id id"
+        arguments += f" --output-format {format} --write-option compression=none"
+        arguments += f" --output {output} --reports {run}/reports"
         with (run / "driver.log").open("wb") as log:
             process = self.cluster.start(
-                *(
-                    ROOT / "jobs" / "privatize.py",
-                    "--input",
-                    self.table,
-                    "--embedding",
-                    self.bundle,
-                ),
-                *("--mechanism", "laplace", "--epsilon", "1", "--text", "text", "--id", "id"),
-                *("--key-file", self.table.with_name("release.key"), "--name", label),
-                *("--output-format", format, "--write-option", "compression=none"),
-                *("--output", "lake.db.out" if lake else f"{run}/out"),
-                *("--reports", f"{run}/reports", *options),
+                ROOT / "jobs" / "privatize.py",
+                *arguments.split(),
+                "--name",
+                label,
+                *options,
                 conf=settings,
-                env={"TMPDIR": str(run / "tmp")}
-                | {f"PYICEBERG_CATALOG__LAKE__{key}": value for key, value in lake.items()},
+                env=env,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -181,19 +187,22 @@ class Scene:
         """Fetch pages of the driver's UI until the job ends; the last that came stay."""
         log = run / "driver.log"
 
-        def found(pattern: str) -> str:
+        def logged(pattern: str) -> str:
+            """Return what the log has; ``none`` once the job ended without it."""
             match = re.search(pattern, log.read_text(errors="replace"))
-            return match[1] if match else "none" * (process.poll() is not None)
+            if match is not None:
+                return match[1]
+            return "" if process.poll() is None else "none"
 
         port = wait_for(
-            lambda: found(r"service 'SparkUI' on port (\d+)"), "the UI did not start", 600
+            lambda: logged(r"service 'SparkUI' on port (\d+)"), "the UI did not start", 600
         )
         root = f"http://127.0.0.1:{port}"
         while process.poll() is None:
             # The page's own script fetches what it shows of the environment.
-            application = found(r"\b(app-\d+-\d+)")
-            own = f"api/v1/applications/{application}/environment"
-            for page in ("environment/", "executors/", "jobs/", "SQL/", own):
+            application = logged(r"\b(app-\d+-\d+)")
+            facts = f"api/v1/applications/{application}/environment"
+            for page in ("environment/", "executors/", "jobs/", "SQL/", facts):
                 with suppress(OSError):
                     content = urllib.request.urlopen(f"{root}/{page}", timeout=10).read()
                     (run / "pages" / page.replace("/", "-")).write_bytes(content)
@@ -201,6 +210,7 @@ class Scene:
                 process.wait(0.5)
 
     def secrets(self) -> dict[str, tuple[bytes, ...]]:
+        """Return what no file may hold, in the forms that it may have there."""
         embedding = Embedding.open(self.bundle)
         release = Laplace(epsilon=1.0).release_noise(
             self.key, salt=LABEL, embedding=embedding, search=ExactSearch.over(embedding)
@@ -216,25 +226,31 @@ class Scene:
         }
 
     def hits(self, name: str, secrets: Mapping[str, tuple[bytes, ...]]) -> dict[str, list[str]]:
-        """What was found in each place that a job left something in."""
-        return {
-            place: [
-                f"{secret} in {file.relative_to(self.folder)}"
-                for file, secret in found(files, secrets)
-            ]
-            for place, files in self.places(name).items()
-        }
+        """Return what is in each place that a job left something in."""
+        hits = {}
+        for place, paths in self.places(name).items():
+            files = found(paths, secrets)
+            hits[place] = [f"{secret} in {file.relative_to(self.folder)}" for file, secret in files]
+        return hits
+
+
+def count_files(paths: Iterable[Path]) -> int:
+    """Count files at paths and below."""
+    count = 0
+    for path in paths:
+        count += sum(file.is_file() for file in (path, *path.rglob("*")))
+    return count
 
 
 @click.command()
 def main() -> None:
-    """Look for canaries in what runs leave; the exit code is 1 on a hit, or on a plant not found."""
+    """Search what runs leave for canaries; the exit code is 1 on a hit, or on a plant not found."""
     with a_cluster("leaks") as cluster:
         scene = Scene(cluster.folder.parent, cluster)
         codes = {name: scene.run(name, format=name) for name in FORMATS}
         codes["failing"] = scene.run("failing", "--oov", "fail")
-        secrets, plant = scene.secrets(), {"planted": text_forms(PLANTED)}
-        left = [scene.hits(run, secrets) for run in codes]
+        secrets = scene.secrets()
+        hits_of_runs = [scene.hits(run, secrets) for run in codes]
         # Then one that leaks wherever options and settings allow it, and files where they do not.
         java = f"-Dlog4j2.configurationFile={scene.folder}/log4j2.properties -Dnote={PLANTED}"
         conf = {"spark.note": PLANTED, "spark.executor.extraJavaOptions": java}
@@ -242,19 +258,24 @@ def main() -> None:
         for host in cluster.hosts:
             for folder in (host / "tmp", next(host.glob("work/*/*/"))):
                 (folder / "forgotten").write_text(SENTENCE)
-        faults = [
-            f"exit code {code} of {run}"
-            for run, code in codes.items()
-            if code != 2 * (run == "failing")
-        ]
-        seen = {False: "NOT FOUND", True: "found"}
-        click.echo(f"{'place':28}{'files':>6}  {f'left by {len(left)} runs':17}planted")
-        for place, leaked in scene.hits("leaky", secrets | plant).items():
-            paths = scene.places("leaky")[place]
-            files = sum(file.is_file() for path in paths for file in (path, *path.rglob("*")))
-            hits = sorted({hit for run in left for hit in run[place]})
-            faults += hits + [f"{place}: the planted canary was not found"] * (not leaked)
-            click.echo(f"{place:28}{files:6}  {f'{len(hits)} hits':17}{seen[bool(leaked)]}")
+        faults = []
+        for run, code in codes.items():
+            expected = 2 if run == "failing" else 0
+            if code != expected:
+                faults.append(f"exit code {code} of {run}")
+        click.echo(f"{'place':28}{'files':>6}  {f'left by {len(hits_of_runs)} runs':17}planted")
+        plant = {"planted": text_forms(PLANTED)}
+        for place, leaks in scene.hits("leaky", secrets | plant).items():
+            hits = set()
+            for of_run in hits_of_runs:
+                hits.update(of_run[place])
+            faults += sorted(hits)
+            verdict = "found"
+            if not leaks:
+                faults.append(f"{place}: the planted canary was not found")
+                verdict = "NOT FOUND"
+            files = count_files(scene.places("leaky")[place])
+            click.echo(f"{place:28}{files:6}  {f'{len(hits)} hits':17}{verdict}")
         click.echo("\n".join(["", f"{len(faults)} faults", *faults]))
     sys.exit(bool(faults))
 

@@ -1,4 +1,4 @@
-"""spark-submit shuffled_release.py TABLE BUNDLE OUTPUT: what scripts/chaos submits to lose a shuffle of it.
+"""spark-submit shuffled_release.py TABLE BUNDLE OUTPUT: what scripts/chaos loses a shuffle of.
 
 A table is released under a fresh key, put below itself and shuffled; each part of the shuffle is
 then released once more, which takes a while. If noise were drawn anew when Spark computes a row
@@ -16,6 +16,7 @@ spark = SparkSession.builder.getOrCreate()
 
 
 def released(df: DataFrame, name: str) -> DataFrame:
+    """Sanitize a frame under a fresh key."""
     return privatize(
         df,
         embedding=bundle,

@@ -1,8 +1,8 @@
-"""What ``dptext estimate`` gets from a release, against the originals that an analyst does not have.
+"""What ``dptext estimate`` gets from a release, against originals that an analyst does not have.
 
 Simulated releases of a table: how often intervals of soft topics have the truth, how far shares by
-group are from those of the lists, word frequencies in common, and classes from features, each next to
-what counting the released words gives.
+group are from those of the lists, word frequencies in common, and classes from features. Next to
+each is what counting the released words gives.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Analysis:
 
     def cells(self, released: WordRows, rows: Words) -> Cells:
         """Estimate from some rows of a release."""
-        chosen = released.take(rows)
-        known = chosen.known
-        epsilons = np.zeros(chosen.count, dtype=np.int64)
+        taken_rows = released.take(rows)
+        has_word = taken_rows.known
+        epsilons = np.zeros(taken_rows.count, dtype=np.int64)
         sums = np.zeros((6, 2 * len(self.soft.names)))
         values, sizes = row_values(
-            chosen.words[known], chosen.rows[known], self.soft.weights[None], epsilons
+            taken_rows.words[has_word], taken_rows.rows[has_word], self.soft.weights[None], epsilons
         )
         sums += np.stack([term.sum(axis=0) for term in cluster_terms(values, sizes)])
         errors = np.concatenate([self.soft.error, self.soft.error])
@@ -63,8 +63,8 @@ class Analysis:
 
     def truth(self, original: WordRows, rows: Words, of_words: NDArray[Any]) -> Floats:
         """Return the mean of what topics count of each word, (k, T), over the words of rows."""
-        chosen = original.take(rows)
-        places = np.searchsorted(self.matrix.words, chosen.words[chosen.known])
+        taken_rows = original.take(rows)
+        places = np.searchsorted(self.matrix.words, taken_rows.words[taken_rows.known])
         return np.asarray(of_words[places].mean(axis=0))
 
 
@@ -121,9 +121,12 @@ def coverage(world: World, analysis: Analysis, tables: int, rows: int) -> float:
     truth = analysis.truth(world.original, everything, analysis.soft.counted)
     hits = []
     for number in range(tables):
-        chosen = np.random.default_rng(number).integers(world.original.count, size=rows)
+        taken_rows = np.random.default_rng(number).integers(world.original.count, size=rows)
         ((released,),) = shared.releases(
-            world.original.take(chosen), [analysis.source.mechanism], world.embedding, seed=number
+            world.original.take(taken_rows),
+            [analysis.source.mechanism],
+            world.embedding,
+            seed=number,
         )
         estimates = analysis.cells(released, np.arange(rows)).rows(analysis.soft.names, CONFIDENCE)
         for row, share in zip(estimates, truth.tolist(), strict=True):
@@ -208,11 +211,11 @@ def main(
     releases: int,
     covered_rows: int,
 ) -> None:
-    whole = pq.read_table(table, columns=[text, label])
-    whole = whole.take(shared.evenly(rows, len(whole)))
+    rows_of_table = pq.read_table(table, columns=[text, label])
+    rows_of_table = rows_of_table.take(shared.evenly(rows, len(rows_of_table)))
     world = World(
-        texts=whole[text].to_pylist(),
-        labels=np.array(whole[label].to_pylist()),
+        texts=rows_of_table[text].to_pylist(),
+        labels=np.array(rows_of_table[label].to_pylist()),
         embedding=Embedding.open(embedding),
     )
     configured = mechanism(spec, epsilon=epsilon)
@@ -229,14 +232,14 @@ def main(
         f"context-free success under the prior {success:.1%}, "
         f"mean sharpness {analysis.soft.sharpness.mean():.2f}, ridge {analysis.soft.ridge:.2g}\n"
     )
-    found = [
+    figures = [
         ("coverage of 95 % intervals", f"{covered:.1%}", "-"),
         ("mean error of shares by group", f"{errors[0]:.1%}", f"{errors[1]:.1%}"),
         ("word frequencies in common", f"{common[0]:.2f}", f"{common[1]:.2f}"),
     ]
     counted = max(learned["released words"], learned["vectors of released words"])
-    found.append(("classes learned", f"{learned['features']:.3f}", f"{counted:.3f}"))
-    click.echo(shared.markdown(["", "estimated", "counted"], found))
+    figures.append(("classes learned", f"{learned['features']:.3f}", f"{counted:.3f}"))
+    click.echo(shared.markdown(["", "estimated", "counted"], figures))
 
 
 if __name__ == "__main__":

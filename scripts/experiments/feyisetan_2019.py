@@ -6,6 +6,8 @@ epsilon in the ball, and compares averages. ``clipped`` does the same with the p
 construction: noise of density ((1 - |z|) / (1 + |z|))^epsilon (equation 7) is *added* to the word's
 coordinates, and what leaves the ball is scaled back to its edge (section V-D). ``tasks`` perturbs
 words in slots of SentEval's texts (Table VI), ``slots`` those of voice queries (section II-A).
+``hypernyms`` compares the hierarchy that is kept at equal success of a guesser, ``outputs`` shows
+what words become.
 """
 
 from __future__ import annotations
@@ -24,21 +26,25 @@ import click
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import csv
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from dptext_spark.channel.local import channel_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.ball import LebesgueRadii
 from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.poincare import Relations
 from dptext_spark.search.exact import ExactSearch
 from scripts.experiments import shared
 from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows, Words
 
 RUNS: Final = 1000
-IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
+IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "hyperbolic-lebesgue", "exponential")
 # Of 1,000 runs: epsilon, worst-case N_w, and the average N_w of the ball and of GloVe in 100
 # dimensions.
 PAPER: Final = (
@@ -48,7 +54,7 @@ PAPER: Final = (
     (2.0, 297, 3.92, 92.42),
     (8.0, 960, 140.67, 602.21),
 )
-EPSILONS: Final = tuple(row[0] for row in PAPER)
+EPSILONS: Final = next(zip(*PAPER, strict=True))
 LAPLACE: Final = tuple(np.geomspace(0.02, 60.0, 40).tolist())
 """At which Laplace noise is measured, to find those of equal worst cases."""
 ORIGINAL: Final = "original texts"
@@ -119,7 +125,12 @@ MORE: Final = click.option("--hyperbolic", type=float, multiple=True, help="epsi
 def settings(hyperbolic: Sequence[float]) -> dict[str, Setting]:
     """Return the settings to try: originals, random words, the paper's noise, and other noise."""
     by_label: dict[str, Setting] = {ORIGINAL: ORIGINAL, RANDOM: RANDOM}
-    grids = {"hyperbolic-icdm": EPSILONS, "hyperbolic": hyperbolic, "laplace": (12.0,)}
+    grids = {
+        "hyperbolic-icdm": (EPSILONS[0], EPSILONS[-1]),
+        "hyperbolic-lebesgue": (2.0, 4.0, 8.0),
+        "hyperbolic": hyperbolic,
+        "laplace": (12.0,),
+    }
     for name, epsilons in grids.items():
         for epsilon in epsilons:
             by_label[f"{name}, ε = {epsilon:g}"] = mechanism(name, epsilon=epsilon)
@@ -133,7 +144,7 @@ def n_w(
     name: str, epsilons: Sequence[float], embedding: Embedding, words: Words
 ) -> tuple[Floats, Floats]:
     """Measure the largest and the average N_w of words, of RUNS, each float64 (epsilons,)."""
-    mechanisms = [mechanism(name, epsilon=epsilon) for epsilon in epsilons]
+    mechanisms = shared.by_epsilon(name, epsilons)
     stays = RUNS * shared.staying(mechanisms, embedding, words, runs=RUNS)["n_w"]
     return stays.max(axis=1), stays.mean(axis=1)
 
@@ -175,7 +186,7 @@ def table4(world: World) -> None:
     lines = []
     for name in IN_THE_BALL:
         least = curved.dimension - 1.0 if name == "hyperbolic" else 0.0
-        epsilons = [least + epsilon for epsilon in EPSILONS]
+        epsilons = (least + np.array(EPSILONS)).tolist()
         largest, means = n_w(name, epsilons, curved, rows)
         of_laplace = of_same_worst_case(largest.tolist(), world.flat, rows)
         for epsilon, worst, mean, laplace in zip(epsilons, largest, means, of_laplace, strict=True):
@@ -454,6 +465,147 @@ def examples(world: World, settings: Mapping[str, Setting]) -> str:
     return shared.markdown(
         ("word", "the paper's", "words nearer in the ball", "", f"of {RUNS:,} runs"), rows
     )
+
+
+# The hierarchy
+
+DRAWS: Final = 200  # of each word
+ENDS: Final = (0.01, 200.0)  # epsilons between which a success is searched
+STEPS: Final = 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchy:
+    """Some words of a ball, each as likely as any other, and the hypernyms of all words."""
+
+    ball: Embedding
+    words: Words
+    ancestors: sparse.csr_array  # (V, V), each word among its own
+
+    @classmethod
+    def of(cls, ball: Embedding, pairs: Path, count: int, *, closure: bool) -> Hierarchy:
+        names = ball.words.to_pylist()
+        table = csv.read_csv(pairs, parse_options=csv.ParseOptions(delimiter="\t"))
+        hyponyms = table.column(0).to_pylist()
+        relations = Relations.from_words(hyponyms, table.column(1).to_pylist())
+        if closure:
+            relations = relations.closure()
+        rank = {name: row for row, name in enumerate(names)}
+        rows = np.array([rank.get(word, -1) for word in relations.words])[relations.pairs]
+        rows = rows[(rows >= 0).all(axis=1)]
+        every = np.arange(len(names))
+        rows = np.concatenate([rows, np.column_stack([every, every])])
+        entries = np.ones(len(rows)), (rows[:, 0], rows[:, 1])
+        ancestors = sparse.csr_array(entries, shape=(len(names), len(names)))
+        return cls(ball=ball, words=shared.evenly(count, len(names)), ancestors=ancestors)
+
+    def drawn(self, configured: Mechanism) -> tuple[Words, Words]:
+        """Draw outputs of each word: the words, and what they become, (t,) each."""
+        words = np.repeat(self.words, DRAWS)
+        rows = WordRows(words=words, rows=np.arange(len(words)), count=len(words))
+        return words, shared.releases(rows, [configured], self.ball)[0][0].words
+
+    def success(self, configured: Mechanism) -> float:
+        """Compute how often the best guess of a word by its output is right."""
+        prior = np.zeros(len(self.ball.words))
+        prior[self.words] = 1.0 / len(self.words)
+        search = ExactSearch.over(self.ball)
+        channel = channel_of(configured, self.ball, search, prior)
+        words, outputs = self.drawn(configured)
+        distinct, places = np.unique(outputs, return_inverse=True)
+        guesses = self.words[channel.table(distinct, self.words).argmax(axis=1)]
+        return float((guesses[places] == words).mean())
+
+    def kept(self, configured: Mechanism) -> list[str]:
+        """Measure words that stay, hypernyms, common ancestors, and the two most frequent words."""
+        words, outputs = self.drawn(configured)
+        both = self.ancestors[words].multiply(self.ancestors[outputs]).sum(axis=1)
+        counts = self.ancestors.sum(axis=1)
+        shares = both / (counts[words] + counts[outputs] - both)
+        stay = words == outputs
+        above = (both == counts[outputs]) & ~stay
+        often = np.sort(np.bincount(outputs))[-2:].sum() / len(outputs)
+        return [
+            f"{stay.mean():.3f}",
+            f"{above.mean():.3f}",
+            f"{shares.mean():.3f}",
+            f"{often:.3f}",
+        ]
+
+
+@main.command()
+@click.option("--ball", type=FOLDER, required=True)
+@click.option("--pairs", type=FILE, required=True, help="TSV of the ball's is-a pairs")
+@click.option("--transitive-closure", is_flag=True, help="add the pairs that follow from others")
+@click.option("--words", type=int, default=2000, show_default=True, help="that are measured")
+@click.option("--success", type=float, multiple=True, default=(0.25,), show_default=True)
+def hypernyms(
+    ball: Path, pairs: Path, transitive_closure: bool, words: int, success: Sequence[float]
+) -> None:
+    """Print how many outputs are hypernyms at equal success of a guesser who sees one output."""
+    hierarchy = Hierarchy.of(Embedding.open(ball), pairs, words, closure=transitive_closure)
+    lines = []
+    with threadpool_limits(1):
+        for target in success:
+            for name in ("hyperbolic-lebesgue", "exponential"):
+                configured, share = of_success(hierarchy, name, target)
+                claim = configured.guarantee(hierarchy.ball)
+                nats = claim.losses()[0]["pure"]
+                numbers = (f"{configured.epsilon:.3g}", f"{claim.epsilon:.3g}", f"{nats:.3g}")
+                lines.append([name, *numbers, f"{share:.3f}", *hierarchy.kept(configured)])
+    columns = (
+        "mechanism",
+        "ε",
+        "proven ε",
+        "nats to the nearest word",
+        "guessed",
+        STAY,
+        "hypernyms",
+        "ancestors in common",
+        "two most frequent words",
+    )
+    click.echo(shared.markdown(columns, lines))
+
+
+def of_success(hierarchy: Hierarchy, name: str, success: float) -> tuple[Mechanism, float]:
+    """Search the epsilon at which a guesser has this success, by halves of its logarithm."""
+    low, high = np.log(ENDS)
+    for _ in range(STEPS):
+        middle = (low + high) / 2.0
+        configured = mechanism(name, epsilon=float(f"{math.exp(middle):.3g}"))
+        share = hierarchy.success(configured)
+        if abs(share - success) < 0.005:
+            break
+        if share < success:
+            low = middle
+        else:
+            high = middle
+    return configured, share
+
+
+@main.command()
+@click.option("--ball", type=FOLDER, required=True)
+@click.option("--epsilon", type=float, multiple=True, required=True)
+@click.argument("words", nargs=-1, required=True)
+def outputs(ball: Path, epsilon: Sequence[float], words: Sequence[str]) -> None:
+    """Print the most frequent outputs of words in 10 times RUNS runs of ``hyperbolic-lebesgue``."""
+    embedding = Embedding.open(ball)
+    names = embedding.words.to_pylist()
+    lines = []
+    with threadpool_limits(1):
+        for word in words:
+            for value in epsilon:
+                configured = mechanism("hyperbolic-lebesgue", epsilon=value)
+                count = 10 * RUNS
+                rows = WordRows(
+                    words=np.full(count, names.index(word)), rows=np.arange(count), count=count
+                )
+                drawn = shared.releases(rows, [configured], embedding)[0][0].words
+                counts = np.bincount(drawn)
+                most = np.argsort(-counts, kind="stable")[:5]
+                cells = [f"{names[row]} {counts[row] / count:.2f}" for row in most]
+                lines.append([word, f"{value:g}", ", ".join(cells)])
+    click.echo(shared.markdown(("word", "ε", "becomes"), lines))
 
 
 if __name__ == "__main__":

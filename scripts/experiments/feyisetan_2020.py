@@ -25,7 +25,6 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.mechanisms import Laplace
 from scripts.experiments import shared
 from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
@@ -54,7 +53,7 @@ def main() -> None:
 def n_w(bundle: Path, epsilons: Sequence[float]) -> None:
     """Print N_w and S_w of Laplace noise: 200 words, spread over the vocabulary, 1,000 runs."""
     embedding = Embedding.open(bundle)
-    mechanisms = [Laplace(epsilon=epsilon) for epsilon in sorted(epsilons)]
+    mechanisms = shared.by_epsilon("laplace", sorted(epsilons))
     words = shared.evenly(200, len(embedding.words))
     with threadpool_limits(1):
         statistics = shared.staying(mechanisms, embedding, words, runs=RUNS)
@@ -121,7 +120,7 @@ def measured(
     corpus: Corpus, embedding: Embedding, *, epsilons: Sequence[float], repetitions: int
 ) -> dict[float, dict[str, Mean]]:
     """Return all figures by epsilon; the last one, infinity, is without noise."""
-    mechanisms = [Laplace(epsilon=epsilon) for epsilon in epsilons]
+    mechanisms = shared.by_epsilon("laplace", epsilons)
     released = {}
     for seed, (name, part) in enumerate(corpus.parts.items(), 7):
         outputs = shared.releases(part, mechanisms, embedding, repetitions=repetitions, seed=seed)
@@ -148,7 +147,7 @@ def measured(
 
 
 def audited(corpus: Corpus, trained_on: WordRows, size: int, seed: int) -> float:
-    """Compute the area under the ROC curve of an auditor who looks for authors of the training data.
+    """Compute the area under the ROC curve of an auditor who looks for the training data's authors.
 
     Half of the authors, at random, train the model. The auditor has each author's texts as written,
     and divides what the model gives them by what a model of other authors' original texts gives

@@ -6,7 +6,7 @@ Every repetition has a projection of its own; intervals are over projections.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
@@ -68,7 +68,7 @@ class Law:
     constant: float  # Delta, in lengths of images per length of inputs
 
     def unit_noise(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draw the noise of epsilon = Delta, float64 (count, m): the same for all laws of this m."""
+        """Draw the noise of epsilon = Delta, float64 (count, m), equal for all laws of this m."""
         noise = rng.standard_normal((count, len(self.matrix)))
         lengths = rng.gamma(len(self.matrix), size=count)
         noise *= (lengths / np.linalg.norm(noise, axis=1))[:, None]
@@ -128,18 +128,21 @@ def text_stretch(law: Law, embedding: Embedding, words: int) -> float:
     return float(np.linalg.norm(law.matrix @ gap) / np.linalg.norm(gap))
 
 
+def mean_constant(laws: Sequence[Mapping[str, Law]], name: str) -> Mean:
+    """Return the mean Delta of a law over projections."""
+    return Mean([of_seed[name].constant for of_seed in laws])
+
+
 def stretches(setup: Setup) -> Iterator[str]:
     """Yield the table of how much projections stretch differences."""
     rows = []
     for beta in BETAS:
         laws = [setup.laws(beta, seed) for seed in setup.seeds]
-        two_words = Mean([of_seed["vocabulary"].constant for of_seed in laws])
-        two_vectors = Mean([of_seed["spectral"].constant for of_seed in laws])
-        cells = [f"{two_words:.3f}"]
+        cells = [f"{mean_constant(laws, 'vocabulary'):.3f}"]
         for words in TEXT_WORDS:
             stretch = [text_stretch(of_seed["paper"], setup.embedding, words) for of_seed in laws]
             cells.append(f"{Mean(stretch):.2f}")
-        cells.append(f"{two_vectors:.3f}")
+        cells.append(f"{mean_constant(laws, 'spectral'):.3f}")
         rows.append([beta, len(laws[0]["paper"].matrix), f"{1 + beta:.2f}", *cells])
     columns = [f"two texts of {words} words" for words in TEXT_WORDS]
     yield "**By how much Φ stretches differences.**\n"
@@ -242,7 +245,8 @@ def of_texts(setup: Setup, task: Task, reading: str, name: str, epsilon: float) 
 def senteval(setup: Setup, data: Path) -> Iterator[str]:
     """Yield the table of what tasks get right."""
     # The vocabulary's Delta covers differences of two words, not those of two averages.
-    names = [name for name in LAWS if name != "vocabulary"]
+    names = [*LAWS]
+    names.remove("vocabulary")
     cells = list(product(READINGS, names))
     rows = []
     for name in TASKS:

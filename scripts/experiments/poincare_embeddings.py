@@ -107,7 +107,7 @@ def of_vectors(
 def trained_by_gensim(
     relations: Relations, dimension: int, epochs: int
 ) -> tuple[NDArray[np.float64], float]:
-    """Train with gensim, at its own defaults except for the epochs, with a burn-in like Nickel's."""
+    """Train with gensim, at its defaults except for the epochs, with a burn-in like Nickel's."""
     from gensim.models.poincare import PoincareModel
 
     logging.disable(logging.WARNING)

@@ -19,7 +19,7 @@ from dptext_spark.calibration.estimators import BLOCK_WORDS
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import GeometryName
-from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.columns import Tokens
 from dptext_spark.text.policies import TextPolicy
@@ -108,6 +108,11 @@ def in_common(folder: Path, *embeddings: Embedding) -> list[Embedding]:
         geometry = embedding.space.geometry
         restricted.append(made_embedding(words, vectors, folder / str(number), geometry))
     return restricted
+
+
+def by_epsilon(spec: str, epsilons: Iterable[float]) -> list[Mechanism]:
+    """Return mechanisms that differ in epsilon alone."""
+    return [mechanism(spec, epsilon=epsilon) for epsilon in epsilons]
 
 
 def evenly(count: int, size: int) -> Words:
@@ -207,10 +212,10 @@ def releases(
     search = ExactSearch.over(embedding, release_words)
     tokens = np.flatnonzero(words >= 0)
     released = []
-    for mechanism in mechanisms:
-        bound = mechanism.bind(embedding, search)
+    for configured in mechanisms:
+        bound = configured.bind(embedding, search)
         rng = np.random.default_rng(seed)
-        width = mechanism.uniforms_per_token(embedding.dimension)
+        width = configured.uniforms_per_token(embedding.dimension)
         outputs = np.full(len(words), -1)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]

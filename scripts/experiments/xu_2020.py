@@ -35,7 +35,6 @@ from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.text.policies import stop_words
 from scripts.experiments import shared
 from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
@@ -120,14 +119,9 @@ def measured(
     seed: int,
 ) -> Statistics:
     """Measure N_w and S_w at one lambda, as counts of RUNS, each float64 (epsilons, words)."""
-    mechanisms = of_lambda(mixing, epsilons)
+    mechanisms = shared.by_epsilon(f"mahalanobis:lambda={mixing:g}", epsilons)
     statistics = shared.staying(mechanisms, embedding, words, runs=RUNS, seed=seed, blocks=blocks)
     return {"n_w": RUNS * statistics["n_w"], "s_w": statistics["s_w"]}
-
-
-def of_lambda(mixing: float, epsilons: Sequence[float]) -> list[Mechanism]:
-    """Return the mechanisms of one lambda, by epsilon."""
-    return [mechanism(f"mahalanobis:lambda={mixing:g}", epsilon=epsilon) for epsilon in epsilons]
 
 
 def orderings(by_lambda: dict[float, Statistics]) -> Iterator[str]:
@@ -154,7 +148,7 @@ def orderings(by_lambda: dict[float, Statistics]) -> Iterator[str]:
 
 
 def translated(embedding: Embedding, words: Words) -> str:
-    """Return at which epsilon the mean N_w here is the paper's, by a power of the paper's epsilon."""
+    """Return at which epsilon the mean N_w is the paper's, by a power of the paper's epsilon."""
     grid = np.geomspace(2.0, 80.0, 24)
     logs = []
     for mixing, means in PAPER["N_w"].items():
@@ -196,7 +190,7 @@ def texts(bundle: Path, data: Path) -> None:
 
 
 def cleaned(tweets: Sequence[str]) -> list[str]:
-    """Return tweets without links, names of users and stop words: the paper has 7.3 words a tweet."""
+    """Return tweets without links, users and stop words: the paper has 7.3 words a tweet."""
     stop = stop_words()
     lines = []
     for tweet in tweets:
@@ -241,7 +235,7 @@ def classified(texts: Sequence[str], labels: NDArray[np.bool_], embedding: Embed
     cells = {(0.0, np.inf): shared.repeated(measure, enumerate([original] * REPETITIONS))}
     for number, mixing in enumerate(TEXT_LAMBDAS):
         grid = TEXT_EPSILONS if mixing else sorted({*TEXT_EPSILONS, *BETWEEN})
-        mechanisms = of_lambda(mixing, grid)
+        mechanisms = shared.by_epsilon(f"mahalanobis:lambda={mixing:g}", grid)
         released = shared.releases(
             original, mechanisms, embedding, repetitions=REPETITIONS, seed=1 + number
         )

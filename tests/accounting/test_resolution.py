@@ -7,12 +7,13 @@ import pytest
 from scipy import special
 
 from dptext_spark.accounting.resolution import (
+    ball_point_distance,
     nearest_word_distance,
     proposed_word_distance,
     rounded_vector_distance,
 )
 from dptext_spark.geometry.sphere import gamma_quantile, uniform_directions
-from dptext_spark.mechanisms import Exponential, Hyperbolic, Laplace
+from dptext_spark.mechanisms import Exponential, Hyperbolic, HyperbolicLebesgue, Laplace
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.mechanisms.vectors import on_grid
 from dptext_spark.search.exact import ExactSearch
@@ -103,6 +104,34 @@ def test_coarse_uniforms_in_a_disc(tmp_path):
     assert found > 2.0 ** -(bits + 1)
 
 
+def test_coarse_uniforms_of_random_balls(tmp_path):
+    """As above; rejects a bound without the share of the volume, and one without the radius."""
+    bits, mechanism = 4, HyperbolicLebesgue(epsilon=8.0)
+    strip = np.array([[0.0, 0.0], [1e-3, -1e-3], [-1e-3, 1e-3]])
+    world = worlds.build(tmp_path, strip, geometry="poincare")
+    coarse = outputs(mechanism, world, 0, product(*[cells(bits)] * 4, COIN))
+    radii = np.repeat(cells(6), 2**16)
+    fine = np.column_stack([radii, np.tile(on_a_circle(10, 6), (2**6, 1))])
+    found = apart(coarse, outputs(mechanism, world, 0, fine))
+    given = {"epsilon": 8.0, "least_rim": 1.0 - 2e-6}
+    bound = ball_point_distance(3, 2, bits=bits, **given)
+    assert bound / 40.0 < found <= bound
+
+
+def test_a_coarse_radius_of_random_balls(tmp_path):
+    """One word in all of a small ball: rejects a bound without what the radius' uniform changes."""
+    bits, mechanism = 5, HyperbolicLebesgue(epsilon=30.0)
+    # Words on a line through the first one, at the radius of the first cell's middle.
+    world = worlds.build(tmp_path, [[0.0], [2e-3], [-2e-3]], geometry="poincare")
+    fine, shares = (
+        product(cells(14), cells(6), SIGNS, COIN),
+        product(cells(bits), cells(6), SIGNS, COIN),
+    )
+    found = apart(outputs(mechanism, world, 0, shares), outputs(mechanism, world, 0, fine))
+    alone = ball_point_distance(1, 1, epsilon=30.0, least_rim=1.0 - 4e-6, bits=bits)
+    assert 0.0 < found <= alone
+
+
 @pytest.mark.parametrize("truncate", [None, 1.0])
 @pytest.mark.parametrize("listed", [0.0, 10.0])
 def test_a_coarse_proposal(tmp_path, truncate, listed):
@@ -152,4 +181,9 @@ def test_the_places_that_are_counted():
     longest = 3.0 * float(gamma_quantile(4, np.array([1.0 - 2.0**-52]))[0])
     walls = 2.0 * longest + 6.0 + 4.0 * (24.0 * (1.0 + np.sqrt(3.0)) + 8.0)
     assert rounded_vector_distance(4, 3.0) == pytest.approx(walls * 2.0**-53, rel=1e-12)
+    radius = 1.0 + 53 * np.log(2.0) + 10 * (1.0 - np.log(np.sinh(2.5) / (np.cosh(2.5) + 3.0)))
+    given = {"epsilon": 4.0, "least_rim": 0.5}  # whose Lorentz time is 3
+    for vickrey, changes in ((False, 11 * 2 * 99), (True, 11 * (80 * 100 + 9) + 1)):
+        computed = ball_point_distance(100, 10, vickrey=vickrey, **given)
+        assert computed == pytest.approx((radius + changes) * 2.0**-53, rel=1e-12)
     assert proposed_word_distance(10) == 150 * 2.0**-53 and proposed_word_distance(2**60) == 1.0

@@ -81,6 +81,8 @@ REAL = {
     "hyperbolic": 1.5,
     "hyperbolic:select=vickrey,t=0.5": 1.5,
     "hyperbolic-icdm": 0.5,
+    "hyperbolic-lebesgue": 1.0,
+    "hyperbolic-lebesgue:select=vickrey,t=0.5": 1.0,
     "projection:dimension=1": 2.0,
     "projection:dimension=2,sensitivity=spectral": 2.0,
     "exponential": 2.0,

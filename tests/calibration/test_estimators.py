@@ -158,6 +158,7 @@ def test_only_what_is_proven_to_be_monotone_says_so(indexed, ball):
     for found, expected in (
         (over(indexed, laplace), True),
         (over(ball, *grid("hyperbolic", (3.0,))), True),
+        (over(ball, *grid("hyperbolic-lebesgue", (3.0,))), False),
         (over(indexed, *vickrey), False),
         (over(indexed, laplace, search=lists), False),
         (over(indexed, Exponential(epsilon=1.0)), False),

@@ -23,7 +23,15 @@ from dptext_spark.channel.posteriors import (
 )
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.geometry.projection import gaussian_projection
-from dptext_spark.mechanisms import Hyperbolic, HyperbolicIcdm, Laplace, Mahalanobis, Projection
+from dptext_spark.mechanisms import (
+    Hyperbolic,
+    HyperbolicIcdm,
+    HyperbolicLebesgue,
+    Laplace,
+    Mahalanobis,
+    Projection,
+)
+from dptext_spark.mechanisms.hyperbolic import HyperbolicDensity
 from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
@@ -62,16 +70,32 @@ MECHANISMS = {
     "projection": (Projection(epsilon=4.0, dimension=3, seed=2), "wide"),
     "hyperbolic": (Hyperbolic(epsilon=2.5), "ball"),
     "hyperbolic-icdm": (HyperbolicIcdm(epsilon=2.0), "ball"),
+    "hyperbolic-lebesgue": (HyperbolicLebesgue(epsilon=2.0), "ball"),
     "vickrey": (Laplace(epsilon=3.0, select="vickrey", t=0.4), "space"),
     "vickrey in the ball": (Hyperbolic(epsilon=3.0, select="vickrey", t=0.4), "ball"),
     "ivf": (Laplace(epsilon=2.5), "space"),
 }
 
 
+BALL = Hyperbolic | HyperbolicIcdm | HyperbolicLebesgue
+
+
+def log_constants(vectors, epsilon):
+    """ln of the integral over the disc of exp(-epsilon d(x, w)), for each word, by equal cells."""
+    radii = np.sqrt((np.arange(2000) + 0.5) / 2000)
+    angles = 2 * np.pi * (np.arange(2000) + 0.5) / 2000
+    x = (radii[:, None] * np.exp(1j * angles)).ravel()
+    logs = []
+    for word in vectors[:, 0] + 1j * vectors[:, 1]:
+        cosh = 1 + 2 * np.abs(x - word) ** 2 / (1 - np.abs(x) ** 2) / (1 - abs(word) ** 2)
+        logs.append(np.log(np.exp(-epsilon * np.arccosh(cosh)).mean()))
+    return np.array(logs)
+
+
 def by_formula(mechanism, vectors, points):
     """Log-densities of points (t, ...) around the words, float64 (t, V), each as its source has it."""
     n = vectors.shape[1]
-    if isinstance(mechanism, Hyperbolic | HyperbolicIcdm):
+    if isinstance(mechanism, BALL):
         p = vectors.astype(np.longdouble)
         squares = np.square(p).sum(axis=1)
         time = (1 + squares) / (1 - squares)
@@ -80,6 +104,9 @@ def by_formula(mechanism, vectors, points):
         d = np.arccosh(np.maximum(q[:, None] * (time - points[:, 1:] @ space.T), 1.0))
         if isinstance(mechanism, Hyperbolic):
             return (-mechanism.epsilon * d).astype(np.float64)
+        if isinstance(mechanism, HyperbolicLebesgue):
+            constants = log_constants(vectors, mechanism.epsilon)
+            return (-mechanism.epsilon * d).astype(np.float64) - constants
         # Feyisetan et al. 2019 by Lebesgue measure, over the element of volume (2 / (1 - rho²))^n.
         rho = np.tanh(d / 2)
         log_density = mechanism.epsilon * np.log((1 - rho) / (1 + rho)) + n * np.log(1 - rho**2)
@@ -103,7 +130,7 @@ def by_formula(mechanism, vectors, points):
 
 def still_points(mechanism, vectors):
     """Where words are without noise."""
-    if isinstance(mechanism, Hyperbolic | HyperbolicIcdm):
+    if isinstance(mechanism, BALL):
         squares = np.square(vectors).sum(axis=1)
         return np.column_stack(
             [np.log((1 + squares) / (1 - squares)), 2 * vectors / (1 + squares)[:, None]]
@@ -116,7 +143,15 @@ def still_points(mechanism, vectors):
 
 
 @pytest.mark.parametrize(
-    "name", ["laplace", "mahalanobis", "projection", "hyperbolic", "hyperbolic-icdm"]
+    "name",
+    [
+        "laplace",
+        "mahalanobis",
+        "projection",
+        "hyperbolic",
+        "hyperbolic-icdm",
+        "hyperbolic-lebesgue",
+    ],
 )
 def test_densities_are_those_of_the_papers(built, name):
     """Up to one number for each point; rejects another norm, and a density by another measure."""
@@ -138,7 +173,8 @@ def test_densities_are_those_of_the_papers(built, name):
         assert density(given).dtype == np.float32
         differences = (computed - computed[:, :1]) - (expected - expected[:, :1])
         assert np.abs(differences).max() < 5e-3 * np.sqrt(mechanism.epsilon)
-        assert np.median(np.abs(differences)) < 1e-5
+        # The constants' quadrature is good to about 1e-5.
+        assert np.median(np.abs(differences)) < (1e-4 if "lebesgue" in name else 1e-5)
 
 
 def test_single_precision_is_enough_for_many_dimensions(small):
@@ -238,9 +274,13 @@ def wrong_ways(counted, name, built):
     yield "without the prior", posterior(without_prior)
     yield "of another epsilon", posterior(replace(guesser, density=louder.density(guesser.words)))
     yield "transposed", normalised(counted.prior[:, None] * law.T)
-    if not isinstance(mechanism, Hyperbolic | HyperbolicIcdm) or mechanism.t is not None:
+    if not isinstance(mechanism, BALL) or mechanism.t is not None:
         # Elsewhere in the ball rare words hardly share outputs with frequent ones: weights change little.
         yield "without weights of drawn words", posterior(replace(guesser, drawn=guesser.prior))
+    if isinstance(mechanism, HyperbolicLebesgue):
+        noise = Hyperbolic(epsilon=mechanism.epsilon).bind(embedding, ExactSearch.over(embedding))
+        density = HyperbolicDensity(noise, guesser.words)
+        yield "of one constant for all words", posterior(replace(guesser, density=density))
     if isinstance(mechanism, Hyperbolic | HyperbolicIcdm):
         kind = LebesgueLaw if isinstance(mechanism, Hyperbolic) else VolumeLaw
         law = kind(dimension=embedding.dimension, epsilon=mechanism.epsilon)

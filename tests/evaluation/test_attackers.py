@@ -14,6 +14,7 @@ from dptext_spark.channel.local import channel_of
 from dptext_spark.evaluation import attackers, local
 from dptext_spark.evaluation.attackers import (
     ATTACKERS,
+    BY_PAIRS,
     Adaptive,
     ContextFree,
     Evidence,
@@ -113,7 +114,7 @@ def test_an_attacker_more_is_tried(monkeypatch):
     known = known_of([[0, 1], [1]], 3)
     knowledge = Knowledge.learn(known, Channel.uniform(3, 3), attackers=attackers.ATTACKERS)
     sums = attack(rows, knowledge)
-    names = [f"{name}/{top}" for name in (*ATTACKERS, "output") for top in (1, 5)]
+    names = [f"{name}/{top}" for name in (*ATTACKERS, "output", BY_PAIRS) for top in (1, 5)]
     assert sorted(sums) == sorted([*names, "considered"])
     assert share(sums, "output/1") == pytest.approx(2 / 3)
     sums = attack(released([[-1], []], np.array([[0]])), knowledge)

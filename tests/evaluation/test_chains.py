@@ -100,7 +100,7 @@ def test_long_rows_do_not_underflow_and_no_cut_changes_anything(model, monkeypat
     outputs = np.random.default_rng(1).integers(0, 2, (2, 5_000))
     posterior = by_word(released([[0] * 5_000], outputs), model, emitting(NOISE))
     np.testing.assert_allclose(posterior.sum(axis=1), 1.0, rtol=1e-12)
-    monkeypatch.setattr(chains, "_PAIRS", 8)
+    monkeypatch.setattr(chains, "_LOOKED_UP", 8)
     rows = released([[0] * 200] * 5, np.tile(outputs[:, 2_400:2_600], 5))
     part = by_word(rows, model, emitting(NOISE))
     # What is far off hardly matters.

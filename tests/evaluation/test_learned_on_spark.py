@@ -43,7 +43,7 @@ def rows(spark, small):
     bundle = BundleFiles.send(spark, small)
     simulation = Simulation(bundle=bundle, policy=TextPolicy(), search=ExactSearch.over(small))
     assert frame.count() == ROWS
-    yield SampledRows(frame=frame, simulation=simulation, ways=columns.ways(df.schema))
+    yield SampledRows(frame=frame, simulation=simulation, ways=columns.field_paths(df.schema))
     frame.unpersist()
 
 

@@ -140,3 +140,8 @@ def test_the_floor_needs_no_release(simulation, knowledge):
     )
     assert pairs < words < 0.5
     assert 0.0 < floor["recovered/1/context-free/1"].ratio[0] < 0.2
+
+
+def test_all_measures_of_labels_need_a_label():
+    needing = [name for name, own in MEASURES.items() if own.needs == "label"]
+    assert {"accuracy", "balanced_accuracy", "auc", "precision", "recall", "f1"} <= {*needing}

@@ -155,7 +155,7 @@ def test_workers_try_an_attacker_whose_module_they_do_not_have(spark, small, mod
     simulation = Simulation(
         bundle=BundleFiles.send(spark, small), policy=TextPolicy(), search=ExactSearch.over(small)
     )
-    sampled = SampledRows(frame=frame, simulation=simulation, ways=columns.ways(df.schema))
+    sampled = SampledRows(frame=frame, simulation=simulation, ways=columns.field_paths(df.schema))
     counts = count_pairs(sampled)
     languages = languages_of(
         sampled, dict.fromkeys(ATTACKED, counts[KNOWN].pairs), of_attacked=False

@@ -60,7 +60,7 @@ def sampled(spark, simulation):
 
     def make(tasks):
         frame = selected.repartition(tasks)
-        return SampledRows(frame=frame, simulation=simulation, ways=columns.ways(df.schema))
+        return SampledRows(frame=frame, simulation=simulation, ways=columns.field_paths(df.schema))
 
     return make
 

@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dptext_spark import demo
 from dptext_spark.embedding.build import build_embedding
+from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import (
     estimates,
@@ -198,28 +199,36 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     """Rejects equal epsilons in place of equal success, and vickrey selection as a gain in words kept."""
     # In the ball too what is kept is judged by the Euclidean vectors, which have the same words.
     texts, intents = demo_queries(120)
-    given = {"texts": texts, "labels": intents, "judge": demo_bundle, "release_words": 2000}
-    world = mechanisms.World(embedding=demo_bundle, runs=30, candidates=16, **given)
+    every_text, _ = demo_queries(1200)
+    world = mechanisms.World(
+        texts=texts,
+        labels=intents,
+        embedding=demo_bundle,
+        judge=demo_bundle,
+        release_words=2000,
+        corpus=[text for text in every_text if text not in texts],
+        candidates=16,
+    )
     near = {
-        "laplace": 7.5,
-        "laplace:select=vickrey,t=0.5": 8.5,
+        "laplace": 4.5,
+        "laplace:select=vickrey,t=0.5": 5.5,
         "exponential": 3.4,
-        "hyperbolic": 18.5,
+        "hyperbolic": 12.0,
     }
-    epsilons, kept, floors = {}, {}, world.kept(world.released(None))
+    epsilons, kept = {}, {}
+    floors = world.kept(world.released(None), None)
     for spec, start in near.items():
-        own = replace(world, embedding=ball) if spec == "hyperbolic" else world
-        epsilons[spec], floor = mechanisms.matched(own, spec, 0.5, near=0.04, start=start)
-        configured = mechanism(spec, epsilon=epsilons[spec])
-        share, again = own.recovered(configured)
-        assert abs(share - 0.5) <= 0.04 and floor == again < share
-        kept[spec] = own.kept(own.released(configured))
-        assert all(
-            floors[name][0] < value and low < value < high
-            for name, (value, low, high) in kept[spec].items()
-        )
+        of_spec = replace(world, embedding=ball) if spec == "hyperbolic" else world
+        configured, comparison = mechanisms.matched(of_spec, spec, 0.5, near=0.04, start=start)
+        (outcome,) = comparison.outcomes
+        share = mechanisms.recovered(outcome.sums)
+        assert abs(share - 0.5) <= 0.04 and comparison.floor_of(Risk()) < share
+        epsilons[spec] = configured.epsilon
+        kept[spec] = of_spec.kept(of_spec.released(configured), outcome.channel)
+        for name, (value, low, high) in kept[spec].items():
+            assert floors[name][0] < value and low < value < high, (spec, name)
     laplace, vickrey, exponential, hyperbolic = kept
-    assert epsilons[exponential] < epsilons[laplace] / 2 < epsilons[laplace] < epsilons[vickrey]
+    assert epsilons[exponential] < epsilons[laplace] < epsilons[vickrey]
     assert kept[vickrey]["kept"][0] < kept[laplace]["kept"][0]
     assert kept[laplace]["similarity"][0] > kept[hyperbolic]["similarity"][0]
 
@@ -242,3 +251,26 @@ def test_estimates_are_nearer_to_the_originals_than_counts(tmp_path):
     right = estimates.coverage(world, analysis, 4, 500)
     wrong = replace(other, source=analysis.source)  # its noise, and the other epsilon's topics
     assert 0.92 <= right <= 0.98 and estimates.coverage(world, wrong, 4, 500) < 0.9
+
+
+def test_words_become_hypernyms(tmp_path):
+    """Rejects hyponyms that count as hypernyms, pairs without closure, and a guesser who sees nothing."""
+    branches = 2.0 * np.pi * np.arange(3) / 3.0
+    leaves = 2.0 * np.pi * np.arange(9) / 9.0 - 2.0 * np.pi / 9.0
+    points = [(0.02, 0.0)]
+    points += [0.5 * np.array([np.cos(angle), np.sin(angle)]) for angle in branches]
+    points += [0.95 * np.array([np.cos(angle), np.sin(angle)]) for angle in leaves]
+    names = ["root", *(f"branch{i}" for i in range(3)), *(f"leaf{i}" for i in range(9))]
+    ball = shared.made_embedding(names, np.array(points), tmp_path / "ball", "poincare")
+    pairs = [f"branch{i}\troot" for i in range(3)] + [f"leaf{i}\tbranch{i // 3}" for i in range(9)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["hyponym\thypernym", *pairs]), encoding="utf-8")
+    hierarchy = feyisetan_2019.Hierarchy.of(ball, tmp_path / "pairs.tsv", 13, closure=True)
+    assert hierarchy.ancestors.sum(axis=1).tolist() == [1.0, *[2.0] * 3, *[3.0] * 9]
+    shares = {}
+    for name in ("hyperbolic-lebesgue", "exponential"):
+        configured, success = feyisetan_2019.of_success(hierarchy, name, 0.4)
+        stay, above, common, often = map(float, hierarchy.kept(configured))
+        assert abs(success - 0.4) < 0.01 and stay + above <= 1.0 and 0.0 < often <= 1.0
+        assert stay < common < 1.0
+        shares[name] = above
+    assert shares["exponential"] < 0.2 < 2.0 * shares["exponential"] < shares["hyperbolic-lebesgue"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.evaluation.classes import SCORES, ClassCounts
 from dptext_spark.evaluation.comparison import Comparison
 from dptext_spark.evaluation.facts import facts_of
+from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.local import evaluate
+from dptext_spark.evaluation.measures import LABELS
 from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
@@ -66,3 +70,22 @@ def facts(found: Mapping[str, Comparison], *names: str, target: str | None) -> d
         ),
         **RUN,
     )
+
+
+CLASSES = ("ham", "spam, (paid)")
+SPAM = CLASSES[1]
+
+
+def labels(ham: int, spam: int, classes: tuple[str, ...] = CLASSES) -> dict[str, Any]:
+    """Sums of a model that gets so many of 870 and of 130 rows right."""
+    counts = ClassCounts.empty(classes)
+    counts.confusion[:2, :2] = [[ham, 870 - ham], [130 - spam, spam]]
+    counts.scores[:, 0, SCORES // 4] = counts.scores[:, 1, SCORES // 2] = 10
+    right = ClusterSums.of_rows(ham + spam, 1000)
+    return {LABELS: counts, "accuracy": right, "accuracy_on_original": right}
+
+
+def stated(learnt: Comparison, target: str | None, **changes: Any) -> dict[str, Any]:
+    """Facts of an evaluation whose thirds are alike."""
+    thirds = {"first": replace(learnt, **changes), "second": replace(learnt, **changes)}
+    return facts(thirds, target=target)

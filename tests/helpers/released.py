@@ -30,6 +30,7 @@ from dptext_spark import (
     Exponential,
     Hyperbolic,
     HyperbolicIcdm,
+    HyperbolicLebesgue,
     Laplace,
     Projection,
     RowBudget,
@@ -159,6 +160,7 @@ POLICIES: Final[dict[str, dict[str, Any]]] = {
 BALL: Final[dict[str, Mechanism]] = {
     "hyperbolic": Hyperbolic(epsilon=12.0),
     "hyperbolic-icdm": HyperbolicIcdm(epsilon=12.0, select="vickrey", t=0.5),
+    "hyperbolic-lebesgue": HyperbolicLebesgue(epsilon=2.0),
     "exponential ball": Exponential(epsilon=9.0),
 }
 
@@ -215,7 +217,10 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
     ) -> str:
         length = 300 if embedding is None else embedding.dimension
         noise = ReleaseNoise.of(
-            KEY, salt=LABEL, law={"name": "vectors", "epsilon": parameters.epsilon}, fingerprint=""
+            KEY,
+            salt=LABEL,
+            noise_parameters={"name": "vectors", "epsilon": parameters.epsilon},
+            fingerprint="",
         )
         mechanism = parameters.of_length(length)
         reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)

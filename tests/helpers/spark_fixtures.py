@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dptext_spark.cli import main
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.spark import session as session_module
 from dptext_spark.tables.formats.format import Format
-from dptext_spark.tables.source import Source, own_session
+from dptext_spark.tables.source import TableSource, own_session
+from dptext_spark.tables.storage import Storage
 from tests.helpers import worlds
 from tests.helpers.cluster import QUICK_JAVA, write_key
 from tests.helpers.tables import texts, write_table
 
-Opened = Callable[..., Source]
+Opened = Callable[..., TableSource]
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +39,15 @@ def spark() -> Iterator[SparkSession]:
         patch.delenv("JAVA_TOOL_OPTIONS")
         yield session
         session.stop()
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which no Spark runs or is configured."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    for name in [*os.environ]:
+        if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN")):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")
@@ -93,11 +105,12 @@ def dptext(ring: Embedding, key_file: Path, tmp_path: Path) -> Callable[..., Res
 def opened(spark: SparkSession) -> Opened:
     """Open a table as a run does; its format is the end of its name unless told."""
 
-    def source(place: Path | str, name: str = "", **options: str) -> Source:
+    def source(place: Path | str, name: str = "", **options: str) -> TableSource:
         read = Format.named(
             name or str(place).partition(".")[2].partition(".")[0], str(place), options
         )
-        read.check_input(has_id=True, grows=False)
+        read.check_can_read(has_id=True, grows=False)
+        read.check_files(Storage(spark))
         return read.open(own_session(spark))
 
     return source

@@ -93,7 +93,7 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
         used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
         fingerprint = embedding.fingerprint if embedding else ""
         noise = ReleaseNoise.of(
-            KEY, salt=LABEL, law=used.noise_parameters(), fingerprint=fingerprint
+            KEY, salt=LABEL, noise_parameters=used.noise_parameters(), fingerprint=fingerprint
         )
         reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
         private = VectorSanitizer(mechanism=used, noise=noise, reader=reader)

@@ -1,6 +1,7 @@
 """Mistakes that are told before a Java machine is started, which takes many seconds."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -129,3 +130,29 @@ def test_what_is_right_goes_on_to_spark(ring, tmp_path):
     command = given.format(ring=ring.path, **{"in": tmp_path / "in"}).split()
     result = CliRunner().invoke(main, [*command, "--text", "text"])
     assert "Spark was started" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        pytest.param(["out", "out.release.json"], "The output out exists", id="output and reports"),
+        pytest.param(
+            ["out.release.json"], "The public report out.release.json exists", id="reports alone"
+        ),
+        pytest.param(
+            [".out.app-1.part", "out.release.json"],
+            "Another run .* out, or was killed",
+            id="killed",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("no_spark")
+def test_a_second_run_is_told_of_the_output_first(line, tmp_path, monkeypatch, there, said):
+    """Rejects advice to move the reports, after which the output is in the way. Source: own trial."""
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
+    for name in there:
+        (tmp_path / name).mkdir()
+    command = f"privatize --input in --output out --embedding {line.path} --text text"
+    result = CliRunner().invoke(main, f"{command} --mechanism laplace --epsilon 5".split())
+    assert result.exit_code == 2 and re.search(f"privatize: {said}", result.output), result.output

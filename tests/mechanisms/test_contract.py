@@ -10,7 +10,13 @@ from pydantic import ValidationError
 from scipy import special
 from scipy.spatial import distance
 
-from dptext_spark.accounting.laws import BoundedRange, LebesgueLaw, SphericalLaplace, VolumeLaw
+from dptext_spark.accounting.laws import (
+    BoundedRange,
+    LebesgueLaw,
+    LebesgueRange,
+    SphericalLaplace,
+    VolumeLaw,
+)
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError
@@ -31,6 +37,7 @@ from tests.statistical.oracles import mixture_root
 T = "select=vickrey,t=0.4"
 PARAMETERS = f"""
 exponential exponential:truncate=0.5 hyperbolic hyperbolic:{T} hyperbolic-icdm hyperbolic-icdm:{T}
+hyperbolic-lebesgue hyperbolic-lebesgue:{T}
 laplace laplace:{T} mahalanobis:lambda=0 mahalanobis:lambda=0.3 mahalanobis:lambda=1
 mahalanobis:lambda=0.3,{T} projection:dimension=20 projection:dimension=20,{T}
 projection:dimension=20,sensitivity=spectral projection:dimension=20,sensitivity=paper,beta=0.6,seed=3
@@ -164,7 +171,7 @@ def test_each_word_at_its_own_epsilon(spec, world):
     bound, rng, values = configured.bind(world, search), np.random.default_rng(8), (9.0, 4.0, 2.5)
     words, which = rng.integers(0, len(world.words), 900), rng.integers(0, 3, 900)
     uniforms = rng.uniform(1e-12, 1.0, (900, configured.uniforms_per_token(world.dimension)))
-    if spec.startswith("hyperbolic"):
+    if isinstance(configured, Hyperbolic | HyperbolicIcdm):
         with pytest.raises(ConfigError, match="one epsilon for all words"):
             bound(words, uniforms, np.array(values)[which])
         return
@@ -180,6 +187,8 @@ def test_each_word_at_its_own_epsilon(spec, world):
 LAWS = {
     "hyperbolic": lambda n, epsilon, _: VolumeLaw(dimension=n, epsilon=epsilon),
     "hyperbolic-icdm": lambda n, epsilon, _: LebesgueLaw(dimension=n, epsilon=epsilon - n),
+    # Two dimensions: a constant changes by 2 nats at most.
+    "hyperbolic-lebesgue": lambda n, epsilon, _: LebesgueRange(dimension=n, epsilon=epsilon - 2),
     "exponential": lambda _, epsilon, truncate: BoundedRange(epsilon=epsilon, truncation=truncate),
     "projection": lambda n, epsilon, _: SphericalLaplace(dimension=20, epsilon=epsilon),
 }

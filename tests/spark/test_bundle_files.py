@@ -161,7 +161,7 @@ def test_several_processes_place_one_bundle_at_once(sent, place, monkeypatch):
 
 def test_workers_load_no_options():
     """Rejects an import that takes each worker, before its first row, longer than all of its others."""
-    modules = "dptext_spark.tables.look, dptext_spark.tables.dataframes"
+    modules = "dptext_spark.tables.sampling, dptext_spark.tables.dataframes"
     code = f"import sys, {modules}; sys.exit('dptext_spark.options' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

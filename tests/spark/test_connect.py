@@ -16,7 +16,7 @@ import pytest
 
 from dptext_spark import Laplace
 from dptext_spark.spark.java import ensure_java
-from dptext_spark.tables.ledger import LedgerFolder
+from dptext_spark.tables.ledger_folder import LedgerFolder
 from dptext_spark.tables.storage import LocalFiles
 from tests.helpers.canaries import found as traces
 from tests.helpers.canaries import key_forms
@@ -205,7 +205,7 @@ HEAD = """
 import json, os, sys, threading, time
 import psutil
 from dptext_spark import DptextError, privatize_table
-from dptext_spark.jobs import privatize
+from dptext_spark.tables.input_table import InputTable
 from dptext_spark.spark import session
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import SparkConnectClient
@@ -255,7 +255,7 @@ for n, other in enumerate((
     dict(ledger="/proc/self/cwd/other"), dict(ledger="/proc/other"),  # each side's own; nobody's
 ), 1):
     ledger.append(release(f"out{n}", **given | other))
-check, privatize.check_ids = privatize.check_ids, interrupted
+InputTable.check_rows = interrupted
 print(json.dumps([tables, [*ledger, release("out9", **given)]]))
 """
 

@@ -220,3 +220,41 @@ def test_names_of_files_under_the_locale_c(program, ring, tmp_path):
         assert (
             "märz.parquet. Got: a locale of ANSI_X3.4-1968. Set LC_ALL=C.UTF-8 where" in done.stdout
         )
+
+
+LOGGED = """\
+rootLogger.level = info
+rootLogger.appenderRef.it.ref = it
+appender.it.type = Console
+appender.it.name = it
+appender.it.target = SYSTEM_ERR
+appender.it.layout.type = PatternLayout
+appender.it.layout.pattern = OWN %p %m%n
+"""
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(False, id="Stack Overflow 27781187: Spark's own settings"),
+        pytest.param(True, id="a log4j2 file of the user's stays", marks=pytest.mark.long),
+    ],
+)
+def test_our_line_is_seen_under_spark_submit(line, tmp_path, own):
+    """Rejects 60 to 350 lines of Spark's around ours, and a cluster's log that loses its own level."""
+    write_table(tmp_path / "in" / "x.parquet", {"id": [1], "text": ["w1"]})
+    (tmp_path / "log.properties").write_text(LOGGED)
+    options = ["--driver-java-options", "-Dlog4j2.configurationFile=log.properties"] if own else []
+    submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[1]", *options]
+    arguments = f"--input in --output out --embedding {line.path} --text nope"
+    arguments += " --mechanism laplace --epsilon 5"
+    env = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    job = ROOT / "jobs" / "privatize.py"
+    result = command(*submit, job, *arguments.split(), cwd=tmp_path, env=env)
+    assert result.returncode == 2, result.stderr
+    message = "The input table lacks columns. Allowed: id, text. Got: nope."
+    stages, _, last = result.stdout.partition("\n\n")
+    assert last == f"dptext privatize: {message}\n"
+    assert all(stage.endswith(" ...") for stage in stages.splitlines())
+    assert ("OWN INFO" in result.stderr) == own
+    assert own or len(result.stderr.splitlines()) < 20, result.stderr

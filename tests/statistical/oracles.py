@@ -6,7 +6,7 @@ Nothing here comes from the package.
 from functools import cache
 
 import numpy as np
-from scipy import integrate, linalg, stats
+from scipy import integrate, linalg, special, stats
 
 
 def mixture_root(vectors, weight):
@@ -96,6 +96,56 @@ def seen_in_ball(words, points, rows, name, epsilon):
     return seen(quantiles, back, rows, outward)
 
 
+def seen_by_lebesgue(points, words, noisy, rows, epsilon):
+    """Noisy points (t, n + 1) of the density exp(-epsilon d) by Lebesgue measure around words (t,).
+
+    Their distance r has the density exp(-epsilon r) d(s^n), where the points nearer than r are a Euclidean
+    ball of radius s and centre k along the way to the word. Given r, the cosine c at that centre has the
+    density 1 - v c over a uniform direction's, v = -dk/ds; quantiles by it make directions uniform.
+    """
+    n, radii = points.shape[1], 2 * np.arctanh(np.linalg.norm(points, axis=1))
+    quantiles, units = np.empty(len(words)), np.empty((len(words), n))
+    inside = noisy[:, 1:] / (1 + np.exp(-noisy[:, :1]))
+    log_rims = np.log(2) - np.logaddexp(0, noisy[:, 0])
+    r = np.exp(np.linspace(np.log(1e-9), np.log(60 + 60 / epsilon), 2**17))
+    for word, (point, far) in enumerate(zip(points, radii, strict=True)):
+        own = np.flatnonzero(words == word)
+        way = point / np.linalg.norm(point) if far else np.eye(n)[0]
+        gap = np.log(np.linalg.norm(inside[own] - point, axis=1))
+        sinh = np.exp(gap - (log_rims[own] + np.log1p(-(point @ point))) / 2)
+        distance = 2 * np.arcsinh(sinh)
+        centre, _, lean = _euclidean_ball(distance, far)
+        log_radius = np.log(_euclidean_ball(r, far)[1])
+        density = n * log_radius - epsilon * r  # over ln s
+        steps = np.exp((density[1:] + density[:-1]) / 2 - density.max()) * np.diff(log_radius)
+        mass = np.append(0.0, np.cumsum(steps))
+        quantiles[own] = np.interp(np.log(distance), np.log(r), mass / mass[-1])
+        unit = normal(inside[own] - centre[:, None] * way)
+        cosine = np.clip(unit @ way, -1.0, 1.0)
+        half = (n - 1) / 2
+        below = stats.beta(half, half).cdf((1 + cosine) / 2)
+        below += lean * (1 - cosine**2) ** half / ((n - 1) * special.beta(0.5, half))
+        cosines = 2 * stats.beta(half, half).ppf(np.clip(below, 0.0, 1.0)) - 1
+        across = normal(unit - (unit @ way)[:, None] * way)
+        units[own] = cosines[:, None] * way + np.sqrt(1 - cosines**2)[:, None] * across
+    outward = np.array(
+        [normal(point[None])[0] if point.any() else np.eye(n)[0] for point in points]
+    )
+    return seen(quantiles, units, rows, outward[words])
+
+
+def normal(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _euclidean_ball(r, far):
+    """Centre k and radius s of the ball of hyperbolic radius r around a word so far out, and -dk/ds."""
+    ends = np.tanh((far + r) / 2), np.tanh((far - r) / 2)
+    outer, inner = 1 / np.cosh((far + r) / 2) ** 2, 1 / np.cosh((far - r) / 2) ** 2
+    lean = (inner - outer) / (inner + outer)
+    return (ends[0] + ends[1]) / 2, np.sinh(r) / (np.cosh(r) + np.cosh(far)), lean
+
+
 def uniform(values):
     return float(stats.kstest(values.ravel(), "uniform").pvalue)
 
@@ -128,17 +178,19 @@ def noise_p_values(quantiles, unit, along):
     return {name: len(values) * float(min(values)) for name, values in found.items()}
 
 
-def ranked(distances, t, count):
-    """Shares (count,) of the words chosen for equally likely points, distances (..., count)."""
+def ranked(distances, t, count, weights=None):
+    """Shares (count,) of the words chosen for points, distances (..., count); alike, or by weights."""
     flat = distances.reshape(-1, count)
     first = flat.argmin(axis=1)
+    weights = np.ones(len(flat)) if weights is None else weights
+    weights = weights / weights.sum()
     if t is None:
-        return np.bincount(first, minlength=count) / len(flat)
+        return np.bincount(first, weights, count)
     order = np.argsort(flat, axis=1)[:, :2]
     near, far = np.take_along_axis(flat, order, axis=1).T
     chance = (1 - t) * far / (t * near + (1 - t) * far)
-    shares = np.bincount(order[:, 0], chance, count) + np.bincount(order[:, 1], 1 - chance, count)
-    return shares / len(flat)
+    shares = np.bincount(order[:, 0], weights * chance, count)
+    return shares + np.bincount(order[:, 1], weights * (1 - chance), count)
 
 
 def line_outputs(positions, scale):
@@ -190,6 +242,21 @@ def ball_outputs(points, name, epsilon, t):
         )
         rows.append(ranked(np.arccosh(np.maximum(cosh, 1)), t, len(words)))
     return np.array(rows)
+
+
+def lebesgue_outputs(points, epsilon, t):
+    """P[M(x) = y] (x, y) in the disc, by equally large cells of it, of weights exp(-epsilon d)."""
+    radii, angles = (
+        np.sqrt((np.arange(1000) + 0.5) / 1000),
+        2 * np.pi * (np.arange(800) + 0.5) / 800,
+    )
+    x = (radii[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)).reshape(-1, 2)
+    words, rim = np.asarray(points), 1 - np.square(x).sum(axis=1)
+    squares = np.square(x[:, None] - words).sum(axis=2)
+    cosh = 1 + 2 * squares / (rim[:, None] * (1 - np.square(words).sum(axis=1)))
+    distances = np.arccosh(cosh)
+    weights = np.exp(-epsilon * distances)
+    return np.array([ranked(distances, t, len(words), own) for own in weights.T])
 
 
 def exponential_law(gaps, epsilon, truncate):

@@ -17,7 +17,10 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from dptext_spark.geometry.ball import translated, volume_radii
+from dptext_spark.geometry.lebesgue import BallRadii
 from dptext_spark.geometry.projection import gaussian_projection
+from dptext_spark.geometry.sphere import uniform_directions
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.mechanisms.vectors import ProjectedVectors
@@ -197,6 +200,40 @@ BALL = {
     ORIGIN: (MOVED, lambda real: lambda words, *rest: real(0 * words, *rest)),
     "Euclidean sum, clipped": (MOVED, _clipped),
 }
+
+
+def by_volume(self, words, uniforms, epsilons=None):
+    """Points of ``hyperbolic``, by Riemannian measure."""
+    points = np.asarray(self.vectors[words])
+    radii = volume_radii(uniforms[:, 0], dimension=points.shape[1], epsilon=self.epsilon)
+    return translated(points, radii, uniform_directions(uniforms[:, 2:]))
+
+
+def of_ball(change):
+    """Balls whose radii have another law."""
+    return f"{LEBESGUE}:LebesgueNoise.radii_law", lambda real: lambda *given: change(real, *given)
+
+
+def in_balls(change):
+    """Points that are placed otherwise in their balls, by points, radii, shares and directions."""
+    return f"{LEBESGUE}:uniform_in_balls", lambda real: lambda *given: real(*change(*given))
+
+
+def _fewer(_, noise, epsilon):
+    n = noise.vectors.shape[1] - 1
+    return BallRadii.of(dimension=n, epsilon=epsilon, least_rim=noise.least_rim)
+
+
+LEBESGUE, HALF, VOLUME = f"{MECHANISMS}.lebesgue", "epsilon taken for twice itself", "by volume"
+RANDOM_BALLS = {
+    CLOSE: of_ball(lambda real, noise, epsilon: real(noise, 1.1 * epsilon)),
+    HALF: of_ball(lambda real, noise, epsilon: real(noise, epsilon / 2)),
+    DIMENSION: of_ball(_fewer),
+    ORIGIN: in_balls(lambda points, *rest: (0 * points, *rest)),
+    VOLUME: (f"{LEBESGUE}:LebesgueNoise.points", lambda _: by_volume),
+    "on the ball's surface": in_balls(lambda p, r, shares, ways: (p, r, 0 * shares + MOST, ways)),
+    "shares of a length": in_balls(lambda p, r, shares, ways: (p, r, shares ** p.shape[1], ways)),
+}
 LENGTHS, IMAGES = lengths("mechanisms.euclidean"), lengths("geometry.projection")
 ONE_KEY = {
     "one key for all rows": (
@@ -218,6 +255,11 @@ NOISE = {
     "icdm-2": case("hyperbolic-icdm", "ball-2", some(BALL, ORIGIN), epsilon=4.0),
     "icdm-50": case("hyperbolic-icdm", "ball-50", epsilon=100.0),
     "icdm-50-little": case("hyperbolic-icdm", "ball-50", epsilon=0.2),
+    "lebesgue-2": case("hyperbolic-lebesgue", "ball-2", RANDOM_BALLS, epsilon=4.0),
+    "lebesgue-50": case(
+        "hyperbolic-lebesgue", "ball-50", some(RANDOM_BALLS, DIMENSION, CLOSE), epsilon=100.0
+    ),
+    "lebesgue-50-little": case("hyperbolic-lebesgue", "ball-50", epsilon=0.2),
 }
 
 
@@ -238,7 +280,9 @@ def released_noise(configured):
         .normal(0, 10 / np.sqrt(300), (ROWS * TOKENS, 300))
         .astype(np.float32)
     )
-    noise = ReleaseNoise.of(worlds.KEY, salt="", law=used.noise_parameters(), fingerprint="")
+    noise = ReleaseNoise.of(
+        worlds.KEY, salt="", noise_parameters=used.noise_parameters(), fingerprint=""
+    )
     lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 300).cast(
         pa.list_(pa.float32())
     )
@@ -260,6 +304,8 @@ def noise_of(configured, world):
     uniforms = uniforms_of(worlds.release(configured, world), width).reshape(-1, width)
     words = np.arange(ROWS * TOKENS) % 4
     points = configured.bind(world, ExactSearch.over(world)).points(words, uniforms[:, :-1].copy())
+    if configured.name == "hyperbolic-lebesgue":
+        return oracles.seen_by_lebesgue(vectors[:4], words, points, ROWS, epsilon)
     if configured.name.startswith("hyperbolic"):
         return oracles.seen_in_ball(vectors[words], points, ROWS, configured.name, epsilon)
     if configured.name == "projection":
@@ -367,6 +413,10 @@ OUTPUTS = {
     "projection-vickrey": case(f"projection:dimension=2,{T}", "space", DELTA, epsilon=2.5),
     "hyperbolic": case("hyperbolic", "disc", some(BALL, CLOSE, ORIGIN), epsilon=1.7),
     "icdm-vickrey": case(f"hyperbolic-icdm:{T}", "disc", epsilon=1.2),
+    "lebesgue": case(
+        "hyperbolic-lebesgue", "disc", some(RANDOM_BALLS, CLOSE, HALF, ORIGIN, VOLUME), epsilon=1.7
+    ),
+    "lebesgue-vickrey": case(f"hyperbolic-lebesgue:{T}", "disc", epsilon=0.6),
     "truncated": case(f"{TRUNCATED}=1.2", "eight", LARGE, epsilon=1.5),
     "all far": case(f"{TRUNCATED}=0.5", "eight", epsilon=1.5),
     "short lists": case(WHOLE, "eight", CANDIDATES, ACCEPTS, planted=(SHORT,), epsilon=1.5),
@@ -391,6 +441,8 @@ def probabilities(configured, world):
         if world in FLAT
         else np.array(CURVED[world])
     )
+    if configured.name == "hyperbolic-lebesgue":
+        return oracles.lebesgue_outputs(points, epsilon, t)
     if configured.name.startswith("hyperbolic"):
         return oracles.ball_outputs(points, configured.name, epsilon, t)
     if configured.name == "exponential":

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.tables import batch
-from dptext_spark.tables.batch import Fields, FieldValues, replace_values
+from dptext_spark.tables.batch import FieldPaths, FieldValues, replace_values
 from dptext_spark.tables.columns import TableColumns, _sanitize_batches
 from dptext_spark.tables.fields import bare
 from tests.helpers import worlds
@@ -156,7 +156,7 @@ def test_long_rows_go_through_workers_in_parts(line, monkeypatch):
         "slots": [[own, None] for own in slots],
     }
     whole = pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
-    ways = Fields(paths={"turns[].text": ("turns", None, "text")}, slots=(None,))
+    ways = FieldPaths(paths={"turns[].text": ("turns", None, "text")}, slots=(None,))
     sanitizer = worlds.sanitizer(line, Laplace(epsilon=0.5), protect="slots:slots")
     (alone,) = _sanitize_batches(sanitizer, ways, [whole])
     monkeypatch.setattr(batch, "_PART_BYTES", 200)

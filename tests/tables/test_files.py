@@ -16,11 +16,11 @@ import pytest
 from pyarrow import orc
 
 from dptext_spark.errors import InputError
-from dptext_spark.jobs import privatize
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables import dataframes
 from dptext_spark.tables.columns import TableColumns, check_refused
+from dptext_spark.tables.input_table import InputTable
 from tests.helpers.tables import refused, rows_of, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -256,13 +256,13 @@ def test_a_file_that_changes_after_the_start(
 ):
     """Rejects the end of a stream that names no file, and exit code 1 for a fault of the input."""
     two()(tmp_path / "in")
-    checked = privatize.check_ids
+    checked = InputTable.check_rows
 
-    def check_ids(*given):
+    def check_rows(table):
         change(tmp_path / "in" / "b.parquet")
-        return checked(*given)
+        return checked(table)
 
-    monkeypatch.setattr(privatize, "check_ids", check_ids)
+    monkeypatch.setattr(InputTable, "check_rows", check_rows)
     state = (tmp_path / argument if argument == "state" else argument for argument in arguments)
     result = dptext(tmp_path / "in", *state)
     assert refused(result, f"The file {tmp_path}/in/b.parquet of the input {message}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dptext_spark import Exponential, Laplace, RowBudget
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.noise import ColumnNoise
-from dptext_spark.tables.batch import ID, ROW, SLOTS, Fields
+from dptext_spark.tables.batch import ID, ROW, SLOTS, FieldPaths
 from dptext_spark.tables.columns import _sanitize_batches, shared
 from dptext_spark.tables.fingerprints import fingerprint_batches
 from dptext_spark.text.policies import Mask, OovPolicy
@@ -43,7 +43,7 @@ def contexts(release, batch, key=b"ledger", ways=WAYS):
 
 
 def ways_of(batch, ways=WAYS):
-    return Fields(paths=ways, slots=() if SLOTS in batch.schema.names else None)
+    return FieldPaths(paths=ways, slots=() if SLOTS in batch.schema.names else None)
 
 
 def batch(a, b):

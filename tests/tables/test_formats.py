@@ -15,8 +15,8 @@ from dptext_spark.options import PrivatizeOptions, TableOptions
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.formats.format import FORMATS, Format
 from dptext_spark.tables.formats.parquet import Parquet
+from dptext_spark.tables.run import chosen_formats
 from dptext_spark.tables.storage import Storage
-from dptext_spark.tables.table import chosen_formats
 from tests.helpers.lakes import Catalog, DeltaLake, Files, IcebergLake, write_rows
 from tests.helpers.tables import hashes, names, run_table, spark_settings
 from tests.helpers.worlds import LABEL, sanitizer
@@ -87,7 +87,7 @@ def test_every_format_keeps_the_contract(lake, options, ring, opened, tmp_path, 
 
     refused = {"table": "overwrite"}.get(lake.name, "error")
     with pytest.raises(ConfigError, match=r"The output .*exists"):
-        kind(out, mode=refused).check_place(Storage(spark), spark)
+        kind(out, mode=refused).check_place(Storage(spark))
     assert names(lake.folder) == {"in", "out"}
     if lake.name == "table":
         run_table(**given, mode="append")

@@ -74,7 +74,7 @@ def write(spark):
 
     def invoke(lake, mode="error", count=6):
         out = lake.kind(lake.place("out"), mode=mode)
-        out.check_place(Storage(spark), spark)
+        out.check_place(Storage(spark))
         out.write(spark.createDataFrame(rows([*range(count)]).to_pylist(), SCHEMA))
 
     return invoke

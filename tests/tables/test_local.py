@@ -1,7 +1,5 @@
 """What is said of paths and columns before Spark starts: nothing that Spark would read is refused."""
 
-import os
-
 import pytest
 from pyspark import SparkContext
 
@@ -9,19 +7,9 @@ from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.options import VectorsOptions
 from dptext_spark.spark import session_settings
 from dptext_spark.tables.columns import TableColumns
-from dptext_spark.tables.formats.parquet import check_names
+from dptext_spark.tables.run import TableRun
 from dptext_spark.tables.storage import LocalFiles, Storage, is_absent, is_plain, local_path
 from tests.helpers.tables import texts, write_table
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """A process in which no Spark runs or is configured."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    for name in [
-        name for name in os.environ if name.startswith(("SPARK", "PYSPARK", "HADOOP", "YARN"))
-    ]:
-        monkeypatch.delenv(name)
 
 
 def check(name, path, **given):
@@ -33,7 +21,8 @@ def check(name, path, **given):
         "vector": [name],
         **given,
     }
-    check_names(VectorsOptions.of(values), TableColumns(text=(name,), keep=("*",), id=None))
+    columns = TableColumns(text=(name,), keep=("*",), id=None)
+    TableRun.of(VectorsOptions.of(values), columns).check_columns()
 
 
 @pytest.fixture
@@ -70,7 +59,7 @@ def test_names_that_no_file_has_are_refused(table, tmp_path):
     for path in ("hdfs:///in", f"{table}/*", tmp_path / "none", table / "_temporary" / "x"):
         check("nope", path)
     check("nope", table, **{"read-option": ["mergeSchema=true"]})
-    check("nope", table, format="orc")
+    check("nope", table, format="orc", id="id")
     (table / "dt=1" / "0.parquet").write_bytes(b"PAR1 damaged PAR1")
     check("nope", table)
 

@@ -141,3 +141,26 @@ def test_strings_that_no_annotation_marks(dptext, tmp_path, spark, numbers):
         result = dptext(*given, "--spark-conf", remedy)
     assert result.exit_code == 0, result.output
     assert sorted(row["id"] for row in rows_of(tmp_path / "out")) == ["a", "b"]
+
+
+def test_what_pandas_writes_into_parquet(ring_release, tmp_path):
+    """Own trial: categories, large strings and views are texts, and an index is a column that can be kept."""
+    frame = pd.DataFrame({"a": ["w01 w02", None, "w03"]}, index=[5, 6, 9]).assign(
+        b=lambda df: df["a"]
+    )
+    frame.astype({"a": "category"}).to_parquet(write_table(tmp_path / "in" / "a.parquet", {}))
+    kinds = {"a": pa.string_view(), "b": pa.large_string()}
+    columns = {name: pa.array(frame[name], kind) for name, kind in kinds.items()}
+    write_table(tmp_path / "other" / "a.parquet", {**columns, "__index_level_0__": [5, 6, 9]})
+    found = []
+    for place in ("in", "other"):
+        given = {**ring_release, "input": tmp_path / place, "output": tmp_path / f"{place}.out"}
+        run_table(
+            **given,
+            text=["a", "b"],
+            id="__index_level_0__",
+            keep=["__index_level_0__"] * (place == "in"),
+        )
+        found.append(rows_of(given["output"]))
+    assert [row.pop("__index_level_0__") for row in found[0]] == [5, 6, 9]
+    assert found[0] == found[1] and [row["a"] is None for row in found[0]] == [False, True, False]

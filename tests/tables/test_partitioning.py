@@ -163,13 +163,15 @@ def test_words_and_rows_have_their_cost(spark, tmp_path):
     # And ranges that are not sorted inside, and positions that are left in the rows.
     frame = spark.read.parquet(str(written(tmp_path / "in", row_group=40)))
     for word, words, expected in ((6e9, 10.0, 16), (6e5, 10.0, 1), (3e9, None, 16), (6e9, 0.01, 1)):
-        plan = Partitioning(word=word, sample=SimpleNamespace(words=words, rows=None))
+        plan = Partitioning(
+            word=word, sample=SimpleNamespace(mean_words=words, partition_rows=None)
+        )
         spread = plan.spread(frame.coalesce(1), F.col("id"))
         assert spread.rdd.getNumPartitions() == expected
         assert spread.count() == ROWS
     position = {"__dptext_file": F.lit("x"), "__dptext_row": F.col("id") * 7 % ROWS}
     rows = spark.range(0, ROWS, 1, 4).withColumns(position)
-    plan = Partitioning(word=6e9, sample=SimpleNamespace(words=10.0, rows=None))
+    plan = Partitioning(word=6e9, sample=SimpleNamespace(mean_words=10.0, partition_rows=None))
     spread = plan.spread(rows.repartition(3), F.col("id"))
     assert spread.columns == ["id"]
     assert [row["id"] * 7 % ROWS for row in spread.collect()] == [*range(ROWS)]

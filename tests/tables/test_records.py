@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.jobs import privatize
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns, check_refused
 from dptext_spark.tables.formats.format import Format
+from dptext_spark.tables.input_table import InputTable
 from tests.helpers.tables import hashes, names, run_table, spark_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -144,13 +144,13 @@ def test_what_spark_would_change_in_quotes_is_refused_by_its_line(opened, tmp_pa
 def test_a_file_that_comes_after_the_start_is_checked(options, tmp_path, monkeypatch):
     """Rejects an open quote in a file that the stream takes and that nobody looked at."""
     csv_file(tmp_path / "in", "1,w01,x\n")
-    checked = privatize.check_ids
+    checked = InputTable.check_rows
 
-    def check_ids(*given):
+    def check_rows(table):
         csv_file(tmp_path / "in", '2,w02,"x\n3,Quartzman,y\n', "b.csv")
-        return checked(*given)
+        return checked(table)
 
-    monkeypatch.setattr(privatize, "check_ids", check_ids)
+    monkeypatch.setattr(InputTable, "check_rows", check_rows)
     with pytest.raises(InputError, match=r"b.csv has records that are not CSV.*line 2"):
         run_table(**options, format="csv", incremental=tmp_path / "state")
     assert not [*(tmp_path / "out").glob("*.csv")]

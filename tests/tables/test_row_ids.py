@@ -1,9 +1,14 @@
-"""Rows that are named by their file and their position in it."""
+"""Rows that are named by their file and their position in it, or by ids of any type."""
+
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dptext_spark.errors import DptextError, InputError
+from dptext_spark.tables.columns import TableColumns
+from dptext_spark.text.columns import id_bytes
 from tests.helpers.tables import names, refused, spark_settings, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -55,3 +60,34 @@ def test_a_pattern_as_input_needs_an_id(dptext, table, tmp_path):
     assert refused(dptext(f"{table}/*.parquet"), "cannot be named by file and position.*--id")
     assert names(tmp_path) == {"in"}
     assert dptext(f"{table}/*.parquet", "--id", "id", "--dry-run").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.uint64(), [1, 2**64 - 1]),
+        (pa.decimal128(38, 0), [Decimal(1), Decimal(2**64 - 1)]),
+        (pa.string(), ["1", str(2**64 - 1)]),
+        (pa.decimal128(22, 2), None),
+        (pa.float64(), None),
+    ],
+    ids=str,
+)
+def test_ids_of_any_width(opened, tmp_path, kind, values):
+    """SPARK-34786: Spark reads uint64 as decimal(20,0). Equal numbers are equal ids, in Python too."""
+    # Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
+    ids = pa.array([1, 2]).cast(kind) if values is None else pa.array(values, kind)
+    write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": ["w01", "w02"]})
+    table, columns = (
+        opened(tmp_path / "in", "parquet").df,
+        TableColumns(text=("text",), keep=(), id="id"),
+    )
+    if values is None:
+        with pytest.raises(InputError, match="not an integer or string id"):
+            columns.check(table)
+        with pytest.raises(DptextError, match="row ids have the wrong type"):
+            id_bytes(ids)
+    else:
+        columns.check(table)
+        found = [row["id"] for row in columns.select(table).collect()]
+        assert found == [name.decode() for name in id_bytes(ids)] == ["1", str(2**64 - 1)]

@@ -18,9 +18,10 @@ from dptext_spark.errors import ConfigError, InputError, JobError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns
+from dptext_spark.tables.places import Places
+from dptext_spark.tables.run import TableRun
 from dptext_spark.tables.source import where
 from dptext_spark.tables.storage import Storage
-from dptext_spark.tables.table import Table, check_places
 from tests.helpers.lakes import write_rows
 from tests.helpers.tables import rows_of, run_table, texts, write_table
 
@@ -39,7 +40,7 @@ def sorted_rows(folder):
 def plan_of(options, columns):
     values = {"mechanism": "laplace", **options, "text": columns.text}
     given = {k.replace("_", "-"): str(v) if isinstance(v, Path) else v for k, v in values.items()}
-    rows = Table.open("test", PrivatizeOptions.of(given), columns).rows
+    rows = TableRun.of(PrivatizeOptions.of(given), columns).open("test").input.positioned_rows
     return str(rows._jdf.queryExecution().executedPlan().toString())
 
 
@@ -277,7 +278,7 @@ def test_paths_of_another_scheme_pass_through(options, tmp_path, spark):
         for source in (str(tmp_path / "in"), "viewfs://lake/data/in"):
             places = [("Input", "--input", source), ("Output", "--output", output)]
             with pytest.raises(ConfigError, match="inside one another"):
-                check_places(Storage(spark), places)
+                Places.of(places).with_spark(spark).check_apart()
 
 
 def test_a_scheme_without_its_library_is_named_with_its_package(spark, monkeypatch):

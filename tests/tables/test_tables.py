@@ -8,11 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark import __version__
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import InputError
 from dptext_spark.tables.formats.parquet import Parquet
-from dptext_spark.tables.look import Sample
-from dptext_spark.tables.storage import Storage
-from dptext_spark.tables.table import Table, check_places
+from dptext_spark.tables.output_table import OutputTable
+from dptext_spark.tables.sampling import Sample
 from tests.helpers.tables import hashes, names, refused, rows_of, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -157,25 +156,6 @@ def test_a_table_without_a_success_file_has_a_sign_of_its_own(dptext, table, tmp
     )
 
 
-def test_output_and_input_must_not_lie_inside_one_another(dptext, spark, table, tmp_path):
-    (tmp_path / "link").symlink_to(table)
-    for source, output in [
-        (table, tmp_path),
-        (table / "a.parquet", table),
-        (table, f"file:{tmp_path}/other/../in/"),
-        (tmp_path / "link", table),
-        (table, tmp_path / "link" / "out"),
-        (f"{tmp_path}/i*", table / "out"),
-    ]:
-        places = [("Input", "--input", str(source)), ("Output", "--output", str(output))]
-        with pytest.raises(ConfigError, match="inside one another"):
-            check_places(Storage(spark), places)
-    assert refused(dptext(table, output=table / "out"), "inside one another")
-    # A name that only begins alike is no folder above.
-    neighbour = ("Output", "--output", str(tmp_path / "in-sanitized"))
-    check_places(Storage(spark), [("Input", "--input", str(table)), neighbour])
-
-
 def test_the_report_replaces_neither_input_nor_output_nor_a_file(dptext, table, tmp_path):
     notes = tmp_path / "mine" / "release.json"
     notes.parent.mkdir()
@@ -226,7 +206,7 @@ def test_files_that_are_left_out_fail_the_run(dptext, opened, table, tmp_path):
 def test_ids_are_checked_first(dptext, tmp_path, monkeypatch):
     """Rejects a look at the texts, or a write, before the ids are checked."""
     source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
-    for owner, name in ((Sample, "__call__"), (Table, "write_reports"), (Parquet, "write")):
+    for owner, name in ((Sample, "__call__"), (OutputTable, "write_reports"), (Parquet, "write")):
         monkeypatch.setattr(owner, name, None)
     message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
     for mode in ((), ("--dry-run",)):

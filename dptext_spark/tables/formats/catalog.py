@@ -13,7 +13,7 @@ from dptext_spark.spark.failures import condition
 from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.format import Format, check_fits
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.tables.storage import LocalFiles, Storage, is_settled, roots
 
 _CATALOGS: Final = (
@@ -29,7 +29,7 @@ class CatalogTable(Format):
     has_path = False
     can_append = True
 
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         place = self.place
         try:
             df = spark.read.options(**self.options).table(place)
@@ -44,7 +44,7 @@ class CatalogTable(Format):
         if not is_connect(spark):
             storage = Storage(spark)
             for folder in roots(df):
-                storage.check_names(folder)
+                storage.check_file_names(folder)
         # On Spark Connect no view is known to have the same rows at every evaluation.
         if is_connect(spark):
             has_other_rows = "VIEW" in spark.catalog.getTable(place).tableType
@@ -55,11 +55,13 @@ class CatalogTable(Format):
                 f"The view {place} can give other rows each time",
                 do="Write it as a table, and give that",
             )
-        return Source(place=place, read=df, partitions=partitions)
+        return TableSource(place=place, read=df, partitions=partitions)
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+    def check_place(self, storage: LocalFiles) -> None:
+        if storage.spark is None:
+            return
         try:
-            exists = spark is not None and spark.catalog.tableExists(self.place)
+            exists = storage.spark.catalog.tableExists(self.place)
         except (PySparkException, Py4JJavaError) as error:
             raise ConfigError(
                 f"The output table {self.place} cannot be looked up",

@@ -31,7 +31,7 @@ from dptext_spark.tables.formats.lakehouse import (
     unreadable,
     url_of,
 )
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.tables.storage import LOCAL_URL, LocalFiles, Storage, file_url
 from dptext_spark.version import __version__
 
@@ -61,7 +61,7 @@ class Delta(LakehouseFormat):
     # The library takes these for types of Delta's; it refuses all others that Delta lacks.
     cannot_hold = ("interval", "void", "variant")
 
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         storage = Storage(spark)
         table = self.existing(storage)
         if table is None:
@@ -74,7 +74,7 @@ class Delta(LakehouseFormat):
             partitions = tuple(table.metadata().partition_columns)
             actions = pa.table(table.get_add_actions())
         df = _live_rows(spark, storage.qualified(self.place), schema, partitions, actions)
-        return Source(place=self.place, read=df, partitions=partitions)
+        return TableSource(place=self.place, read=df, partitions=partitions)
 
     def check_writable(self, table: Any) -> None:
         _check_readable(table, self.place)

@@ -30,8 +30,9 @@ from dptext_spark.tables.folders import (
 )
 from dptext_spark.tables.formats.format import Format
 from dptext_spark.tables.output import check_unfinished, write_whole
-from dptext_spark.tables.source import Source, setting
+from dptext_spark.tables.source import TableSource, setting
 from dptext_spark.tables.storage import (
+    NO_FILE,
     LocalFiles,
     Storage,
     cause,
@@ -78,13 +79,13 @@ class FileFormat(Format):
     write_defaults: ClassVar[Mapping[str, str]] = {}
     finds_by_name: ClassVar[bool] = True
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        super().check_can_read(has_id=has_id, grows=grows)
         batches = "maxFilesPerTrigger" if grows else ""
         self._check_names("--read-option", f"{_READ} {self.read_option_names} {batches}")
 
-    def check_output(self, *, grows: bool) -> None:
-        super().check_output(grows=grows)
+    def check_can_write(self, *, grows: bool) -> None:
+        super().check_can_write(grows=grows)
         self._check_names(
             "--write-option", "codec compression maxRecordsPerFile partitionOverwriteMode"
         )
@@ -102,13 +103,15 @@ class FileFormat(Format):
                 )
 
     def check_files(self, storage: LocalFiles) -> None:
-        """Refuse an input whose files belong to a table of another format."""
+        if not storage.sees(self.place):
+            return
         check_accounts(storage, "input", storage.matches(self.place) or [self.place])
+        if literal(self.place) == self.place and not storage.exists(self.place):
+            raise self.unreadable(NO_FILE)
 
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         storage = Storage(spark)
-        storage.check_names(self.place)
-        self.check_files(storage)
+        storage.check_file_names(self.place)
         try:
             table = self.checked(spark)
             return table._whole(storage, table.source(spark))
@@ -129,7 +132,7 @@ class FileFormat(Format):
             f"The input {self.place} cannot be read as a table", allowed=allowed, got=got
         )
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         """Return the table as it is read, without what the names of its files say."""
         read = self.load(spark.read)
         in_both = columns_in_both(read)
@@ -140,7 +143,7 @@ class FileFormat(Format):
                 allowed=f"in {self.title}, one of both",
                 do=f"Rename the column in the files or in the folders; or {FILES_ALONE}",
             )
-        return Source(place=self.place, read=read, in_both=in_both)
+        return TableSource(place=self.place, read=read, in_both=in_both)
 
     def load(self, reader: Any) -> DataFrame:
         """Return the files as a frame, by a reader or a reader of streams."""
@@ -163,7 +166,7 @@ class FileFormat(Format):
         """Return the options of Spark's writer, apart from the codec."""
         return {**self.write_defaults, **self.options}
 
-    def _whole(self, storage: Storage, source: Source) -> Source:
+    def _whole(self, storage: Storage, source: TableSource) -> TableSource:
         """Return a table with its partitions, and with what names its rows."""
         place = self.place
         files = source.read.inputFiles()
@@ -241,7 +244,9 @@ class FileFormat(Format):
         columns = reader.option("recursiveFileLookup", "true").load(paths).columns
         return {*map(str.lower, columns)}
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+    def check_place(self, storage: LocalFiles) -> None:
+        if not storage.sees(self.place):
+            return
         check_accounts(storage, "output", [self.place])
         exists = storage.exists(self.place)
         overwrite = self.mode == "overwrite"

@@ -6,14 +6,17 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.tables.storage import LocalFiles
+
+if TYPE_CHECKING:
+    from dptext_spark.tables.columns import TableColumns
 
 FORMATS: Final[dict[str, type[Format]]] = {}
 """By name."""
@@ -25,9 +28,10 @@ PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
 class Format(ABC):
     """A table, which is read or written, of a format; ``name`` is what the options call it.
 
-    A run asks in this order, so that what is wrong is said early: :meth:`check_input` and
-    :meth:`check_output` before Spark starts, :meth:`check_place`, :meth:`open` and
-    :meth:`check_schema` before the first task, :meth:`write` once.
+    A run asks in this order, so that what is wrong is said early: :meth:`check_can_read` and
+    :meth:`check_can_write` once; :meth:`check_place` and :meth:`check_files` before Spark starts
+    and again with it; :meth:`check_columns` before; :meth:`open` and :meth:`check_schema` before
+    the first task; :meth:`write` once.
 
     Attributes:
         place: As ``--input`` or ``--output`` says it.
@@ -99,8 +103,8 @@ class Format(ABC):
         """Return the codec of the output's files, for a format that has ``codecs``."""
         return self.option("compression", self.codecs[0])
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        """Refuse what this format cannot do for an input, before Spark starts."""
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        """Refuse what this format cannot do for an input."""
         if not has_id:
             self._check_can(
                 "has_positions",
@@ -112,8 +116,8 @@ class Format(ABC):
                 "can_grow", f"Option --incremental cannot read format {self.name}", do=_NEW_ROWS
             )
 
-    def check_output(self, *, grows: bool) -> None:
-        """Refuse what this format cannot do for an output, before Spark starts."""
+    def check_can_write(self, *, grows: bool) -> None:
+        """Refuse what this format cannot do for an output."""
         if self.codecs and self.compression.lower() not in self.codecs:
             raise ConfigError(
                 f"Option --write-option has a wrong compression for format {self.name}",
@@ -137,7 +141,7 @@ class Format(ABC):
             raise ConfigError(what, allowed=f"that for {', '.join(names)}", do=do)
 
     @abstractmethod
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         """Open the table; no row comes out, though a reader may read rows to find their types.
 
         Raises:
@@ -145,11 +149,16 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
-        """Refuse an output that must not be replaced or added to, before anything is read.
+    def check_place(self, storage: LocalFiles) -> None:
+        """Refuse an output that must not be replaced or added to, if ``storage`` can see it."""
 
-        For files on this machine it is called before Spark starts too, without a session.
-        """
+    def check_files(self, storage: LocalFiles) -> None:  # noqa: B027 - most formats have no files
+        """Refuse an input that is absent, or part of another table, if ``storage`` can see it."""
+
+    def check_columns(  # noqa: B027 - most formats say so as they are opened
+        self, storage: LocalFiles, columns: TableColumns
+    ) -> None:
+        """Refuse, before Spark starts, columns that the input lacks, if ``storage`` can see it."""
 
     def check_schema(self, spark: SparkSession, schema: StructType) -> None:
         """Check, before the first task, that the output can have these columns."""

@@ -30,7 +30,7 @@ from dptext_spark.tables.formats.lakehouse import (
     read_files,
     unreadable,
 )
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.tables.storage import LocalFiles, Storage
 from dptext_spark.version import __version__
 
@@ -52,7 +52,7 @@ class Iceberg(LakehouseFormat):
     chooser = "snapshot-id"
     has_path = False
 
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         with library_errors(f"The Iceberg table {self.place} cannot be opened", InputError):
             catalog, name = self._catalog()
             table = catalog.load_table(name)
@@ -62,7 +62,7 @@ class Iceberg(LakehouseFormat):
         _check_readable(table, schema, tasks, self.place)
         paths = [hadoop_url(task.file.file_path) for task in tasks]
         df = read_files(spark, _spark_schema(schema), paths, self.place)
-        return Source(place=self.place, read=df, partitions=_identities(table, schema))
+        return TableSource(place=self.place, read=df, partitions=_identities(table, schema))
 
     def check_writable(self, table: Any) -> None:
         transforms = {str(field.transform) for field in table.spec().fields} - {"identity"}

@@ -62,12 +62,12 @@ class LakehouseFormat(Format):
     oldest_arrow: ClassVar[int] = 0
     chooser: ClassVar[str]
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        super().check_can_read(has_id=has_id, grows=grows)
         self.module()
 
-    def check_output(self, *, grows: bool) -> None:
-        super().check_output(grows=grows)
+    def check_can_write(self, *, grows: bool) -> None:
+        super().check_can_write(grows=grows)
         self.module()
 
     @classmethod
@@ -124,7 +124,9 @@ class LakehouseFormat(Format):
     def has(self, storage: LocalFiles, run: str) -> bool:
         """Return whether the table has the commit of this run."""
 
-    def check_place(self, storage: LocalFiles, spark: SparkSession | None = None) -> None:
+    def check_place(self, storage: LocalFiles) -> None:
+        if storage.spark is None:
+            return
         table, folder = self.existing(storage), self.place if self.has_path else None
         if table is None and folder and storage.exists(folder):
             raise ConfigError(

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -40,17 +40,14 @@ from dptext_spark.tables.columns import TableColumns, absent_columns
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.formats.files import MERGED, FileFormat
 from dptext_spark.tables.formats.format import PARQUET_CODECS
-from dptext_spark.tables.source import NANOS_AS_LONG, Source, setting
+from dptext_spark.tables.source import NANOS_AS_LONG, TableSource, setting
 from dptext_spark.tables.storage import (
+    LocalFiles,
     Storage,
-    is_plain,
     local_path,
     partition_columns,
     table_files,
 )
-
-if TYPE_CHECKING:  # workers load this module with others, and need no options
-    from dptext_spark.options import EvaluateOptions, TableOptions
 
 # What Spark says of files whose columns have no type in common, or one that it has not.
 _TYPES: Final = ("CANNOT_MERGE_SCHEMAS", "PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
@@ -92,7 +89,7 @@ class Parquet(FileFormat):
     read_always = MERGED
     codecs = PARQUET_CODECS
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         storage = Storage(spark)
         try:
             with setting(spark, NANOS_AS_LONG, "false"):
@@ -109,7 +106,7 @@ class Parquet(FileFormat):
                 raise
         return self._merged(storage, self.load(spark.read.schema(StructType())))
 
-    def _merged(self, storage: Storage, listed: DataFrame) -> Source:
+    def _merged(self, storage: Storage, listed: DataFrame) -> TableSource:
         """Return the columns that a frame's files have together, without those of their folders."""
         spark = listed.sparkSession
         partitions = {*map(str.lower, partition_columns(listed))}
@@ -147,9 +144,35 @@ class Parquet(FileFormat):
             return df.select(*columns)
 
         read = self.load(spark.read.schema(StructType(fields)))
-        return Source(
+        return TableSource(
             place=self.place, read=read, prepare=converted, refused=refused, in_both=in_both
         )
+
+    def check_columns(self, storage: LocalFiles, columns: TableColumns) -> None:
+        """Refuse columns that no file of this machine has; name near ones of the first file."""
+        place = Path(local_path(self.place) or "")
+        if storage.spark is not None or not storage.sees(self.place) or self.options:
+            return
+        missing = columns.mentioned
+        allowed: list[str] = []
+        try:
+            for file in table_files(place):
+                names = pq.read_schema(file).names
+                for folder in file.relative_to(place).parts[:-1]:
+                    name, sign, _ = folder.partition("=")
+                    if sign:
+                        names.append(unquote(name))
+                inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
+                missing = [
+                    name for name in missing if name not in names and not name.startswith(inside)
+                ]
+                allowed = allowed or names
+                if not missing:
+                    return
+        except (OSError, pa.ArrowException):
+            return  # Spark finds what is wrong
+        if allowed:
+            raise absent_columns(missing, allowed, columns.path)
 
     def names_in(self, spark: SparkSession, files: Sequence[str]) -> set[str]:
         names = set[str]()
@@ -272,32 +295,3 @@ def _in_microseconds(name: str, *, zoned: bool) -> Column:
         exact = epoch + F.make_dt_interval(secs=seconds)
         failure = failing(error).cast(TimestampNTZType())
     return F.when(column % 1000 != 0, failure).otherwise(exact)
-
-
-def check_names(options: TableOptions | EvaluateOptions, columns: TableColumns) -> None:
-    """Refuse columns that no Parquet file of this machine has, and name those of the first that are near."""
-    place, missing, allowed = Path(local_path(options.input) or ""), columns.mentioned, list[str]()
-    if (
-        not is_plain()
-        or options.format != "parquet"
-        or options.read_options
-        or not place.is_absolute()
-    ):
-        return
-    try:
-        for file in table_files(place):
-            folders = [
-                name.split("=") for name in file.relative_to(place).parts[:-1] if "=" in name
-            ]
-            names = [*pq.read_schema(file).names, *(unquote(name) for name, *_ in folders)]
-            inside = tuple(f"{name}{mark}" for name in names for mark in (".", "["))
-            missing = [
-                name for name in missing if name not in names and not name.startswith(inside)
-            ]
-            allowed = allowed or names
-            if not missing:
-                return
-    except (OSError, pa.ArrowException):
-        return  # Spark finds what is wrong
-    if allowed:
-        raise absent_columns(missing, allowed, columns.path)

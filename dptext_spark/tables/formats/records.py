@@ -36,7 +36,7 @@ from dptext_spark.tables.formats.digits import (
 )
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.quotes import Fault, Grammar, first_fault
-from dptext_spark.tables.source import Source
+from dptext_spark.tables.source import TableSource
 from dptext_spark.tables.storage import Storage, partition_columns
 
 # Options that decide which texts are read, and where they end.
@@ -73,8 +73,8 @@ class RecordFormat(FileFormat):
     codecs = ("none", "gzip")
     read_always: ClassVar = {"columnNameOfCorruptRecord": _MALFORMED}
 
-    def check_input(self, *, has_id: bool, grows: bool) -> None:
-        super().check_input(has_id=has_id, grows=grows)
+    def check_can_read(self, *, has_id: bool, grows: bool) -> None:
+        super().check_can_read(has_id=has_id, grows=grows)
         _ = self.encoding
         mode = self.option("mode", "PERMISSIVE")
         if mode.upper() not in _MODES:
@@ -134,14 +134,15 @@ class RecordFormat(FileFormat):
                 "or convert them to UTF-8",
             )
 
-    def open(self, spark: SparkSession) -> Source:
+    def open(self, spark: SparkSession) -> TableSource:
         source = super().open(spark)
         return replace(source, recheck=partial(self._recheck, spark, source))
 
-    def _recheck(self, spark: SparkSession, source: Source) -> None:
+    def _recheck(self, spark: SparkSession, source: TableSource) -> None:
         """Check the files again if others came since the table was opened as ``source``."""
         listed = self.load(spark.read.schema(source.read.schema))
         if {*listed.inputFiles()}.difference(source.read.inputFiles()):
+            self.check_files(Storage(spark))
             again = super().open(spark)
             for name, error in again.refused.items():
                 if name not in source.refused:
@@ -151,7 +152,7 @@ class RecordFormat(FileFormat):
         self.check_texts(spark)
         return self
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         source = super().source(spark)
         if self.option("mode"):
             return source
@@ -190,7 +191,7 @@ class Json(RecordFormat):
     # A column of nulls is a column.
     write_defaults: ClassVar = {"ignoreNullFields": "false", **_ALL_DIGITS}
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         faults = self._faults(spark)
         if "several" in faults:
             raise InputError(
@@ -227,7 +228,7 @@ class Json(RecordFormat):
             paths.setdefault(kind, set()).add(tuple(json.loads(path)))
         return paths
 
-    def _has_malformed(self, source: Source) -> bool:
+    def _has_malformed(self, source: TableSource) -> bool:
         """Return whether Spark finds a malformed record, which fails with a better message."""
         if self.option("mode"):
             return False
@@ -283,7 +284,7 @@ def _json_faults(
         yield from pa.Table.from_pylist(rows, schema).to_batches()
 
 
-def _without(source: Source, refused: Mapping[Path, InputError]) -> Source:
+def _without(source: TableSource, refused: Mapping[Path, InputError]) -> TableSource:
     """Return a table without some fields, which are refused by name."""
     if not refused:
         return source
@@ -476,7 +477,7 @@ class Csv(RecordFormat):
             "pathGlobFilter=PATTERN",
         )
 
-    def source(self, spark: SparkSession) -> Source:
+    def source(self, spark: SparkSession) -> TableSource:
         source = self._with_header(spark, super().source(spark))
         if not self.is_on("inferSchema"):
             return source
@@ -507,7 +508,7 @@ class Csv(RecordFormat):
                 )
         return errors
 
-    def _with_header(self, spark: SparkSession, source: Source) -> Source:
+    def _with_header(self, spark: SparkSession, source: TableSource) -> TableSource:
         """Check that each file begins with one header; return a source that checks later files."""
         unnamed = (_MALFORMED, *partition_columns(source.read))
         names = [name for name in source.read.columns if name not in unnamed]

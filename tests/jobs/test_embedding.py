@@ -7,6 +7,7 @@ duplicates, and a file that is taken for what its name says.
 import bz2
 import gzip
 import io
+import json
 import lzma
 import pickle
 import re
@@ -18,7 +19,9 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from dptext_spark.cli import main
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
@@ -224,3 +227,28 @@ def test_is_refused_with_what_to_do(tmp_path, name, content, message, options):
         re.search(rf"{re.escape(name)}|prefix", str(caught.value))
         and not (tmp_path / "bundle").exists()
     )
+
+
+def test_the_embedding_command(tmp_path):
+    """Says which lines of its lists match; rejects a message with words of them."""
+    source, denied, config = (
+        tmp_path / name for name in ("source.txt", "denied.txt", "options.toml")
+    )
+    source.write_text("alpha 0 1\nbeta 1 0\ngamma 1 1\n")
+    denied.write_text("Gamma\n\ndelta,\n")
+    config.write_text(f'source = "{source}"\nrelease-words = 2\n')
+
+    def embedding(output, *arguments):
+        given = ["embedding", *map(str, arguments), "--output", str(tmp_path / output)]
+        return CliRunner().invoke(main, given)
+
+    result = embedding("bundle", "--config", config, "--normalize", "unit")
+    expected = build_embedding(source, tmp_path / "again", release_words=2, normalize="unit")
+    assert result.exit_code == 0 and expected.fingerprint[:16] in result.output, result.output
+    assert Embedding.open(tmp_path / "bundle").fingerprint == expected.fingerprint
+    result = embedding("new", source, "--format", "txt")
+    assert result.exit_code == 2 and re.search("word2vec-binary, npy.*Got: txt", result.output)
+    result = embedding("one", source, "--never-output", denied, "--json")
+    assert "delta" not in result.output
+    found = {"entries": 2, "matched": 1, "unmatched_lines": [3]}
+    assert json.loads(result.stdout)["word_lists"] == {"--never-output": found}

@@ -10,7 +10,6 @@ import shutil
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.options import PrivatizeOptions
 from dptext_spark.tables.formats.lakehouse import read_files
 from dptext_spark.tables.storage import Storage
 from tests.helpers.tables import names, rows_of, run_table, texts, write_table
@@ -128,12 +127,3 @@ def test_a_catalog_s_table_with_names_that_java_cannot_read(opened, tmp_path, sp
             opened("months", "table")
     finally:
         spark.sql("drop table months")
-
-
-def test_a_path_in_the_home_folder(monkeypatch, tmp_path):
-    """Own trial: in a file of options, or behind ``=``, no shell writes ``~`` out."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    paths = {"input": "~/in", "output": "~/a~b", "embedding": "~/e", "key-file": "~/k", "name": "n"}
-    options = PrivatizeOptions.of({**paths, "mechanism": "laplace", "epsilon": 1.0, "text": "text"})
-    assert (options.input, options.output) == (f"{tmp_path}/in", f"{tmp_path}/a~b")
-    assert (options.embedding, options.key_file) == (tmp_path / "e", tmp_path / "k")

@@ -1,4 +1,4 @@
-"""Texts that no person wrote, and what a worker keeps of them."""
+"""Joined words: what a worker keeps of texts that no person wrote."""
 
 import tracemalloc
 

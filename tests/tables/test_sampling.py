@@ -13,7 +13,7 @@ from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.parquet import Parquet
-from dptext_spark.tables.look import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
+from dptext_spark.tables.sampling import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.identifiers import TYPES
 from dptext_spark.text.policies import TextPolicy
@@ -118,11 +118,11 @@ def test_columns_and_fields_are_counted_each(spark, ring, capsys):
         .withColumn("kept", F.raise_error(F.lit("read")))
     )
     sample = look(frame, ring, text=("note", "turns[].said"), keep=("kept", "turns[].who"))
-    assert sample.found == {
+    assert sample.coverage == {
         "note": Coverage(rows=2, tokens=3, unknown=1),
         "turns[].said": Coverage(rows=2, tokens=3, unknown=1),
     }
-    assert sample.lengths == {"median": 0, "longest": 6, "sample": 2} and sample.words == 3.0
+    assert sample.lengths == {"median": 0, "longest": 6, "sample": 2} and sample.mean_words == 3.0
     said = capsys.readouterr().err
     begin = (
         "Warning, for those who run the job: 33.3% of the words of column note, in a sample of 2"
@@ -133,7 +133,7 @@ def test_columns_and_fields_are_counted_each(spark, ring, capsys):
     for given in ({"protect": "slots:marks"}, {"mask_spans": "marks"}):
         slots = look(frame, ring, TextPolicy(**given), text=("note",), slots="marks")
         tokens, unknown = (1, 1) if "protect" in given else (2, 0)
-        assert slots.found == {"note": Coverage(rows=2, tokens=tokens, unknown=unknown)}
+        assert slots.coverage == {"note": Coverage(rows=2, tokens=tokens, unknown=unknown)}
 
 
 def test_many_columns_have_one_warning_of_a_kind(small):
@@ -146,7 +146,7 @@ def test_many_columns_have_one_warning_of_a_kind(small):
     }
     reader = WordReader(bundle=small, policy=TextPolicy(identifiers="off"))
     sample = Sample(
-        columns=None, table=None, reader=reader, fate=FATE, identifiers="MARK.", found=found
+        columns=None, table=None, reader=reader, fate=FATE, identifiers="MARK.", coverage=found
     )
     unspaced, unknown, identified = sample.warnings()
     assert (
@@ -168,7 +168,7 @@ def test_identifiers_are_counted_and_their_option_is_named(spark, ring, capsys, 
     rows = [(1, "w00 canary@example.com on 12/05/1984"), (2, "+49 170 1234567")]
     frame = spark.createDataFrame(rows, "id int, note string").coalesce(1)
     policy = TextPolicy(identifiers=identifiers, oov="drop")
-    found = look(frame, ring, policy, text=("note",)).found["note"]
+    found = look(frame, ring, policy, text=("note",)).coverage["note"]
     assert found.identified() == "1 email, 1 date, 1 phone"
     said = capsys.readouterr().err
     warned = "has identifiers (1 email, 1 date), in a sample of 2 rows. "
@@ -191,7 +191,7 @@ def test_few_rows_of_few_tasks_are_looked_at(spark, ring):
     context.setJobGroup("sample", "")
     many = table(40 * SAMPLE_ROWS, 20)
     try:
-        found = look(many, ring, text=("text",)).found["text"]
+        found = look(many, ring, text=("text",)).coverage["text"]
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
     rows = SAMPLE_ROWS * SAMPLE_TASKS
@@ -201,16 +201,16 @@ def test_few_rows_of_few_tasks_are_looked_at(spark, ring):
     (job,) = tracker.getJobIdsForGroup("sample")
     (stage,) = tracker.getJobInfo(job).stageIds
     assert tracker.getStageInfo(stage).numTasks == SAMPLE_TASKS
-    assert look(many.filter("id < 0"), ring, text=("text",)).found == {"text": Coverage()}
+    assert look(many.filter("id < 0"), ring, text=("text",)).coverage == {"text": Coverage()}
     empty = spark.createDataFrame([], "id int, text string")
-    assert look(empty, ring, text=("text",)).found in ({}, {"text": Coverage()})
+    assert look(empty, ring, text=("text",)).coverage in ({}, {"text": Coverage()})
 
     sample = look(table(30, 3), ring, text=("text",))
-    assert sample.rows == [10, 10, 10]
+    assert sample.partition_rows == [10, 10, 10]
     sample(sample.columns.select(table(8, 1)))
-    assert sample.rows is None
+    assert sample.partition_rows is None
     for rows, tasks in ((40, SAMPLE_TASKS), (SAMPLE_ROWS + 1, 1)):
-        assert look(table(rows, tasks), ring, text=("text",)).rows is None
+        assert look(table(rows, tasks), ring, text=("text",)).partition_rows is None
 
 
 @pytest.mark.spark

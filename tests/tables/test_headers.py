@@ -1,21 +1,17 @@
-"""Tables of other people: names of columns, and rows, as pandas, Excel and `cat` leave them.
+"""Names of columns, and files of text as pandas, Excel and `cat` leave them.
 
 Rejects columns that are read by position where headers differ, a header that comes out as a row, rows that
 are gone or doubled, and messages that quote a name which may be a row.
 """
 
 import json
-from decimal import Decimal
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 
-from dptext_spark.errors import DptextError, InputError
-from dptext_spark.tables.columns import TableColumns
-from dptext_spark.text.columns import id_bytes
-from tests.helpers.tables import refused, rows_of, run_table, spark_settings, write_table
+from dptext_spark.errors import InputError
+from tests.helpers.tables import refused, spark_settings, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -132,57 +128,3 @@ def test_names_that_differ_in_capitals_only(opened, tmp_path, spark):
         assert opened(tmp_path / "in", "parquet").df.select("text", "Text").collect() == [
             ("w01", "w02")
         ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (pa.uint64(), [1, 2**64 - 1]),
-        (pa.decimal128(38, 0), [Decimal(1), Decimal(2**64 - 1)]),
-        (pa.string(), ["1", str(2**64 - 1)]),
-        (pa.decimal128(22, 2), None),
-        (pa.float64(), None),
-    ],
-    ids=str,
-)
-def test_ids_of_any_width(opened, tmp_path, kind, values):
-    """SPARK-34786: Spark reads uint64 as decimal(20,0). Equal numbers are equal ids, in Python too."""
-    # Rejects an id in scientific notation or with a point, and numbers with decimals, whose equals differ.
-    ids = pa.array([1, 2]).cast(kind) if values is None else pa.array(values, kind)
-    write_table(tmp_path / "in" / "a.parquet", {"id": ids, "text": ["w01", "w02"]})
-    table, columns = (
-        opened(tmp_path / "in", "parquet").df,
-        TableColumns(text=("text",), keep=(), id="id"),
-    )
-    if values is None:
-        with pytest.raises(InputError, match="not an integer or string id"):
-            columns.check(table)
-        with pytest.raises(DptextError, match="row ids have the wrong type"):
-            id_bytes(ids)
-    else:
-        columns.check(table)
-        found = [row["id"] for row in columns.select(table).collect()]
-        assert found == [name.decode() for name in id_bytes(ids)] == ["1", str(2**64 - 1)]
-
-
-def test_what_pandas_writes_into_parquet(ring_release, tmp_path):
-    """Own trial: categories, large strings and views are texts, and an index is a column that can be kept."""
-    frame = pd.DataFrame({"a": ["w01 w02", None, "w03"]}, index=[5, 6, 9]).assign(
-        b=lambda df: df["a"]
-    )
-    frame.astype({"a": "category"}).to_parquet(write_table(tmp_path / "in" / "a.parquet", {}))
-    kinds = {"a": pa.string_view(), "b": pa.large_string()}
-    columns = {name: pa.array(frame[name], kind) for name, kind in kinds.items()}
-    write_table(tmp_path / "other" / "a.parquet", {**columns, "__index_level_0__": [5, 6, 9]})
-    found = []
-    for place in ("in", "other"):
-        given = {**ring_release, "input": tmp_path / place, "output": tmp_path / f"{place}.out"}
-        run_table(
-            **given,
-            text=["a", "b"],
-            id="__index_level_0__",
-            keep=["__index_level_0__"] * (place == "in"),
-        )
-        found.append(rows_of(given["output"]))
-    assert [row.pop("__index_level_0__") for row in found[0]] == [5, 6, 9]
-    assert found[0] == found[1] and [row["a"] is None for row in found[0]] == [False, True, False]

@@ -1,0 +1,69 @@
+"""The table that a run writes, and the reports next to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from dptext_spark.options import TableOptions
+from dptext_spark.report.facts import Facts, Report, describe
+from dptext_spark.spark.failures import spark_errors
+from dptext_spark.tables.batch import ROW
+from dptext_spark.tables.formats.format import Format
+from dptext_spark.tables.storage import LocalFiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputTable:
+    """A table to be written, with what belongs to it."""
+
+    options: TableOptions
+    written: Format  # in the input's partitions
+    storage: LocalFiles
+
+    @property
+    def folders(self) -> list[Column]:
+        """The columns of sanitized rows that name its folders."""
+        return [*map(F.col(ROW).getField, self.written.partitions)]
+
+    @property
+    def place(self) -> str:
+        """The full path of the output, or its name."""
+        if not self.written.has_path:
+            return self.options.output
+        return self.storage.real(self.options.output)
+
+    def write(self, result: DataFrame) -> None:
+        """Write the table, whole or not at all."""
+        self.written.write(result)
+
+    def write_reports(self, facts: Facts, findings: Facts) -> Report:
+        """Write the report that may be shared, and the one that may not, next to the output.
+
+        Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in
+        any case; of ``findings`` some may be missing.
+        """
+        private_facts = {
+            **facts,
+            **{name: value for name, value in findings.items() if value not in (None, {}, [])},
+            "rows": findings.get("rows"),
+            "columns": findings.get("columns", {}),
+        }
+        report = Report(facts=private_facts, text=describe(private_facts))
+        failed = "The report of the dry run could not be written"
+        if not self.options.dry_run:
+            failed = "The output was written, but its report could not be"
+            public_report = report.to_publish(self.options.published)
+            self.write_beside("public report", self.options.public_report_path, public_report)
+        if self.options.reports is not None or not self.options.dry_run:
+            with spark_errors(failed):
+                self.storage.make_folder(self.options.beside("private"), private=True)
+                self.storage.write(self.options.report_path, report.to_json(), private=True)
+        return report
+
+    def write_beside(self, what: str, path: str, text: str) -> None:
+        """Write a file that belongs to the output, which is there already."""
+        with spark_errors(f"The output was written, but its {what} could not be"):
+            self.storage.write(path, text)

@@ -1002,6 +1002,88 @@ class VectorsOptions(ProjectedVectors, TableOptions):
         return ("Projection", self.projection_path), *super().files
 
 
+class EstimateOptions(Options):
+    """Estimate statistics from a released table.
+
+    It needs the table, its public report and the embedding's bundle, nothing private.
+    """
+
+    command = "estimate"
+    usage = (
+        "--input sanitized --release sanitized.release.json --embedding glove-50d \\\n"
+        "      --text text --topics topics.txt --by intent --output estimates"
+    )
+    first = "topics words by time frequencies features overwrite"
+
+    input: TablePath = TABLE("released table: file, folder, or table name")
+    format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
+    read_option: Pairs = TABLE("option of Spark's reader, e.g. header=true; repeatable", ())
+    release: TablePath = TABLE("public report of the release, OUTPUT.release.json")
+    text: Column = TABLE("column that was sanitized: texts or lists of words")
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "condition on rows to take", None
+    )
+    embedding: LocalPath = MEASURE(EMBEDDING)
+    output: TablePath = OUTPUT("folder for tables and page")
+    topics: LocalPath | None = MEASURE(
+        "lists of words: lines NAME: WORD WORD, or TOML; estimate their shares", None
+    )
+    words: Annotated[str, WRITTEN, "FILE|N"] | None = MEASURE(
+        "words to estimate one by one: a file, one a line, or the N most frequent", None
+    )
+    by: Columns = MEASURE("column of groups; repeatable", ())
+    time: (
+        Annotated[str, Field(pattern=r"^.+:(day|week|month)$"), "COLUMN:day|week|month"] | None
+    ) = MEASURE("column of times, in groups: COLUMN:day, COLUMN:week or COLUMN:month", None)
+    person: Column | None = MEASURE(
+        "column of persons: intervals allow for rows of one person belonging together", None
+    )
+    frequencies: Count | None = MEASURE("list the N most frequent words", None)
+    features: TablePath | None = OUTPUT(
+        "table to write: a vector and likely words of each row", None
+    )
+    public_corpus: TablePath | None = MEASURE(
+        "public texts, in a column of the same name, for the prior; default: by rank", None
+    )
+    channel_words: Annotated[int, Field(ge=2)] = MEASURE(
+        "words of the bundle that the text may have, the likeliest ones", 20_000
+    )
+    cache: LocalPath | None = MEASURE(
+        "folder that keeps channels for later runs; default: BUNDLE.channels", None
+    )
+    confidence: Confidence = MEASURE("confidence of each interval", CONFIDENCE)
+    noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
+    overwrite: bool = OUTPUT("replace estimates that exist", False)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return dict(pair.split("=", 1) for pair in self.read_option)
+
+    @property
+    def time_unit(self) -> tuple[str, str] | None:
+        """The column of times and what they are rounded to."""
+        if self.time is None:
+            return None
+        column, _, unit = self.time.rpartition(":")
+        return column, unit
+
+    @property
+    def results(self) -> tuple[tuple[str, str], ...]:
+        features = () if self.features is None else (("Features", self.features),)
+        return (("Output", self.output), *features)
+
+    def conflicts(self) -> Iterator[ConfigError]:
+        wishes = (self.topics, self.words, self.frequencies, self.features)
+        if wishes.count(None) == len(wishes):
+            yield ConfigError(
+                "There is nothing to estimate",
+                do="Give --topics, --words, --frequencies or --features",
+            )
+        groups = {*self.by, *([self.person] if self.person else [])}
+        if self.text in groups:
+            yield ConfigError("The --text column makes no groups", got=str(self.text))
+
+
 class LedgerOptions(Options):
     """Show the releases in a ledger, and their sum."""
 

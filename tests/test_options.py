@@ -32,6 +32,7 @@ RIGHT = {
     "evaluate": EVALUATE,
     "calibrate": {"embedding": "b", "mechanism": "laplace", "epsilon": [5.0], "output": "o"},
     "audit": LAPLACE | {"embedding": "b"},
+    "estimate": TABLE | {"release": "r", "embedding": "b", "text": "t", "words": "5"},
     "embedding": {"source": "a", "output": "b"},
 }
 GROWS = {"incremental": "c", "key-file": "k", "name": "s"}

@@ -84,6 +84,7 @@ RIGHT = {
     "audit": "--embedding b --mechanism laplace --epsilon 5",
     "privatize": "--input in --text text --embedding b --mechanism laplace --epsilon 5 --output out",
     "vectors": "--input in --vector v --epsilon 5 --output out",
+    "estimate": "--input in --release r --embedding b --text text --output out --words 5",
     "ledger": "show ledger",
     "poincare": "--pairs pairs --output out",
 }
@@ -110,6 +111,7 @@ STAND_INS = {
     "delta": "0.5",
     "epsilon": "5",
     "identifiers": "mask",
+    "time": "day:week",
     "budget": "9",
     "row-budget": "9",
     "target": "max(n_w)<=0.5",

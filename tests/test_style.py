@@ -43,6 +43,7 @@ UNFOLDED = (
     "dptext_spark/demo",
     "dptext_spark/embedding",
     "dptext_spark/errors.py",
+    "dptext_spark/estimates",
     "dptext_spark/evaluation",
     "dptext_spark/geometry",
     "dptext_spark/guarantee.py",

@@ -153,18 +153,25 @@ class Guesser:
         """Add up the posteriors of points of outputs that fit into memory."""
         starts = np.flatnonzero(np.diff(outputs, prepend=-1))
         place_of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(outputs)))
-        # Drawn words are more or less frequent than the prior's: a point counts f_prior(z) /
-        # f_drawn(z).
-        ratio = (self.drawn / self.prior).astype(np.float32)
         totals = np.zeros((len(starts), len(self.words)))
-        for rows, posterior in self.posteriors(points):
-            posterior /= (posterior * ratio).sum(axis=1, keepdims=True)
+        for rows, posterior in self.weighted(points):
             posterior *= np.float32(1.0 / _UNIT)
             np.rint(posterior, out=posterior)
             places = place_of[rows]
             borders = np.flatnonzero(np.diff(places, prepend=-1))
             totals[places[borders]] += np.add.reduceat(posterior, borders, axis=0, dtype=np.float64)
         return self._listed(outputs[starts], totals * _UNIT)
+
+    def weighted(self, points: Floats) -> Iterator[tuple[slice, Floats32]]:
+        """Compute posteriors of points (t, ...) that were drawn, as if words came by the prior.
+
+        Drawn words are more or less frequent than the prior's: a point counts f_prior(z) /
+        f_drawn(z).
+        """
+        ratio = (self.drawn / self.prior).astype(np.float32)
+        for rows, posterior in self.posteriors(points):
+            posterior /= (posterior * ratio).sum(axis=1, keepdims=True)
+            yield rows, posterior
 
     def imagined(self, outputs: Ints) -> PosteriorSums:
         """Return what is believed of outputs (u,), ascending, before any point is drawn."""

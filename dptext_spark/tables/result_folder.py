@@ -1,4 +1,4 @@
-"""The folder of a calibration or an evaluation: whether it is free, and its facts and page."""
+"""The folder of a calibration, an evaluation or estimates: whether it is free, and its facts and page."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
-from dptext_spark.options import CalibrateOptions, EvaluateOptions
+from dptext_spark.options import CalibrateOptions, EstimateOptions, EvaluateOptions
 from dptext_spark.report.facts import Facts, Report, versions
 from dptext_spark.report.text import missing_library, rendered
 from dptext_spark.tables.output import whole_table
 from dptext_spark.tables.storage import LocalFiles, Storage
 
+ResultOptions: TypeAlias = CalibrateOptions | EstimateOptions | EvaluateOptions
 
-def check_free(storage: LocalFiles, options: CalibrateOptions | EvaluateOptions, file: str) -> None:
+
+def check_free(storage: LocalFiles, options: ResultOptions, file: str) -> None:
     """Refuse an output that exists, unless it has this ``file`` of facts and is to be replaced.
 
     Nothing is said of an output that ``storage`` cannot see.
@@ -43,7 +45,7 @@ def check_free(storage: LocalFiles, options: CalibrateOptions | EvaluateOptions,
 def result_folder(
     spark: SparkSession,
     storage: Storage,
-    options: CalibrateOptions | EvaluateOptions,
+    options: ResultOptions,
     *,
     private: bool = False,
 ) -> Iterator[str]:
@@ -61,7 +63,7 @@ def result_folder(
 def write_report(
     storage: Storage,
     folder: str,
-    options: CalibrateOptions | EvaluateOptions,
+    options: ResultOptions,
     results: Facts,
     *,
     file: str,

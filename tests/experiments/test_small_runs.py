@@ -16,9 +16,11 @@ from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
 
 from dptext_spark import demo
+from dptext_spark.embedding.build import build_embedding
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import (
+    estimates,
     feyisetan_2019,
     feyisetan_2020,
     feyisetan_2021,
@@ -229,6 +231,26 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     assert epsilons[exponential] < epsilons[laplace] < epsilons[vickrey]
     assert kept[vickrey]["kept"][0] < kept[laplace]["kept"][0]
     assert kept[laplace]["similarity"][0] > kept[hyperbolic]["similarity"][0]
+
+
+@pytest.mark.long
+def test_estimates_are_nearer_to_the_originals_than_counts(tmp_path):
+    """Rejects a channel of another epsilon, and figures of the originals in place of the release's."""
+    embedding = build_embedding(demo.GLOVE, tmp_path / "glove", limit=1000)
+    texts, labels = demo_queries(2000)
+    world = estimates.World(texts=texts, labels=np.array(labels), embedding=embedding)
+    configured = mechanism("exponential", epsilon=3.0)
+    ((released,),) = shared.releases(world.original, [configured], embedding)
+    analysis = world.analysis("exponential", 3.0, released, tmp_path / "channels")
+    rows = np.arange(world.original.count)
+    estimated, counted = estimates.group_errors(world, analysis, released, rows)
+    assert estimated < 0.6 * counted
+    estimated, counted = estimates.overlaps(world, analysis, released)
+    assert estimated > 1.3 * counted
+    other = world.analysis("exponential", 4.0, released, tmp_path / "channels")
+    right = estimates.coverage(world, analysis, 4, 500)
+    wrong = replace(other, source=analysis.source)  # its noise, and the other epsilon's topics
+    assert 0.92 <= right <= 0.98 and estimates.coverage(world, wrong, 4, 500) < 0.9
 
 
 def test_words_become_hypernyms(tmp_path):

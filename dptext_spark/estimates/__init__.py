@@ -1,0 +1,1 @@
+"""True statistics from a released table: what anyone who knows the mechanism can compute."""

@@ -1,0 +1,396 @@
+"""Statistics of a released Spark frame: topics, differences, frequencies, features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DateType, TimestampNTZType, TimestampType
+
+from dptext_spark.channel.matrix import UNKNOWN, ChannelMatrix, MatrixSource
+from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.estimates.cells import Cells, Row, judged
+from dptext_spark.estimates.features import OutputFeatures
+from dptext_spark.estimates.frequencies import alike, likeliest_frequencies
+from dptext_spark.estimates.on_spark import ReadTable, with_features
+from dptext_spark.estimates.reading import OutputReader
+from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
+from dptext_spark.estimates.topics import SoftTopics, combined, members_of
+from dptext_spark.geometry import Floats, Ints
+from dptext_spark.spark.bundle_files import BundleFiles
+
+CHANNEL_WORDS: Final = 20_000
+"""Words that the channel has by default: the likeliest ones by the prior."""
+
+UNITS: Final = ("day", "week", "month")
+"""What times are rounded to."""
+
+TIME: Final = "time"
+"""The column of tables that has them."""
+
+_UNKNOWN_SHARE: Final = 0.05  # of tokens that became random words, before the table is read
+_SMOOTHING: Final = 0.1  # share of the prior by rank in that of a corpus
+_FIRST_RANK: Final = 2.7  # Mandelbrot's shift of Zipf's law
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimation:
+    """A released table, opened to be estimated from; ``closed`` forgets what was read of it."""
+
+    df: DataFrame
+    released: ReleasedColumn
+    embedding: Embedding
+    reader: OutputReader
+    table: ReadTable
+    prior: Floats  # (V,), public
+    cache: Path  # folder of channels
+    confidence: float
+    seed: int = 0
+
+    @classmethod
+    def open(
+        cls,
+        df: DataFrame,
+        *,
+        report: str,
+        embedding: Embedding,
+        text: str,
+        by: Sequence[str] = (),
+        time: tuple[str, str] | None = None,
+        person: str | None = None,
+        corpus: DataFrame | None = None,
+        channel_words: int = CHANNEL_WORDS,
+        cache: Path | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> Estimation:
+        """Read a released table once.
+
+        Args:
+            df: The table, in a session with the settings of this package.
+            report: The public report of the release, as JSON text.
+            text: The column that was sanitized.
+            by: Columns of groups.
+            time: A column of dates or times, and one of ``UNITS``.
+            person: A column that says whose a row is: the rows of a person are one cluster.
+            corpus: Public texts in a column of the same name, for the prior.
+            cache: By default the folder BUNDLE.channels.
+        """
+        released = ReleasedColumn.read(report, embedding, text)
+        groups = _groups(df, by, time)
+        reader = OutputReader(
+            bundle=BundleFiles.send(df.sparkSession, embedding),
+            policy=released.policy,
+            outputs=released.search.release_words,
+        )
+        column = F.col(_quoted(df, text))
+        whose = None if person is None else F.col(_quoted(df, person))
+        table = ReadTable.read(df, reader, column, groups, whose)
+        prior = rank_prior(embedding)
+        if corpus is not None:
+            prior = _corpus_prior(corpus, reader, released, text, prior)
+        return cls(
+            df=df,
+            released=released,
+            embedding=embedding,
+            reader=reader,
+            table=table,
+            prior=_likeliest(prior, channel_words),
+            cache=cache or embedding.path.with_name(f"{embedding.path.name}.channels"),
+            confidence=confidence,
+            seed=seed,
+        )
+
+    def closed(self) -> None:
+        """Forget what was read."""
+        self.table.release()
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """Rows, and the words and marks that they show."""
+        totals = self.table.totals()
+        outputs = totals["words"] - totals["marks"] - totals["aside"]
+        if outputs < 1:
+            raise InputError(
+                "The released table has no word that the mechanism could have given",
+                got=f"{totals['words']:,} words and marks in {totals['rows']:,} rows",
+                do="Give the table and the column of the release",
+            )
+        return {**totals, "outputs": outputs}
+
+    @cached_property
+    def counts(self) -> dict[float, Ints]:
+        """How often each output came, by epsilon of the rows."""
+        _ = self.totals
+        if self.released.row_epsilons is not None:
+            epsilons = np.unique(self.released.epsilons_of(self.table.lengths()))
+            if len(epsilons) > MOST_EPSILONS:
+                raise ConfigError(
+                    "Rows under the row budget have too many epsilons: each needs a channel",
+                    allowed=f"{MOST_EPSILONS}",
+                    got=f"{len(epsilons)}",
+                    do="Take rows of fewer lengths with --where",
+                )
+        return self.table.output_counts(self.released, self.reader.outputs)
+
+    @cached_property
+    def sources(self) -> dict[float, MatrixSource]:
+        """What works out the channel at each epsilon."""
+        drawn = np.zeros(len(self.prior))
+        drawn[: self.reader.outputs] = np.sum([*self.counts.values()], axis=0)
+        sources = {}
+        for epsilon in self.counts:
+            sources[epsilon] = MatrixSource(
+                mechanism=self.released.mechanism.at(epsilon),
+                embedding=self.embedding,
+                search=self.released.search,
+                prior=self.prior,
+                drawn=drawn,
+                seed=self.seed,
+            )
+        return sources
+
+    @cached_property
+    def _worked_out(self) -> tuple[dict[float, ChannelMatrix], bool]:
+        """The channel at each epsilon, and whether all are of earlier runs."""
+        matrices = {}
+        are_cached = True
+        for epsilon, source in self.sources.items():
+            matrix, is_cached = source.matrix(self.cache)
+            are_cached = are_cached and is_cached
+            if len(self.released.passing):
+                matrix = matrix.passing(self.released.passing)
+            if self.released.has_random_words:
+                matrix = matrix.with_unknown(_UNKNOWN_SHARE)
+            matrices[epsilon] = matrix
+        return matrices, are_cached
+
+    @property
+    def matrices(self) -> dict[float, ChannelMatrix]:
+        """The channel at each epsilon."""
+        matrices, _ = self._worked_out
+        return matrices
+
+    @property
+    def first(self) -> ChannelMatrix:
+        """The channel at one epsilon; all have the same words, outputs and prior."""
+        return next(iter(self.matrices.values()))
+
+    @cached_property
+    def shares(self) -> Floats:
+        """The likeliest share of each word of the channel, (k,)."""
+        return likeliest_frequencies(self.matrices, self.counts)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the channel, as they are written; an unknown one has no name."""
+        ids = self.first.words
+        names: list[str] = self.embedding.words.take(pa.array(ids[ids != UNKNOWN])).to_pylist()
+        if UNKNOWN in ids:
+            names.append("(unknown)")
+        return names
+
+    def frequent(self, number: int) -> Ints:
+        """Return the places of the words with the largest shares, of those that have a name."""
+        is_named = self.first.words != UNKNOWN
+        order = np.argsort(-self.shares * is_named, kind="stable")
+        return order[: min(number, int(is_named.sum()))]
+
+    def topics(self, lists: Mapping[str, Sequence[str]]) -> dict[str, list[Row]]:
+        """Estimate the shares of lists of words by group: tables by their names."""
+        members, absent = members_of(lists, self.embedding, self.first.words)
+        names = [*lists]
+        typical = float(np.median(self.table.words_of_groups())) / len(self.matrices)
+        fitted: dict[float, SoftTopics] = {}
+        weights: dict[float, Floats] = {}
+        words: dict[float, int] = {}
+        for epsilon, matrix in self.matrices.items():
+            source = self.sources[epsilon]
+            soft = SoftTopics.fitted(
+                source, matrix, names, members, words=typical, shares=self.shares
+            )
+            fitted[epsilon] = soft
+            weights[epsilon] = soft.weights
+            words[epsilon] = int(self.counts[epsilon].sum())
+        soft = combined(fitted, words)
+        # Of rows the channel's error is no more than that of a row's words together.
+        per_row = self.totals["outputs"] / self.totals["rows"]
+        errors = np.concatenate([soft.error, soft.error * per_row])
+        groups = self.table.groups
+        sums = self.table.sums(self.released, weights, groups)
+        cells = Cells(columns=groups, sums=sums, errors=errors)
+        rows = list(cells.rows(names, self.confidence))
+        sharpness = dict(zip(names, soft.sharpness.tolist(), strict=True))
+        differences = []
+        if groups:
+            overall = self.table.sums(self.released, weights, ())
+            rows += Cells(columns=(), sums=overall, errors=errors).rows(names, self.confidence)
+            for row in rows[-len(names) :]:
+                row |= dict.fromkeys(groups)
+            differences = [*self._differences(weights, cells, names, errors)]
+        for row in rows:
+            row["sharpness"] = sharpness[row["topic"]]
+        return {
+            "topics": rows,
+            "weights": [*self._weights(soft)],
+            "differences": judged(differences, self.confidence),
+            "lists": [*self._lists(soft, lists, absent)],
+        }
+
+    def _differences(
+        self, weights: Mapping[float, Floats], cells: Cells, names: Sequence[str], errors: Floats
+    ) -> Iterator[Row]:
+        """Yield differences between groups, of all times, and between neighbouring times."""
+        by = tuple(name for name in cells.columns if name != TIME)
+        for columns in (by, (TIME,)):
+            if not {*columns} <= {*cells.columns} or not columns:
+                continue
+            of_columns = cells
+            if columns != cells.columns:
+                sums = self.table.sums(self.released, weights, columns)
+                of_columns = Cells(columns=columns, sums=sums, errors=errors)
+            yield from of_columns.differences(names, in_order=columns == (TIME,))
+
+    def _weights(self, soft: SoftTopics) -> Iterator[Row]:
+        words = self.words
+        for number, name in enumerate(soft.names):
+            for word, weight in zip(words, soft.counted[:, number].tolist(), strict=True):
+                yield {"topic": name, "word": word, "weight": weight}
+
+    def _lists(
+        self,
+        soft: SoftTopics,
+        lists: Mapping[str, Sequence[str]],
+        absent: Mapping[str, Sequence[str]],
+    ) -> Iterator[Row]:
+        words = self.words
+        for number, (name, listed) in enumerate(lists.items()):
+            leaks = []
+            for place in soft.leaks(number).tolist():
+                weight = float(soft.counted[place, number])
+                leaks.append({"word": words[place], "weight": weight})
+            yield {
+                "topic": name,
+                "listed": list(listed),
+                "absent": list(absent[name]),
+                "sharpness": float(soft.sharpness[number]),
+                "channel_error": float(soft.error[number]),
+                "ridge": soft.ridge,
+                "leaks": leaks,
+            }
+
+    def frequencies(self, number: int) -> list[Row]:
+        """Return the most frequent words with their likeliest shares, and words like each."""
+        places = self.frequent(number)
+        words = self.words
+        neighbours = alike(self.first, self.shares, places, self.totals["outputs"])
+        rows = []
+        for place, near in zip(places.tolist(), neighbours, strict=True):
+            similar = [words[neighbour] for neighbour in near.tolist()]
+            rows.append({"word": words[place], "share": float(self.shares[place]), "like": similar})
+        return rows
+
+    def features(self) -> DataFrame:
+        """Return the table's other columns, with a vector and the likeliest words of each row."""
+        if len(self.matrices) > 1:
+            raise ConfigError("Features of a release under a row budget are not supported")
+        vectors = self.embedding.vectors
+        features = OutputFeatures.of(self.first, self.shares.astype(np.float32), vectors)
+        return with_features(self.df, self.reader, self.released.column, features)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was read, and through which channel, JSON-ready."""
+        source = next(iter(self.sources.values()))
+        _, are_cached = self._worked_out
+        method = "computed" if source.is_computed else "posteriors"
+        channel = {
+            "method": method,
+            "points": source.points,
+            "words": len(source.words),
+            "outputs": self.reader.outputs,
+            "epsilons": [*self.counts],
+            "reused": are_cached,
+            "folder": str(self.cache),
+        }
+        return {
+            "column": self.released.column,
+            "mechanism": self.released.mechanism.to_json(),
+            "table": self.totals,
+            "channel": channel,
+            "passing_words": len(self.released.passing),
+            "random_words": self.released.has_random_words,
+            "confidence": self.confidence,
+        }
+
+
+def rank_prior(embedding: Embedding) -> Floats:
+    """Return Zipf's law over the order of a bundle, (V,), 0 for what no text can have."""
+    weights = 1.0 / (np.arange(len(embedding.words)) + _FIRST_RANK)
+    weights[embedding.inputs :] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
+def _likeliest(prior: Floats, most: int) -> Floats:
+    """Return a prior (V,) without all but its likeliest words."""
+    places = np.argsort(-prior, kind="stable")[:most]
+    likeliest = np.zeros_like(prior)
+    likeliest[places] = prior[places]
+    return np.asarray(likeliest / likeliest.sum())
+
+
+def _corpus_prior(
+    corpus: DataFrame, reader: OutputReader, released: ReleasedColumn, text: str, ranks: Floats
+) -> Floats:
+    """Return the shares of words in public texts, (V,), smoothed with the prior by rank."""
+    reading = replace(reader, outputs=len(ranks))
+    table = ReadTable.read(corpus, reading, F.col(_quoted(corpus, text)), {}, None)
+    counts = table.output_counts(replace(released, row_epsilons=None), len(ranks))
+    table.release()
+    if not counts:
+        raise InputError(
+            "The --public-corpus has no word of the embedding",
+            do="Give texts of the language of the input, in a column of the same name",
+        )
+    (of_words,) = counts.values()
+    of_words = np.where(ranks > 0.0, of_words, 0)
+    return np.asarray((1.0 - _SMOOTHING) * of_words / of_words.sum() + _SMOOTHING * ranks)
+
+
+def _groups(df: DataFrame, by: Sequence[str], time: tuple[str, str] | None) -> dict[str, Column]:
+    """Return the columns that rows are grouped by, by name."""
+    groups = {}
+    for name in by:
+        kind = df.select(F.col(_quoted(df, name))).schema.fields[0].dataType
+        if not isinstance(kind, AtomicType):
+            raise InputError(f"Column {name} of --by has no groups", got=kind.simpleString())
+        groups[name] = F.col(_quoted(df, name))
+    if time is not None:
+        name, unit = time
+        if unit not in UNITS:
+            raise ConfigError("The unit of times is unknown", allowed=", ".join(UNITS), got=unit)
+        column = F.col(_quoted(df, name))
+        kind = df.select(column).schema.fields[0].dataType
+        if not isinstance(kind, DateType | TimestampType | TimestampNTZType):
+            raise InputError(
+                f"Column {name} of --time has no times",
+                allowed="dates or timestamps",
+                got=kind.simpleString(),
+            )
+        groups[TIME] = F.date_trunc(unit, column).cast("date")
+    return groups
+
+
+def _quoted(df: DataFrame, name: str) -> str:
+    if name not in df.columns:
+        raise InputError(
+            "The released table lacks a column", allowed=", ".join(df.columns), got=name
+        )
+    return f"`{name}`"

@@ -37,6 +37,7 @@ _BY_RANK: Final = "by rank in the bundle"
 def run(options: EstimateOptions) -> Report:
     """Run ``dptext estimate``: read report and table, work out the channel, count, write."""
     read = Format.named(options.format, options.input, options.read_options)
+    read.check_can_read(has_id=True, grows=False)  # it names no row
     places = _places(options, read)
     _check_paths(places, options, read)
     lists = {} if options.topics is None else read_topics(options.topics)
@@ -165,7 +166,9 @@ def _words(options: EstimateOptions, opened: Estimation) -> dict[str, list[str]]
 def _corpus(options: EstimateOptions, read: Format, spark: SparkSession) -> DataFrame | None:
     if options.public_corpus is None:
         return None
-    return replace(read, place=options.public_corpus).open(spark).df
+    corpus = replace(read, place=options.public_corpus)
+    corpus.check_files(Storage(spark))
+    return corpus.open(spark).df
 
 
 def _write_tables(spark: SparkSession, folder: str, tables: Mapping[str, list[Row]]) -> None:

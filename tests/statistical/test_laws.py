@@ -205,7 +205,7 @@ BALL = {
 def by_volume(self, words, uniforms, epsilons=None):
     """Points of ``hyperbolic``, by Riemannian measure."""
     points = np.asarray(self.vectors[words])
-    radii = volume_radii(uniforms[:, 0], dimension=points.shape[1], epsilon=self.epsilon)
+    radii = volume_radii(uniforms[:, 0], dimension=points.shape[1], epsilon=self.law.epsilon)
     return translated(points, radii, uniform_directions(uniforms[:, 2:]))
 
 

@@ -54,7 +54,8 @@ def pieces(text):
 
 def leaks(given, released, vocabulary):
     """Input tokens that stand in the output in any form, but not in the release vocabulary."""
-    known = {*vocabulary, "[MASK]"}.union(*map(pieces, [*vocabulary, "[MASK]"]))
+    words = [*vocabulary, "[MASK]", *MARKS]
+    known = {*words}.union(*map(pieces, words))
     allowed = {form for word in known for form in forms(word)}
     # A clitic is joined to whatever word comes before it, and may make an input token's letters with it.
     uncut = (" ".join(apart(text, known)) for text in released if text)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, InputError
-from dptext_spark.options import InputOptions
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import FieldPaths
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
@@ -18,6 +17,9 @@ from dptext_spark.tables.partitioning import POSITION
 from dptext_spark.tables.sampling import Sample
 from dptext_spark.tables.source import TableSource, check_met, where
 from dptext_spark.word_reader import WordReader
+
+if TYPE_CHECKING:  # workers load no options
+    from dptext_spark.options import InputOptions
 
 
 def input_format(options: InputOptions, *, grows: bool = False) -> Format:

@@ -10,8 +10,8 @@ on has other locales, templates and seeds than what is reported:
     .venv/bin/python scripts/measure_identifiers.py measure /tmp/identifiers.json BUNDLE
     .venv/bin/python scripts/measure_identifiers.py prose TEXTS.parquet COLUMN
 
-``make FILE tune`` makes the other set. With ``presidio-analyzer`` installed, ``measure`` counts its
-patterns too. BUNDLE is any bundle with a large vocabulary, such as all of GloVe's.
+``make FILE tune`` makes the other set. BUNDLE is any bundle with a large vocabulary, such as all of
+GloVe's.
 """
 
 from __future__ import annotations

@@ -234,8 +234,8 @@ class Grid:
         """Whether a run in which a word stays is one at every larger epsilon too.
 
         The points nearest to a word are a convex set, and a ray that left it never returns; not so
-        with Vickrey's choice, nor with an approximate search, which has cells of any shape, nor with
-        noise that does not move along rays.
+        with Vickrey's choice, nor with an approximate search, which has cells of any shape, nor
+        with noise that does not move along rays.
         """
         first = self.mechanisms[0]
         if not isinstance(first, NoiseMechanism):

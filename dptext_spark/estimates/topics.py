@@ -30,7 +30,7 @@ LEAKS: Final = 10
 # Frequencies of private words scatter about the public prior as in a sample of so many words. Then
 # a ridge of this over the number of released words is the best trade of blur against scatter.
 _CONCENTRATION: Final = 30.0
-# What the table shows of its words has this share in what weights are fitted to, the prior the rest:
+# Weights are fitted to a mix of what the table shows of its words, with this share, and the prior:
 # weights that know the table all too well would lean on its chance.
 _OF_TABLE: Final = 0.75
 _LEAST_RIDGE: Final = 1e-4  # below it single precision cannot tell solutions apart

@@ -116,7 +116,7 @@ class BigramModel:
         Words of one p differ from each other; negative ones are none.
         """
         states = len(self.back_off)
-        # Where each word is among the second ones; by its followers, a word before is looked up once.
+        # Where each word is among the second ones: only words that follow are looked up.
         place_of = np.full((len(second), states), -1, dtype=np.int32)
         row, place = np.nonzero(second >= 0)
         place_of[row, second[row, place]] = place

@@ -1,4 +1,4 @@
-"""The folder of a calibration, an evaluation or estimates: whether it is free, and its facts and page."""
+"""The folder of a calibration, evaluation or estimates: whether it is free, its facts and page."""
 
 from __future__ import annotations
 

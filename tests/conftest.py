@@ -19,6 +19,19 @@ from tests.helpers.tables import RING_WORDS
 
 pytest_plugins = ["tests.helpers.spark_fixtures"]
 
+
+def pytest_addoption(parser):
+    """For tests/test_documents.py."""
+    help_text = "write what commands print now into the pages that show it"
+    parser.addoption("--rewrite", action="store_true", help=help_text)
+
+
+@pytest.fixture
+def rewrites(request):
+    """Whether pages are to be rewritten."""
+    return request.config.getoption("rewrite")
+
+
 SESSIONS = {
     "tests/spark/test_connect.py": "processes",
     "tests/spark/test_processes.py": "processes",

@@ -77,14 +77,14 @@ class Encoder(nn.Module):
         return batch.scores + fit + self.bias(batch.words)[..., 0]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Batch:
     """Some rows, filled up to the longest."""
 
     words: torch.Tensor  # (rows, n, K), candidates
     scores: torch.Tensor  # (rows, n, K), ln of prior times emission; far below 0 for none
     is_missing: torch.Tensor  # (rows, n), beyond a row's end
-    target: torch.Tensor  # (rows, n), which candidate is right; -1 where none is to be learned
+    target: torch.Tensor  # (rows, n), which candidate is right; -1: not to be learned
     places: Ints  # (tokens,), where the rows' tokens are in (rows * n)
 
 
@@ -112,14 +112,12 @@ def batches(
         target = np.where(is_learned, matches.argmax(axis=1), -1)
         size = (len(part), longest)
         is_missing = np.zeros(len(tokens), dtype=np.bool_)
-        batch = Batch(
-            words=filled(words, flat, size, 0),
-            scores=filled(scores.astype(np.float32), flat, size, 0.0),
-            is_missing=filled(is_missing, flat, size, True),
-            target=filled(target, flat, size, -1),
-            places=flat,
-        )
-        yield tokens, batch
+        scores = scores.astype(np.float32)
+        tensors = [
+            filled(values, flat, size, rest)
+            for values, rest in ((words, 0), (scores, 0.0), (is_missing, True), (target, -1))
+        ]
+        yield tokens, Batch(*tensors, places=flat)
 
 
 def filled(values: Any, places: Ints, size: tuple[int, int], rest: Any) -> torch.Tensor:
@@ -205,7 +203,9 @@ class Transformer(Attacker):
 
 
 def cross_entropy(scores: torch.Tensor, batch: Batch) -> torch.Tensor:
-    return nn.functional.cross_entropy(scores.flatten(0, 1), batch.target.flatten(), ignore_index=-1)
+    return nn.functional.cross_entropy(
+        scores.flatten(0, 1), batch.target.flatten(), ignore_index=-1
+    )
 
 
 def _features(encoder: Encoder | None, evidence: Evidence) -> Floats:

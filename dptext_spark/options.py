@@ -48,8 +48,16 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import Surrogates
-from dptext_spark.text.policies import TOKENIZER, PolicyParameters, TextPolicy
+from dptext_spark.text.identifiers import Identifiers, Surrogates
+from dptext_spark.text.policies import (
+    IDENTIFIERS,
+    NUMBER_POLICY,
+    TOKENIZER,
+    WORDS_ALONE,
+    NumberPolicy,
+    PolicyParameters,
+    TextPolicy,
+)
 from dptext_spark.text.tokens import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
@@ -357,6 +365,11 @@ class SearchOptions(Options):
         f"how the nearest word is found: exact, ivf, ivf:recall={RECALL:g}", "exact"
     )
 
+    @property
+    def policy(self) -> TextPolicy:
+        """The policy that decides which words may be output: all, in commands without one."""
+        return WORDS_ALONE
+
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
         """Return the search among the words of a bundle that may be output.
 
@@ -367,7 +380,13 @@ class SearchOptions(Options):
             mechanisms = (mechanisms,)
         search: Search
         search, *_ = all_of(
-            lambda: chosen_search(self.search, embedding, mechanisms, release_words=release_words),
+            lambda: chosen_search(
+                self.search,
+                embedding,
+                mechanisms,
+                policy=self.policy,
+                release_words=release_words,
+            ),
             *(partial(configured.prepare, embedding) for configured in mechanisms),
         )
         return search
@@ -639,6 +658,8 @@ class CalibrateOptions(GridOptions):
     words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
     runs: Count = MEASURE("runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
+    identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
+    numbers: NumberPolicy = NUMBER_POLICY()
     eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
     confidence: Confidence = MEASURE("confidence of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
@@ -650,6 +671,21 @@ class CalibrateOptions(GridOptions):
     @property
     def results(self) -> tuple[tuple[str, str], ...]:
         return (("Output", self.output),)
+
+    @cached_property
+    def policy(self) -> TextPolicy:
+        """The policy of the releases that are calibrated, as far as it decides on outputs."""
+        return TextPolicy(identifiers=self.identifiers, numbers=self.numbers)
+
+    @property
+    def release_options(self) -> dict[str, object]:
+        """The options of a release that has the words of this calibration."""
+        options: dict[str, object] = {}
+        for name in ("release-words", "identifiers", "numbers"):
+            value = getattr(self, name.replace("-", "_"))
+            if value != type(self).model_fields[name.replace("-", "_")].default:
+                options[name] = value
+        return options
 
     def to_json(self) -> dict[str, Any]:
         values = super().to_json()
@@ -857,7 +893,16 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     first = "text id keep oov key-file name dry-run"
     on_connect = True
     published = TableOptions.published | {
-        *("layout", "mechanism", "numbers", "oov", "protect", "release-words", "row-budget"),
+        *(
+            "identifiers",
+            "layout",
+            "mechanism",
+            "numbers",
+            "oov",
+            "protect",
+            "release-words",
+            "row-budget",
+        ),
         "tokens",
     }
 

@@ -305,8 +305,10 @@ class Sanitizer:
                     yield uniforms
 
             oov = self.release.policy.oov
-            release_words = self.release.search.release_words
-            released[places] = oov.release(len(places), release_words, draw, column)
+            outputs = self.release.search.outputs
+            rows = np.asarray(oov.release(len(places), len(outputs), draw, column))
+            # A row is one of the words that may be output; stand-ins are below 0.
+            released[places] = np.where(rows < 0, rows, outputs[rows])
         noise = self._word_noise(tokens, column)
         word_places = np.flatnonzero(lookup.known)
         for chunk, uniforms in _draws(noise, tokens, run.row_names, word_places):

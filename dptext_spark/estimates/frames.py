@@ -25,6 +25,7 @@ from dptext_spark.estimates.reading import OutputReader
 from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
 from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
+from dptext_spark.search.withheld import Withheld
 from dptext_spark.spark.bundle_files import BundleFiles
 
 CHANNEL_WORDS: Final = 20_000
@@ -90,11 +91,12 @@ class Estimation:
             bundle=BundleFiles.send(df.sparkSession, embedding),
             policy=released.policy,
             outputs=released.search.release_words,
+            withheld=released.search.withheld,
         )
         column = F.col(_quoted(df, text))
         whose = None if person is None else F.col(_quoted(df, person))
         table = ReadTable.read(df, reader, column, groups, whose)
-        prior = rank_prior(embedding)
+        prior = rank_prior(embedding, released.search.withheld)
         if corpus is not None:
             prior = _corpus_prior(corpus, reader, released, text, prior)
         return cls(
@@ -315,7 +317,7 @@ class Estimation:
             "method": method,
             "points": source.points,
             "words": len(source.words),
-            "outputs": self.reader.outputs,
+            "outputs": len(self.released.search.outputs),
             "epsilons": [*self.counts],
             "reused": are_cached,
             "folder": str(self.cache),
@@ -331,10 +333,11 @@ class Estimation:
         }
 
 
-def rank_prior(embedding: Embedding) -> Floats:
+def rank_prior(embedding: Embedding, withheld: Withheld) -> Floats:
     """Return Zipf's law over the order of a bundle, (V,), 0 for what no text can have."""
     weights = 1.0 / (np.arange(len(embedding.words)) + _FIRST_RANK)
     weights[embedding.inputs :] = 0.0
+    weights[withheld.among(len(weights))] = 0.0
     return np.asarray(weights / weights.sum())
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_spark.geometry import Ints
+from dptext_spark.search.withheld import NONE, Withheld
 from dptext_spark.text.columns import column_kind
 from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.joined import unused_letter
@@ -37,7 +38,8 @@ class OutputReader:
 
     bundle: Bundle
     policy: TextPolicy
-    outputs: int
+    outputs: int  # the words that may be output are among the first so many
+    withheld: Withheld = NONE
 
     def read(self, values: pa.Array, *, column: str) -> ReadRows:
         """Read a column of texts or token lists (rows,); a null has no token."""
@@ -52,11 +54,13 @@ class OutputReader:
             is_mark = pc.fill_null(pc.match_substring_regex(values.flatten(), f"^{_MARK}$"), False)
             parents = pc.list_parent_indices(values).filter(is_mark)
             of_rows = np.bincount(parents, minlength=len(values))
+        withheld = self.withheld.among(self.outputs)
         lengths = [np.zeros(1, dtype=np.int64)]
         outputs = [np.zeros(0, dtype=np.int64)]
         for run in reader.runs(values, column=column):
             lengths.append(np.diff(run.tokens.offsets))
             is_output = (run.word_ids >= 0) & (run.word_ids < self.outputs)
+            is_output[is_output] = ~withheld[run.word_ids[is_output]]
             outputs.append(np.where(is_output, run.word_ids, ASIDE))
         return ReadRows(
             offsets=np.cumsum(np.concatenate(lengths)),

@@ -141,6 +141,19 @@ def _search_of(facts: Mapping[str, Any], embedding: Embedding) -> Search:
         raise ConfigError(
             "The search of the release is not known", allowed=search.label, got=str(label)
         )
+    options = facts["options"]
+    policy = TextPolicy(
+        identifiers=_fact(options, "identifiers"), numbers=_fact(options, "numbers")
+    )
+    search = search.without_marks(policy, embedding)
+    withheld_words = _fact(facts, "embedding", "withheld_words")
+    if search.withheld_words != withheld_words:
+        raise ConfigError(
+            "The release withheld other words than this version does",
+            allowed=f"{search.withheld_words:,} words that look like identifiers",
+            got=f"{withheld_words:,}",
+            do="Take the version of dptext-spark that made the release",
+        )
     return search
 
 

@@ -210,9 +210,18 @@ def release_facts(
     if products is not None:
         sentence = f"Nearest words on this machine: by {products}, then in double precision."
         table["private_remarks"] = [*table.get("private_remarks", ()), sentence]
-    facts |= table_facts(about=release.policy.describe(), **table)
-    release_words = release.search.release_words
-    facts["embedding"] = {**embedding_json(release.embedding), "release_words": release_words}
+    about = release.policy.describe()
+    if release.search.withheld_words:
+        about.append(
+            f"{release.search.withheld_words:,} words of the vocabulary look like identifiers or "
+            "numbers: they are never output."
+        )
+    facts |= table_facts(about=about, **table)
+    facts["embedding"] = {
+        **embedding_json(release.embedding),
+        "release_words": release.search.release_words,
+        "withheld_words": release.search.withheld_words,
+    }
     facts["search"] = release.search.label
     if products is not None:
         facts["products"] = products

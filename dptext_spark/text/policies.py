@@ -248,6 +248,22 @@ TOKENIZER: Final = partial(
 )
 
 
+IDENTIFIERS: Final = partial(
+    WORD,
+    MaskIdentifiers(),
+    description="what spans that patterns find become: mask, mask:TYPE,TYPE, surrogate:LABEL or "
+    "off",
+)
+"""A parameter of all that must know which words may be output."""
+
+NUMBER_POLICY: Final = partial(
+    WORD, "mask", description="numbers of more than two figures: mask, or words of the vocabulary"
+)
+"""Another one."""
+
+NumberPolicy: TypeAlias = Literal["mask", "words"]
+
+
 class PolicyParameters(BaseModel):
     """What a user chooses about words, besides the noise.
 
@@ -268,14 +284,8 @@ class PolicyParameters(BaseModel):
         "(keep)",
     )
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
-    identifiers: Annotated[Identifiers, "POLICY"] = WORD(
-        MaskIdentifiers(),
-        description="what spans that patterns find become: mask, mask:TYPE,TYPE, surrogate:LABEL "
-        "or off",
-    )
-    numbers: Literal["mask", "words"] = WORD(
-        "mask", description="numbers of more than two figures: mask, or words of the vocabulary"
-    )
+    identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
+    numbers: NumberPolicy = NUMBER_POLICY()
     mask_spans: Annotated[str, "COLUMN"] | None = WORD(
         None, description="column of spans to mask, e.g. names that a detector found"
     )

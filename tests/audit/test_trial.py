@@ -141,9 +141,8 @@ def test_words_that_may_not_come_out_are_leaks(small, monkeypatch):
         patch.setattr(ExactSearch, "over", every)
         (facts,) = audit(**given)
     assert "outside the release vocabulary" in facts["violations"][0]
-    monkeypatch.setattr(
-        trial, "Release", partial(Release, policy=TextPolicy(oov="keep-unprotected"))
-    )
+    keeping = TextPolicy(oov="keep-unprotected", identifiers="off", numbers="words")
+    monkeypatch.setattr(trial, "WORDS_ALONE", keeping)
     assert audit()[0]["violations"] == ["1,000 outputs of an unknown word are not [MASK]"]
 
 

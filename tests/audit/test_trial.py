@@ -6,7 +6,6 @@ show the power of the search.
 """
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from dptext_spark.cli import main
 from dptext_spark.jobs import audit as job
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.options import AuditOptions
-from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from dptext_spark.geometry import Ints
 from dptext_spark.search.withheld import NONE, Withheld
 from dptext_spark.text.columns import column_kind
-from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.joined import unused_letter
+from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import Bundle, WordReader, joining
 

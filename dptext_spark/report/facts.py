@@ -19,7 +19,7 @@ from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.mechanisms.noisy import NoiseMechanism
 from dptext_spark.release import Release
-from dptext_spark.text.identifiers import MARKS
+from dptext_spark.text.patterns.names import MARKS
 
 FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")

@@ -56,12 +56,12 @@ NONE: Final = Withheld()
 
 def withheld_by(policy: TextPolicy, embedding: Embedding) -> Withheld:
     """Return the words of a bundle that a policy would mark, by policy and bundle alone."""
-    return _marked(Marker(policy.tokenizer, policy.types, ""), embedding)
+    return _marked(Marker(policy.tokenizer, policy.types, "", policy.patterns), embedding)
 
 
 @lru_cache(maxsize=4)  # a run asks several times
 def _marked(marker: Marker, embedding: Embedding) -> Withheld:
-    if not marker.types:
+    if not marker.types and marker.user is None:
         return NONE
     flags = [marker.kind(word) is not None for word in embedding.words.to_pylist()]
     return Withheld.of(np.array(flags, dtype=np.bool_))

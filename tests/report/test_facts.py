@@ -15,7 +15,7 @@ from dptext_spark.report.facts import Report, describe, describe_counts, release
 from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.search import code_files, kernel
 from dptext_spark.search.ivf import IvfSearch
-from dptext_spark.text.identifiers import MARKS
+from dptext_spark.text.patterns.names import MARKS
 from tests.helpers.worlds import among
 
 MECHANISM = Laplace(epsilon=2.0)

@@ -9,7 +9,8 @@ import pytest
 from dptext_spark import Laplace, Release, Sanitizer, TextPolicy
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey
-from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import NUMBER, OPTIONAL, TYPES
 from tests.helpers import worlds
 
 ALL = frozenset([*TYPES, NUMBER])

@@ -27,6 +27,7 @@ from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.search.withheld import Withheld
 from dptext_spark.spark.bundle_files import BundleFiles
+from dptext_spark.text.patterns.user import UserPatterns
 
 CHANNEL_WORDS: Final = 20_000
 """Words that the channel has by default: the likeliest ones by the prior."""
@@ -68,6 +69,7 @@ class Estimation:
         time: tuple[str, str] | None = None,
         person: str | None = None,
         corpus: DataFrame | None = None,
+        patterns: UserPatterns | None = None,
         channel_words: int = CHANNEL_WORDS,
         cache: Path | None = None,
         confidence: float = 0.95,
@@ -83,15 +85,17 @@ class Estimation:
             time: A column of dates or times, and one of ``UNITS``.
             person: A column that says whose a row is: the rows of a person are one cluster.
             corpus: Public texts in a column of the same name, for the prior.
+            patterns: The user's own patterns of the release.
             cache: By default the folder BUNDLE.channels.
         """
-        released = ReleasedColumn.read(report, embedding, text)
+        released = ReleasedColumn.read(report, embedding, text, patterns)
         groups = _groups(df, by, time)
         reader = OutputReader(
             bundle=BundleFiles.send(df.sparkSession, embedding),
             policy=released.policy,
             outputs=released.search.release_words,
             withheld=released.search.withheld,
+            marks=released.marks,
         )
         column = F.col(_quoted(df, text))
         whose = None if person is None else F.col(_quoted(df, person))

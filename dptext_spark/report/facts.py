@@ -28,7 +28,7 @@ Facts = dict[str, Any]
 
 _PUBLIC: Final = {
     *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
-    *("embedding", "search", "recall", "rows"),
+    *("embedding", "search", "identifier_patterns", "recall", "rows"),
 }
 """Facts that may be shared with the table: no count but that of its rows."""
 
@@ -223,6 +223,8 @@ def release_facts(
         "withheld_words": release.search.withheld_words,
     }
     facts["search"] = release.search.label
+    user = release.policy.identifier_patterns
+    facts["identifier_patterns"] = None if user is None else user.identity
     if products is not None:
         facts["products"] = products
     if recall is not None:

@@ -336,7 +336,7 @@ def count_persons(
     driver.
     """
     person = Field.find(df.schema, name)[0].column
-    columns = replace(columns, keep=())
+    columns = replace(columns, keep=(), person=None)
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
     work = partial(_words_of_persons, reader, columns.field_paths(df.schema))
     rows = selected.mapInArrow(work, "person string, words long")

@@ -89,7 +89,7 @@ class Surrogate(Action):
         "OUTSIDE OF THE BOUND: equal spans, however they are spelled, have equal tags in all rows, "
         "columns and tables under one key and the name {label}. Anyone who can put a text into such "
         "a table has a dictionary of them: a row of phone numbers comes out with their tags in "
-        "order. So has anyone with the key."
+        f"order. So has anyone with the key. A tag has {TAG_BITS} bits."
     )
 
     label: str

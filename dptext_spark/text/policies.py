@@ -260,9 +260,8 @@ TOKENIZER: Final = partial(
 IDENTIFIERS: Final = partial(
     WORD,
     MaskIdentifiers(),
-    description="what spans that patterns find become: mask, mask:TYPE,TYPE, surrogate:LABEL, off "
-    "or TYPE=ACTION,TYPE=ACTION with actions mask, surrogate:LABEL, drop, words and for dates year, "
-    "shift:LABEL",
+    description="what identifiers become: mask, mask:TYPE,TYPE, surrogate:LABEL, off or "
+    "TYPE=ACTION,TYPE=ACTION",
 )
 """A parameter of all that must know which words may be output."""
 
@@ -270,7 +269,7 @@ OWN_PATTERNS: Final = partial(
     WORD,
     None,
     validate_default=True,
-    description="TOML file of identifiers of your own: types, words, an allow list",
+    description="TOML file of your own identifiers: types, words, an allow list",
 )
 """Another one."""
 

@@ -327,6 +327,17 @@ def rows_singled_out(counts: Mapping[int, int], rows: int) -> Facts:
     return {"rows": by_limit, "said": [sentence]}
 
 
+def tags_of(types: Sequence[Mapping[str, Any]]) -> Facts:
+    """Return how many tags a released table has, by type, and how many rows they link."""
+    sentences = []
+    for counts in types:
+        sentences.append(
+            "Tags of {type}: {tags:,}; they link {linked:,} rows; the most frequent one is in "
+            "{largest:,}".format(**counts)
+        )
+    return {"types": [dict(counts) for counts in types], "said": sentences}
+
+
 def persons(counts: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
     """Return what the rows of a person, as ``count_persons`` counts them, lose together.
 
@@ -455,6 +466,7 @@ def describe(facts: Facts) -> str:
         lines += [f"{name}: {sample['said']}" for name, sample in facts["coverage"].items()]
     lines += facts.get("row_lengths", {}).get("said", ())
     lines += facts.get("singled_out", {}).get("said", ())
+    lines += facts.get("tags", {}).get("said", ())
     if "persons" in facts:
         lines += ["", *facts["persons"]["said"]]
     batches = facts.get("ledger")

@@ -327,15 +327,12 @@ def rows_singled_out(counts: Mapping[int, int], rows: int) -> Facts:
     return {"rows": by_limit, "said": [sentence]}
 
 
-def tags_of(types: Sequence[Mapping[str, Any]]) -> Facts:
+def tags_of(types: Collection[Mapping[str, Any]]) -> Facts:
     """Return how many tags a released table has, by type, and how many rows they link."""
-    sentences = []
-    for counts in types:
-        sentences.append(
-            "Tags of {type}: {tags:,}; they link {linked:,} rows; the most frequent one is in "
-            "{largest:,}".format(**counts)
-        )
-    return {"types": [dict(counts) for counts in types], "said": sentences}
+    sentence = (
+        "Tags of {type}: {tags:,}; they link {linked:,} rows; the most frequent is in {largest:,}"
+    )
+    return {"types": [*types], "said": [sentence.format(**counts) for counts in types]}
 
 
 def persons(counts: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:

@@ -27,13 +27,13 @@ def test_tags_are_counted_by_type(spark):
         {"type": "phone", "tags": 1, "linked": 2, "largest": 2},
     ]
     assert tags_of(counts)["said"] == [
-        "Tags of email: 3; they link 3 rows; the most frequent one is in 3",
-        "Tags of phone: 1; they link 2 rows; the most frequent one is in 2",
+        "Tags of email: 3; they link 3 rows; the most frequent is in 3",
+        "Tags of phone: 1; they link 2 rows; the most frequent is in 2",
     ]
 
 
 def test_a_table_with_actions_and_own_patterns(spark, ring, tmp_path):
-    """Rejects a file that workers must read, dates that move by row, and a hash that the public report lacks."""
+    """Rejects a file that workers must read, dates that move by row, a public report without the hash."""
     file = tmp_path / "patterns.toml"
     file.write_text("[[types]]\nname = 'customer'\npattern = 'K-[0-9]{4}'\n")
     key = tmp_path / "key"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache, partial
 from itertools import compress, pairwise
@@ -126,17 +126,19 @@ class Sanitizer:
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
     # Derived too, the same for all releases; of the actions that have keys.
-    action_keys: Mapping[Action, NoiseKey] = field(default_factory=dict, repr=False)
+    action_keys: tuple[tuple[Action, NoiseKey], ...] = field(default=(), repr=False)
 
     @classmethod
     def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
         """Create a sanitizer from the user's key, or from a fresh key that is discarded."""
         action_keys = {}
-        for action in {*release.policy.actions.values()}:
+        for action in dict.fromkeys(release.policy.actions.values()):
             action_key = action.key(key)
             if action_key is not None:
                 action_keys[action] = action_key
-        return cls(release=release, noise=release.noise(key), action_keys=action_keys)
+        return cls(
+            release=release, noise=release.noise(key), action_keys=tuple(action_keys.items())
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {part.name: getattr(self, part.name) for part in fields(self)}  # nothing bound
@@ -352,10 +354,11 @@ class Sanitizer:
         tokens = lookup.tokens
         of_tokens: list[str | None] = [None] * len(tokens.distinct)
         of_places: dict[int, str] = {}
+        keys = dict(self.action_keys)
         for code, name in lookup.mark_types().items():
             action = lookup.actions.get(name, MASKED)
             text = lookup.marker.longest_span(name, tokens.distinct[code].as_py())
-            stand_in = partial(action.stand_in, key=self.action_keys.get(action))
+            stand_in = partial(action.stand_in, key=keys.get(action))
             if not action.of_owner:
                 of_tokens[code] = stand_in(Span(name, text))
                 continue

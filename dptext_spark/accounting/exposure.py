@@ -164,8 +164,8 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
             decided_by=(policy["identifiers"], policy["patterns"], unit),
             spans=spans,
         )
-    for shown in filter(None, policy["reveals"].split(",")):
-        name, _, action = shown.partition("=")
+    for revealing in filter(None, policy["reveals"].split(",")):
+        name, _, action = revealing.partition("=")
         kind = Action.policies.get(_name(action))
         yield Raw(
             what=f"what stands for {name} in" if kind is None else kind.reveals,

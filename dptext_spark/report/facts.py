@@ -332,7 +332,7 @@ def tags_of(types: Collection[Mapping[str, Any]]) -> Facts:
     sentence = (
         "Tags of {type}: {tags:,}; they link {linked:,} rows; the most frequent is in {largest:,}"
     )
-    return {"types": [*types], "said": [sentence.format(**counts) for counts in types]}
+    return {"types": [*types], "said": [*map(sentence.format_map, types)]}
 
 
 def persons(counts: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:

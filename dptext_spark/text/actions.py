@@ -85,11 +85,11 @@ class Surrogate(Action):
     name = "surrogate"
     reveals = "which identifiers are equal in"
     scope = (
-        "Marks of {listed} have a tag, such as [{first}-3f9a2c51d07be644]. THE TAGS ARE PSEUDONYMS, "
-        "OUTSIDE OF THE BOUND: equal spans, however they are spelled, have equal tags in all rows, "
-        "columns and tables under one key and the name {label}. Anyone who can put a text into such "
-        "a table has a dictionary of them: a row of phone numbers comes out with their tags in "
-        f"order. So has anyone with the key. A tag has {TAG_BITS} bits."
+        "Marks of {listed} have a tag, such as [{first}-3f9a2c51d07be644]. THE TAGS ARE "
+        "PSEUDONYMS, OUTSIDE OF THE BOUND: equal spans, however they are spelled, have equal tags "
+        "in all rows, columns and tables under one key and the name {label}. Anyone who can put a "
+        "text into such a table has a dictionary of them: a row of phone numbers comes out with "
+        f"their tags in order. So has anyone with the key. A tag has {TAG_BITS} bits."
     )
 
     label: str

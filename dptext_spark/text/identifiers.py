@@ -239,19 +239,21 @@ class ActionsByType(Identifiers):
             action = Action.of(written)
             action.check(name)
             actions[name] = action
-        order = {name: place for place, name in enumerate((*_NAMES, NUMBER))}
-        names = sorted(actions, key=lambda name: (order.get(name, len(order)), name))
-        return cls(tuple((name, actions[name]) for name in names))
+        ordered = {}
+        for name in (*_NAMES, NUMBER, *sorted(actions)):
+            if name in actions:
+                ordered[name] = actions[name]
+        return cls(tuple(ordered.items()))
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={action}" for name, action in self.actions)
+        return ",".join(map("{0[0]}={0[1]}".format, self.actions))
 
     def action(self, name: str) -> Action | None:
         return dict(self.actions).get(name) or MaskIdentifiers().action(name)
 
     @property
     def named_types(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.actions)
+        return tuple(dict(self.actions))
 
 
 def actions_of(
@@ -264,7 +266,7 @@ def actions_of(
     """
     names = [*_NAMES, NUMBER]
     if user is not None:
-        names += [user_type.name for user_type in user.types]
+        names += user.names
     unknown_types = {*identifiers.named_types} - {*names}
     if unknown_types:
         raise _unknown(unknown_types, names)
@@ -274,14 +276,16 @@ def actions_of(
 def described(actions: Mapping[str, Action]) -> list[str]:
     """Return what the guarantee does not cover of types with these actions, in sentences."""
     sentences = []
-    shown = [name for name, action in actions.items() if action.is_marked and action.is_shown]
-    if shown:
-        sentences.append(_MARKED.format(listed=", ".join(shown), first=shown[0].upper()))
+    marks = []
     by_action: dict[Action, list[str]] = {}
     for name, action in actions.items():
+        if action.is_marked and action.is_shown:
+            marks.append(name)
         # What is looked for only where it is named goes without saying.
         if action.scope and (action.is_marked or name not in OPTIONAL):
             by_action.setdefault(action, []).append(name)
+    if marks:
+        sentences.append(_MARKED.format(listed=", ".join(marks), first=marks[0].upper()))
     for action, names in by_action.items():
         sentences.append(action.describe(listed=", ".join(names), first=names[0].upper()))
     return sentences

@@ -50,9 +50,9 @@ def date_of(span: str) -> date | None:
         return None
     others = [int(number) for number in numbers if len(number) != 4]
     is_year_first = len(numbers[0]) == 4
-    named = _ENGLISH.search(text)
-    if named is not None and len(others) == 1:
-        month = _MONTHS.index(named[0][:3]) + 1
+    month_name = _ENGLISH.search(text)
+    if month_name is not None and len(others) == 1:
+        month = _MONTHS.index(month_name[0][:3]) + 1
         day = others[0]
     elif len(others) == 2 and not _NAME.search(text):
         day, month = others

@@ -113,6 +113,11 @@ class UserPatterns:
         lists = {"allow": [*self.allow], "allow_patterns": [*self.allow_patterns]}
         return {"types": types, **lists}
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the types."""
+        return [user_type.name for user_type in self.types]
+
     def of_types(self, names: Collection[str]) -> Self:
         """Return these patterns without types of other names."""
         types = tuple(user_type for user_type in self.types if user_type.name in names)

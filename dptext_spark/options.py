@@ -48,8 +48,19 @@ from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechan
 from dptext_spark.mechanisms.vectors import ProjectedVectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import Surrogates
-from dptext_spark.text.policies import TOKENIZER, PolicyParameters, TextPolicy
+from dptext_spark.text.actions import Surrogate
+from dptext_spark.text.identifiers import Identifiers
+from dptext_spark.text.patterns.user import UserPatterns
+from dptext_spark.text.policies import (
+    IDENTIFIERS,
+    NUMBER_POLICY,
+    OWN_PATTERNS,
+    TOKENIZER,
+    WORDS_ALONE,
+    NumberPolicy,
+    PolicyParameters,
+    TextPolicy,
+)
 from dptext_spark.text.tokens import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
@@ -357,6 +368,11 @@ class SearchOptions(Options):
         f"how the nearest word is found: exact, ivf, ivf:recall={RECALL:g}", "exact"
     )
 
+    @property
+    def policy(self) -> TextPolicy:
+        """The policy that decides which words may be output: all, in commands without one."""
+        return WORDS_ALONE
+
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
         """Return the search among the words of a bundle that may be output.
 
@@ -367,7 +383,13 @@ class SearchOptions(Options):
             mechanisms = (mechanisms,)
         search: Search
         search, *_ = all_of(
-            lambda: chosen_search(self.search, embedding, mechanisms, release_words=release_words),
+            lambda: chosen_search(
+                self.search,
+                embedding,
+                mechanisms,
+                policy=self.policy,
+                release_words=release_words,
+            ),
             *(partial(configured.prepare, embedding) for configured in mechanisms),
         )
         return search
@@ -639,6 +661,9 @@ class CalibrateOptions(GridOptions):
     words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
     runs: Count = MEASURE("runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
+    identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
+    identifier_patterns: Annotated[UserPatterns, "FILE"] | None = OWN_PATTERNS()
+    numbers: NumberPolicy = NUMBER_POLICY()
     eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
     confidence: Confidence = MEASURE("confidence of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
@@ -650,6 +675,25 @@ class CalibrateOptions(GridOptions):
     @property
     def results(self) -> tuple[tuple[str, str], ...]:
         return (("Output", self.output),)
+
+    @cached_property
+    def policy(self) -> TextPolicy:
+        """The policy of the releases that are calibrated, as far as it decides on outputs."""
+        return TextPolicy(
+            identifiers=self.identifiers,
+            identifier_patterns=self.identifier_patterns,
+            numbers=self.numbers,
+        )
+
+    @property
+    def release_options(self) -> dict[str, object]:
+        """The options of a release that has the words of this calibration."""
+        options: dict[str, object] = {}
+        for name in ("release-words", "identifiers", "identifier-patterns", "numbers"):
+            value = getattr(self, name.replace("-", "_"))
+            if value != type(self).model_fields[name.replace("-", "_")].default:
+                options[name] = value
+        return options
 
     def to_json(self) -> dict[str, Any]:
         values = super().to_json()
@@ -857,7 +901,16 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     first = "text id keep oov key-file name dry-run"
     on_connect = True
     published = TableOptions.published | {
-        *("layout", "mechanism", "numbers", "oov", "protect", "release-words", "row-budget"),
+        *(
+            "identifiers",
+            "layout",
+            "mechanism",
+            "numbers",
+            "oov",
+            "protect",
+            "release-words",
+            "row-budget",
+        ),
         "tokens",
     }
 
@@ -905,7 +958,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
-        if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
+        if self.key_file is None and f"{Surrogate.name}:" in str(self.identifiers):
             yield ConfigError(
                 f"Option --identifiers {self.identifiers} needs --key-file",
                 do="Give one, or take --identifiers mask: a fresh key's stand-ins are found in no "
@@ -1044,6 +1097,9 @@ class EstimateOptions(Options):
     )
     public_corpus: TablePath | None = MEASURE(
         "public texts, in a column of the same name, for the prior; default: by rank", None
+    )
+    identifier_patterns: Annotated[UserPatterns, "FILE"] | None = MEASURE(
+        "file of --identifier-patterns that the release had", None
     )
     channel_words: Annotated[int, Field(ge=2)] = MEASURE(
         "words of the bundle that the text may have, the likeliest ones", 20_000

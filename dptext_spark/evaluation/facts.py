@@ -58,6 +58,7 @@ def facts_of(
     for outcome in comparison.outcomes:
         row = _setting(comparison, outcome, risk, confidence)
         row["release_words"] = search.release_words
+        row["withheld_words"] = search.withheld_words
         row["search"] = search.label
         row["on_front"] = outcome in front
         row["recommended"] = False

@@ -111,7 +111,7 @@ def _choice(
     """Return the largest epsilon at which a grid's mechanism meets the target, with its numbers."""
     look = partial(_look, spark, embedding, bundle, target, grid)
     with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
-        return tuned(target, grid, look, release_words=options.release_words)
+        return tuned(target, grid, look, release_options=options.release_options)
 
 
 def _look(

@@ -25,7 +25,7 @@ from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, Struct
 
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
-from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
+from dptext_spark.tables.batch import ID, PERSON, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.fields import Field, Path, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
 from dptext_spark.word_reader import FEW
@@ -296,6 +296,8 @@ class TableColumns:
         if self.slots:
             (slots,) = bare(table, [fields[self.slots].path]).fields
             selected.append(part(slots).alias(SLOTS))
+        if self.person:
+            selected.append(fields[self.person].column.cast(StringType()).alias(PERSON))
         return df.select(*selected)
 
     def sanitize(

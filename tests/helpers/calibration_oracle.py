@@ -122,6 +122,7 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
         "runs": 60,
         "seed": 0,
         "vocabulary": vocabulary or words,
+        "first": vocabulary or words,
         "words": words,
         "confidence": 0.95,
         "eta": 0.05,

@@ -963,26 +963,30 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 class VectorsOptions(ProjectedVectors, TableOptions):
     """Release vectors by projection and noise.
 
-    A text is released as the average of its words' vectors.
+    A text is released as the average of its words' vectors, or as one vector for each word.
     """
 
     command = "vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
-    first = "vector text embedding id keep key-file name dry-run"
-    published = TableOptions.published | {"vector", *ProjectedVectors.model_fields}
+    first = "vector text tokens embedding projection dimension id keep key-file name dry-run"
+    published = TableOptions.published | {"vector", "tokens", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
     text: Columns = TABLE("string column, released as the average of its words; repeatable", ())
-    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text", None)
+    tokens: Columns = TABLE(
+        "string or array<string> column, released as one vector for each word; repeatable", ()
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text, --tokens and main-axes", None)
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from self.column_conflicts(vector=self.vector, text=self.text)
-        if bool(self.text) != (self.embedding is not None):
+        yield from self.column_conflicts(vector=self.vector, text=self.text, tokens=self.tokens)
+        needs_embedding = bool(self.text or self.tokens) or self.projection == "main-axes"
+        if needs_embedding != (self.embedding is not None):
             yield ConfigError(
-                "Options --text and --embedding go together",
-                do="Give a text column the bundle of its words' vectors; --vector columns need "
-                "none",
+                "Options --text, --tokens and --projection main-axes go together with --embedding",
+                do="Give words the bundle of their vectors, and main axes that of public vectors "
+                "of the same kind; a random projection of --vector columns needs none",
             )
 
     @property

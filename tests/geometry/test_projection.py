@@ -5,7 +5,7 @@ import pytest
 
 from dptext_spark.geometry import projection
 from dptext_spark.geometry.projection import (
-    RandomProjection,
+    PublicProjection,
     gaussian_projection,
     least_dimension,
     spectral_constant,
@@ -31,7 +31,7 @@ def test_the_matrix_is_public_and_never_changes():
 
 def test_images_are_exact_and_do_not_hang_on_the_batch():
     """Rejects `vectors @ matrix.T` by BLAS, and one scale for all rows, which small rows would vanish in."""
-    project = RandomProjection(gaussian_projection(3, 54, 300))
+    project = PublicProjection(gaussian_projection(3, 54, 300))
     vectors = (
         np.random.default_rng(0).standard_normal((501, 300))
         * np.geomspace(1e-30, 1e30, 501)[:, None]
@@ -82,7 +82,7 @@ def blocks(request, monkeypatch):
 
 
 def assert_exact(vectors, matrix):
-    project, largest = RandomProjection(matrix), float(stretches(vectors, matrix).max())
+    project, largest = PublicProjection(matrix), float(stretches(vectors, matrix).max())
     with np.errstate(all="raise"):
         found = vocabulary_constant(vectors, project)
     assert largest <= found <= largest + project.error + 2.0**-29
@@ -128,8 +128,8 @@ def test_no_vocabulary_is_stretched_more_than_the_spectral_constant():
         matrix = gaussian_projection(seed, 20, 50)
         spectral, exact = spectral_constant(matrix), float(np.linalg.svd(matrix)[1][0])
         assert exact < spectral < exact + 1e-8
-        assert vocabulary_constant(spread(300, 50), RandomProjection(matrix)) < spectral
+        assert vocabulary_constant(spread(300, 50), PublicProjection(matrix)) < spectral
     matrix = gaussian_projection(0, 2, 3)
     vectors = np.stack([np.zeros(3), np.cross(*matrix)]).astype(np.float32)
-    found = vocabulary_constant(vectors, RandomProjection(matrix))
+    found = vocabulary_constant(vectors, PublicProjection(matrix))
     assert stretches(vectors, matrix).max() < 1e-6 < found < 0.01 * spectral_constant(matrix)

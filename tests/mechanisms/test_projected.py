@@ -14,7 +14,7 @@ from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.projection import (
-    RandomProjection,
+    PublicProjection,
     gaussian_projection,
     spectral_constant,
 )
@@ -38,7 +38,7 @@ def test_the_constant_is_computed_once_and_again_where_it_is_damaged(tmp_path, m
 
     def found(bundle, seed=0):
         """As a later run finds it: of a bundle that is opened anew."""
-        project = RandomProjection(gaussian_projection(seed, 4, 10))
+        project = PublicProjection(gaussian_projection(seed, 4, 10))
         return vocabulary_stretch(Embedding.open(bundle.path), project)
 
     constant, other = (found(bundle) for bundle in bundles)

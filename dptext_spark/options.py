@@ -196,6 +196,10 @@ SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
 MechanismSpec: TypeAlias = Annotated[
     str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
 ]
+VectorSpec: TypeAlias = Annotated[
+    str, read_by(lambda spec: ProjectedVectors.named(spec, epsilon=1.0)), "NAME"
+]
+DISTINCT: Final = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 WRITTEN: Final = BeforeValidator(_number_as_text)
@@ -387,9 +391,9 @@ class MechanismOptions(SearchOptions):
 class GridOptions(SearchOptions):
     """Every mechanism at every epsilon."""
 
-    specs: Annotated[
-        tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))
-    ] = NOISE(f"mechanism, repeatable: {MECHANISM}", alias="mechanism")
+    specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
+        f"mechanism, repeatable: {MECHANISM}", alias="mechanism"
+    )
     epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE(
         "privacy parameters, e.g. 5 10 20; smaller: more noise"
     )
@@ -658,6 +662,17 @@ class CalibrateOptions(GridOptions):
         return values
 
 
+MOST_VECTORS: Final = 20_000
+"""Rows whose vectors can be evaluated: one task of Spark holds them."""
+
+_OF_VECTORS: Final = ("recovered_words", "linked", "membership", "distances", "products")
+_OF_WORDS: Final = (
+    *("versions", "candidates", "channel_limit", "attacker", "release_words", "public_corpus"),
+    "search",
+)
+"""Options of ``evaluate`` that do nothing for vectors, besides those of policies."""
+
+
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     """Attack simulated releases of your rows.
 
@@ -670,8 +685,16 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 "
         "--target 'recovery(top1) <= 0.2'"
     )
-    first = "text tokens id sample target oov"
+    first = "text tokens id vectors sample target oov"
 
+    specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
+        f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
+    )
+    vectors: Annotated[tuple[VectorSpec, ...], DISTINCT] = NOISE(
+        "evaluate dptext vectors instead, repeatable: main-axes, random; with parameters, e.g. "
+        "main-axes:dimension=12",
+        (),
+    )
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")
     text: Column | None = TABLE("string column to evaluate; this or --tokens", None)
@@ -717,8 +740,40 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 got=column,
                 do="Make a table of their elements with explode() first",
             )
+        if bool(self.specs) == bool(self.vectors):
+            yield ConfigError(
+                "Words or vectors are released", allowed="--mechanism or --vectors, one of them"
+            )
+        if self.vectors:
+            yield from self._vector_conflicts()
         yield from self._class_conflicts(column)
         yield from self._target_conflicts()
+
+    def _vector_conflicts(self) -> Iterator[ConfigError]:
+        """Yield the options that do nothing for vectors."""
+        fields = type(self).model_fields
+        idle = []
+        for name in (*_OF_WORDS, *PolicyParameters.model_fields):
+            if name != "tokenizer" and getattr(self, name) != fields[name].default:
+                idle.append(f"--{fields[name].alias}")
+        if idle:
+            yield ConfigError(
+                "Options do nothing for --vectors", got=", ".join(idle), do="Leave them out"
+            )
+        if self.sample == "all" or self.sample > MOST_VECTORS:
+            yield ConfigError(
+                "Too many rows for --vectors: one task of Spark holds them",
+                allowed=f"--sample {MOST_VECTORS} or less",
+                got=str(self.sample),
+            )
+
+    @property
+    def vector_settings(self) -> tuple[ProjectedVectors, ...]:
+        """Each projection, in the order given, and of each the epsilons, ascending."""
+        settings: list[ProjectedVectors] = []
+        for spec in self.vectors:
+            settings += [ProjectedVectors.named(spec, epsilon=value) for value in self.epsilon]
+        return tuple(settings)
 
     def _class_conflicts(self, column: str) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns of classes, besides the evaluated column."""
@@ -740,8 +795,18 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         except (ConfigError, TypeError):  # none, or a wrong one
             return
         needs = MEASURES[target.measure].needs
-        if needs and getattr(self, needs) is None:
+        if needs == "vectors" and not self.vectors:
+            yield ConfigError(f"The --target {target} is of --vectors")
+        elif needs and not getattr(self, needs):
             yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
+        elif self.vectors and (not needs or target.measure == "accuracy_on_original"):
+            if target.measure != "linked" or self.tokens:
+                yield ConfigError(
+                    f"The --target {target} is of released words",
+                    allowed=f"{', '.join(_OF_VECTORS)}, or of --label and --author",
+                )
+        elif target.measure == "membership" and self.tokens:
+            yield ConfigError(f"The --target {target} is of --text", do="Take another measure")
         if target.risk.versions not in (1, self.versions):
             yield ConfigError(
                 "The --target counts versions that are not measured",
@@ -749,7 +814,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 got=str(target.risk.versions),
             )
 
-    def release_command(self, mechanism: Mechanism, search: Search) -> str:
+    def release_command(
+        self, mechanism: Mechanism | ProjectedVectors, search: Search | None = None
+    ) -> str:
         """Return the command that makes a release with a setting, and says where epsilon is from.
 
         A filter and the values of read options may be private: they have to be filled in, and
@@ -762,10 +829,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             value = getattr(self, name)
             if value != fields[name].default:
                 options[str(fields[name].alias)] = value
-        options |= search.options
-        if self.release_words:
-            options["release-words"] = search.release_words
-        words = ["dptext", "privatize"]
+        if search is not None:
+            options |= search.options
+            if self.release_words:
+                options["release-words"] = search.release_words
+        words = ["dptext", "vectors" if self.vectors else "privatize"]
         for name, value in options.items():
             words += [f"--{name}", str(value)]
         if self.trust_id:

@@ -95,7 +95,7 @@ class VectorSanitizer:
             tokenizer = self.reader.policy.tokenizer.identity
             if tokenizer:
                 purpose = f"{purpose}, {tokenizer}"
-            vectors, contents, known_counts, unknown_counts = _average_texts(
+            vectors, contents, known_counts, unknown_counts = average_texts(
                 values.drop_null(), self.reader, column
             )
             counts.known[present] = known_counts
@@ -223,7 +223,7 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> NDArray[np.f
     return np.asarray(numbers.reshape(-1, dimension) + 0.0)  # one zero, not two
 
 
-def _average_texts(
+def average_texts(
     values: pa.Array, reader: WordReader, column: str
 ) -> tuple[NDArray[np.float64], list[tuple[bytes, ...]], NDArray[np.int64], NDArray[np.int64]]:
     """Return the mean vector of each text's known words, its content, and counts of its tokens."""

@@ -290,7 +290,7 @@ def _choice(facts: Facts) -> Iterator[str]:
         result = "THE TARGET IS MISSED THERE: evaluate more rows"
     yield f"Checked on {checked_on['rows']:,} other rows: {_measured(facts, checked_on)}; {result}."
     row = settings[target["number"]]
-    if _is_no_better(row, "similarity"):
+    if "similarity" in row and _is_no_better(row, "similarity"):
         yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
     if facts["labels"] and _is_no_better(row, "balanced_accuracy"):
         yield (

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.accounting.row_budget import LEAST_EPSILON
 from dptext_spark.embedding.spaces import EuclideanSpace
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, faults, parsed
 from dptext_spark.geometry import Floats
 from dptext_spark.geometry.projection import (
     NoisyProjection,
@@ -165,6 +165,50 @@ class ProjectedVectors(ProjectionParameters):
         description="scale of the noise: spectral, or paper (random projections alone: less noise, "
         "and a larger proven epsilon)",
     )
+
+    @classmethod
+    def named(cls, spec: str, *, epsilon: float) -> Self:
+        """Read ``main-axes`` or ``random``, with parameters: ``main-axes:dimension=12``."""
+        name, listed = parsed(spec)
+        names = [field for field in cls.model_fields if field not in ("projection", "epsilon")]
+        values = {**listed, "projection": name, "epsilon": epsilon}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            problems = faults(
+                error,
+                lambda problem: f"Parameter {next(iter(problem['loc']), '')} of {name}",
+                unknown=f"is unknown. Allowed: {', '.join(names)}",
+                known=names,
+            )
+            raise ConfigError("Vectors cannot be released so", faults=problems) from None
+
+    @property
+    def name(self) -> str:
+        """The projection, as tables name it."""
+        return self.projection or "random"
+
+    @property
+    def _choices(self) -> Iterator[tuple[str, str]]:
+        """Yield the parameters that are not the default, besides projection and epsilon."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name not in ("projection", "epsilon") and value != field.default:
+                yield name, str(value).removesuffix(".0")
+
+    @property
+    def parameters(self) -> str:
+        """The other parameters that were chosen, for reading: ``dimension=12``."""
+        return ", ".join(f"{name}={value}" for name, value in self._choices)
+
+    @property
+    def options(self) -> str:
+        """The options of ``dptext vectors`` that choose it."""
+        words = ["--projection", self.name]
+        for name, value in self._choices:
+            words += [f"--{name}", value]
+        epsilon = repr(self.epsilon).removesuffix(".0")
+        return " ".join([*words, "--epsilon", epsilon])
 
     def rows(self, dimension: int) -> int:
         """Return the length of released vectors; refuse one that does not suit the input's."""

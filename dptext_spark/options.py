@@ -45,7 +45,7 @@ from dptext_spark.evaluation.own_attackers import load_attacker
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorSetting, projected_vectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.identifiers import Surrogates
@@ -197,7 +197,7 @@ MechanismSpec: TypeAlias = Annotated[
     str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
 ]
 VectorSpec: TypeAlias = Annotated[
-    str, read_by(lambda spec: ProjectedVectors.named(spec, epsilon=1.0)), "NAME"
+    str, read_by(lambda spec: projected_vectors(spec, epsilon=1.0)), "NAME"
 ]
 DISTINCT: Final = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
@@ -752,14 +752,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     def _vector_conflicts(self) -> Iterator[ConfigError]:
         """Yield the options that do nothing for vectors."""
         fields = type(self).model_fields
-        idle = []
-        for name in (*_OF_WORDS, *PolicyParameters.model_fields):
-            if name != "tokenizer" and getattr(self, name) != fields[name].default:
-                idle.append(f"--{fields[name].alias}")
+        names = {*_OF_WORDS, *PolicyParameters.model_fields} - {"tokenizer"}
+        idle = [name for name in sorted(names) if getattr(self, name) != fields[name].default]
         if idle:
-            yield ConfigError(
-                "Options do nothing for --vectors", got=", ".join(idle), do="Leave them out"
-            )
+            options = ", ".join(f"--{fields[name].alias}" for name in idle)
+            yield ConfigError("Options do nothing for --vectors", got=options, do="Leave them out")
         if self.sample == "all" or self.sample > MOST_VECTORS:
             yield ConfigError(
                 "Too many rows for --vectors: one task of Spark holds them",
@@ -772,7 +769,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         """Each projection, in the order given, and of each the epsilons, ascending."""
         settings: list[ProjectedVectors] = []
         for spec in self.vectors:
-            settings += [ProjectedVectors.named(spec, epsilon=value) for value in self.epsilon]
+            settings += [projected_vectors(spec, epsilon=value) for value in self.epsilon]
         return tuple(settings)
 
     def _class_conflicts(self, column: str) -> Iterator[ConfigError]:
@@ -815,7 +812,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             )
 
     def release_command(
-        self, mechanism: Mechanism | ProjectedVectors, search: Search | None = None
+        self, mechanism: Mechanism | VectorSetting, search: Search | None = None
     ) -> str:
         """Return the command that makes a release with a setting, and says where epsilon is from.
 

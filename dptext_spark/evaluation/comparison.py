@@ -28,7 +28,7 @@ from dptext_spark.evaluation.measures import (
 from dptext_spark.evaluation.rarity import RARITY_BANDS
 from dptext_spark.geometry import Floats
 from dptext_spark.mechanisms import Mechanism
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.word_reader import FEW
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
@@ -38,7 +38,7 @@ KEEPING: Final = "similarity"  # the use that is kept where no other is asked fo
 class Outcome:
     """What one setting gives away and keeps."""
 
-    mechanism: Mechanism | ProjectedVectors
+    mechanism: Mechanism | VectorSetting
     sums: Sums
     channel: Channel | None = None  # through which attackers saw words
 

@@ -6,6 +6,7 @@ Rows are the independent units. Only sums over rows are kept, so parts of a tabl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias
 
@@ -162,8 +163,10 @@ class Dyads:
     by_row: Floats  # (6, 6), over rows: what a row's pairs sum up to, times itself
 
     @classmethod
-    def of(cls, x: Floats, y: Floats, left: Ints, right: Ints) -> Self:
-        """Add up pairs (p,) of rows ``left`` and ``right``, from 0 on."""
+    def of(cls, numbers: Sequence[Floats], rows: tuple[Ints, Ints]) -> Self:
+        """Add up x and y of pairs (p,), and the two rows of each, from 0 on."""
+        x, y = numbers
+        left, right = rows
         moments = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
         sums_of_rows = np.zeros((int(max(left.max(initial=-1), right.max(initial=-1))) + 1, 6))
         np.add.at(sums_of_rows, left, moments)

@@ -166,50 +166,6 @@ class ProjectedVectors(ProjectionParameters):
         "and a larger proven epsilon)",
     )
 
-    @classmethod
-    def named(cls, spec: str, *, epsilon: float) -> Self:
-        """Read ``main-axes`` or ``random``, with parameters: ``main-axes:dimension=12``."""
-        name, listed = parsed(spec)
-        names = [field for field in cls.model_fields if field not in ("projection", "epsilon")]
-        values = {**listed, "projection": name, "epsilon": epsilon}
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            problems = faults(
-                error,
-                lambda problem: f"Parameter {next(iter(problem['loc']), '')} of {name}",
-                unknown=f"is unknown. Allowed: {', '.join(names)}",
-                known=names,
-            )
-            raise ConfigError("Vectors cannot be released so", faults=problems) from None
-
-    @property
-    def name(self) -> str:
-        """The projection, as tables name it."""
-        return self.projection or "random"
-
-    @property
-    def _choices(self) -> Iterator[tuple[str, str]]:
-        """Yield the parameters that are not the default, besides projection and epsilon."""
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if name not in ("projection", "epsilon") and value != field.default:
-                yield name, str(value).removesuffix(".0")
-
-    @property
-    def parameters(self) -> str:
-        """The other parameters that were chosen, for reading: ``dimension=12``."""
-        return ", ".join(f"{name}={value}" for name, value in self._choices)
-
-    @property
-    def options(self) -> str:
-        """The options of ``dptext vectors`` that choose it."""
-        words = ["--projection", self.name]
-        for name, value in self._choices:
-            words += [f"--{name}", value]
-        epsilon = repr(self.epsilon).removesuffix(".0")
-        return " ".join([*words, "--epsilon", epsilon])
-
     def rows(self, dimension: int) -> int:
         """Return the length of released vectors; refuse one that does not suit the input's."""
         least = least_dimension(dimension, self.beta, self.delta)
@@ -282,6 +238,24 @@ class ProjectedVectors(ProjectionParameters):
                 do="Change --dimension or leave it out",
             )
         return main_axes(prior.axes, rows)
+
+
+def projected_vectors(spec: str, *, epsilon: float) -> ProjectedVectors:
+    """Read ``main-axes`` or ``random``, with parameters: ``main-axes:dimension=12``."""
+    name, listed = parsed(spec)
+    fields = ProjectedVectors.model_fields
+    names = [field for field in fields if field not in ("projection", "epsilon")]
+    values = {**listed, "projection": name, "epsilon": epsilon}
+    try:
+        return ProjectedVectors.model_validate(values)
+    except ValidationError as error:
+        problems = faults(
+            error,
+            lambda problem: f"Parameter {next(iter(problem['loc']), '')} of {name}",
+            unknown=f"is unknown. Allowed: {', '.join(names)}",
+            known=names,
+        )
+        raise ConfigError("Vectors cannot be released so", faults=problems) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,6 +401,47 @@ class VectorNoise:
                 f"stretches some difference {rounded_up(self.stretch, 4)} times, so that what is "
                 f"proven is epsilon {rounded_up(epsilon, 4)}."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorSetting:
+    """A setting of vectors as evaluations name it; its dimension is always part of it."""
+
+    noise: VectorNoise
+
+    @property
+    def name(self) -> str:
+        """The projection."""
+        return "main-axes" if self.noise.axes else "random"
+
+    @property
+    def epsilon(self) -> float:
+        """The privacy parameter."""
+        return self.noise.parameters.epsilon
+
+    @property
+    def _choices(self) -> dict[str, str]:
+        """The parameters that are not the default, besides projection and epsilon."""
+        choices = {"dimension": str(self.noise.dimension)}
+        for name in ("beta", "delta", "seed", "sensitivity"):
+            value = getattr(self.noise.parameters, name)
+            if value != ProjectedVectors.model_fields[name].default:
+                choices[name] = str(value)
+        return choices
+
+    @property
+    def parameters(self) -> str:
+        """These, for reading: ``dimension=12``."""
+        return ", ".join(f"{name}={value}" for name, value in self._choices.items())
+
+    @property
+    def options(self) -> str:
+        """The options of ``dptext vectors`` that choose it."""
+        words = ["--projection", self.name]
+        for name, value in self._choices.items():
+            words += [f"--{name}", value]
+        epsilon = repr(self.epsilon).removesuffix(".0")
+        return " ".join([*words, "--epsilon", epsilon])
 
 
 def on_grid(values: Floats, grid: float) -> Floats:

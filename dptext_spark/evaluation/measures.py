@@ -299,7 +299,7 @@ class WordOverlap(Measure):
     """
 
     def is_in(self, sums: Sums) -> bool:
-        return True
+        return _PAIRS[0] in sums
 
     def value(self, sums: Sums, confidence: float) -> Interval:
         import pandas as pd  # slow to load

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.comparison import Comparison, Outcome
@@ -25,14 +25,19 @@ RISK: Final = "recovered_words"
 _USES: Final = ("distances", "products", *LEARNT)
 _RISKS: Final = (RISK, "linked", "membership", "attribution")
 
-_LEGEND: Final = (
-    "distances, products: correlation of those of pairs, before and after (a constant: 0).",
-    "recovered_words: words of a text that are among as many guesses as it has words.",
-    "linked: vectors that an observer with all originals assigns to their own.",
-    "membership: rows of which an observer says rightly whether they are in the release.",
+_SHORT: Final = {"recovered_words": "words", "balanced_accuracy": "balanced"}
+"""Names of measures that tables shorten."""
+
+LEGEND: Final = (
+    "distances, products: correlation of those of pairs, before and after.",
+    "accuracy, balanced, auc: of a model that learns the label from released vectors.",
+    "words (recovered_words): words of a text among as many guesses as it has words.",
+    "linked: vectors that an observer of all originals assigns to their own.",
+    "membership: rows of which an observer says rightly if they are in the release.",
+    "noise, vectors apart: mean length; distance of texts or words of the embedding.",
 )
 
-Facts = Mapping[str, Any]
+Facts: TypeAlias = Mapping[str, Any]
 
 
 def facts_of(
@@ -51,7 +56,9 @@ def facts_of(
     rows = []
     for noise, outcome in zip(settings, comparison.outcomes, strict=True):
         row = _setting(comparison, outcome, confidence)
-        row["spread"] = None if noise.spread is None else noise.spread.to_json()
+        row["dimension"] = noise.dimension
+        if noise.spread is not None:
+            row["spread"] = noise.spread.to_json()
         row["on_front"] = outcome in front
         row["recommended"] = False
         rows.append(row)
@@ -98,15 +105,16 @@ def _setting(comparison: Comparison, outcome: Outcome, confidence: float) -> dic
 def said(facts: Facts) -> Iterator[Any]:
     """Yield what each setting gives away and keeps: blocks of lines, tables, the verdict last."""
     sample = facts["sample"]
-    yield [
-        PRIVATE,
+    rows = (
         f"{sample['rows']:,} of {sample['of']:,} rows: {sample['known']:,} are known, the other "
-        f"{sample['attacked']:,} are attacked.",
-        STRONGER,
-    ]
+        f"{sample['attacked']:,} are attacked."
+    )
+    yield [PRIVATE, rows, STRONGER]
     yield {"title": "What is kept (better: higher)", "table": _table(facts, _USES)}
-    yield {"title": "What attackers get (better: lower)", "table": _table(facts, _RISKS)}
-    yield [*_LEGEND, *noise_lines(facts)]
+    title = "What attackers get, and upper limits (better: lower)"
+    yield {"title": title, "table": _table(facts, _RISKS)}
+    yield {"title": "Noise and vectors", "table": _noise_table(facts)}
+    yield [*LEGEND, *warnings(facts)]
     lines = [*verdict(facts)]
     if facts["target"] and facts["target"]["command"]:
         lines.append(f"The release: {facts['target']['command']}")
@@ -114,34 +122,46 @@ def said(facts: Facts) -> Iterator[Any]:
 
 
 def _table(facts: Facts, names: Sequence[str]) -> list[list[str]]:
-    """Return a table of some measures: settings, then what comes without vectors, and without noise."""
+    """Return a table of some measures: settings, what comes without vectors, and without noise."""
     settings = facts["settings"]
     names = [name for name in names if name in settings[0]]
-    rows = [["", *names], *(_cells(row, names) for row in settings)]
-    for end, title in (("floor", "without any vector"), ("ceiling", "without noise")):
-        cells = _cells(settings[0], [f"{name}_{end}" for name in names])
-        rows.append([title, *cells[1:]])
+    rows = [["", "epsilon", *(_SHORT.get(name, name) for name in names)]]
+    rows += [[*_key(row), *(_cell(row, name) for name in names)] for row in settings]
+    for end, title in (("floor", "no vector"), ("ceiling", "no noise")):
+        ends = [f"{name}_{end}" for name in names]
+        rows.append([title, "", *(_cell(settings[0], name) for name in ends)])
     return rows
 
 
-def _cells(row: Facts, names: Sequence[str]) -> list[str]:
-    """Return a setting and some of its numbers; of a risk the ends of its interval, too."""
-    cells = [row["options"]]
-    for name in names:
-        cell = "-"
-        if row[name] is not None:
-            cell = f"{row[name]:.3f}"
-        if name in _RISKS:
-            cell += f" ({row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f})"
-        cells.append(cell)
-    return cells
+def _key(row: Facts) -> list[str]:
+    """Return a setting as tables name it."""
+    return [f"{row['mechanism']}, {row['dimension']} numbers", f"{row['epsilon']:g}"]
 
 
-def noise_lines(facts: Facts) -> Iterator[str]:
-    """Yield how long the noise of each setting is compared with the public prior."""
+def _cell(row: Facts, name: str) -> str:
+    """Return a number of a setting; of a risk the end of its interval, too."""
+    if row[name] is None:
+        return "-"
+    if name in _RISKS:
+        return f"{row[name]:.3f} ({row[f'{name}_high']:.3f})"
+    return f"{row[name]:.3f}"
+
+
+def _noise_table(facts: Facts) -> list[list[str]]:
+    """Return how long the noise of each setting is compared with vectors of the public prior."""
+    rows = [["", "epsilon", "noise", "vectors apart", "variance kept"]]
     for row in facts["settings"]:
-        if row["spread"] is not None:
-            yield f"{row['options']}: {row['spread']['said']}"
+        spread = row["spread"]
+        lengths = [f"{spread['noise']:.3g}", f"{spread['distance']:.3g}", f"{spread['kept']:.0%}"]
+        rows.append([*_key(row), *lengths])
+    return rows
+
+
+def warnings(facts: Facts) -> Iterator[str]:
+    """Yield which settings release hardly more than a constant."""
+    for row in facts["settings"]:
+        if row["spread"]["is_useless"]:
+            yield f"WARNING: {row['options']} keeps hardly more than a constant would."
 
 
 def verdict(facts: Facts) -> Iterator[str]:
@@ -188,7 +208,7 @@ def page(facts: Facts) -> dict[str, Any]:
         "uses": _of_kind(measured, "use"),
         "risks": _of_kind(measured, "risk"),
         "verdict": list(verdict(facts)),
-        "notes": [*_LEGEND, *noise_lines(facts)],
+        "notes": [*LEGEND, *warnings(facts)],
         "stronger": STRONGER,
     }
 

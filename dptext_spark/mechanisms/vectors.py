@@ -81,7 +81,7 @@ class Spread(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return its numbers, and what they say, JSON-ready."""
-        return {**self._asdict(), "said": self.describe()}
+        return {**self._asdict(), "is_useless": self.is_useless, "said": self.describe()}
 
     def describe(self) -> str:
         """Compare the noise with the vectors, in a sentence or two."""

@@ -1033,7 +1033,7 @@ class VectorsOptions(ProjectedVectors, TableOptions):
 
     command = "vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
-    first = "vector text tokens embedding projection dimension id keep key-file name dry-run"
+    first = "vector text tokens embedding projection id keep key-file name dry-run"
     published = TableOptions.published | {"vector", "tokens", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
@@ -1049,9 +1049,9 @@ class VectorsOptions(ProjectedVectors, TableOptions):
         needs_embedding = bool(self.text or self.tokens) or self.projection == "main-axes"
         if needs_embedding != (self.embedding is not None):
             yield ConfigError(
-                "Options --text, --tokens and --projection main-axes go together with --embedding",
-                do="Give words the bundle of their vectors, and main axes that of public vectors "
-                "of the same kind; a random projection of --vector columns needs none",
+                "Options --text and --embedding go together, as do --tokens or main axes with it",
+                do="Give words the bundle of their vectors, and --projection main-axes that of "
+                "public vectors of the same kind; random projections of --vector columns need none",
             )
 
     @property

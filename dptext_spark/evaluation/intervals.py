@@ -166,12 +166,12 @@ class Dyads:
     def of(cls, numbers: Sequence[Floats], rows: tuple[Ints, Ints]) -> Self:
         """Add up x and y of pairs (p,), and the two rows of each, from 0 on."""
         x, y = numbers
-        left, right = rows
+        first, second = rows
         moments = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-        sums_of_rows = np.zeros((int(max(left.max(initial=-1), right.max(initial=-1))) + 1, 6))
-        np.add.at(sums_of_rows, left, moments)
-        between = left != right
-        np.add.at(sums_of_rows, right[between], moments[between])
+        sums_of_rows = np.zeros((int(max(first.max(initial=-1), second.max(initial=-1))) + 1, 6))
+        np.add.at(sums_of_rows, first, moments)
+        is_of_two = first != second
+        np.add.at(sums_of_rows, second[is_of_two], moments[is_of_two])
         return cls(sums=moments.sum(axis=0), by_row=sums_of_rows.T @ sums_of_rows)
 
     def __add__(self, other: Dyads) -> Dyads:

@@ -68,31 +68,33 @@ class VectorKnowledge:
     matrix: Floats  # (m, n), public
     scale: float  # of the noise, whose density is proportional to exp(-|z| / scale)
     images: Floats  # (V, m), of the vocabulary
-    known: VectorRows  # which they release themselves
+    known_rows: VectorRows  # which they release themselves
 
     @classmethod
-    def of(cls, noise: VectorNoise, embedding: Embedding, known: VectorRows) -> Self:
+    def of(cls, noise: VectorNoise, embedding: Embedding, known_rows: VectorRows) -> Self:
         """Project the vocabulary."""
         matrix = noise.projection.matrix
         vectors = np.asarray(embedding.vectors, dtype=np.float64)
-        return cls(matrix=matrix, scale=noise.scale, images=vectors @ matrix.T, known=known)
+        return cls(
+            matrix=matrix, scale=noise.scale, images=vectors @ matrix.T, known_rows=known_rows
+        )
 
     @classmethod
-    def of_originals(cls, embedding: Embedding, known: VectorRows) -> Self:
+    def of_originals(cls, embedding: Embedding, known_rows: VectorRows) -> Self:
         """Return what attackers would have where original vectors are released."""
         vectors = np.asarray(embedding.vectors, dtype=np.float64)
-        known = replace(known, released=known.originals)
+        known_rows = replace(known_rows, released=known_rows.originals)
         identity = np.eye(vectors.shape[1])
-        return cls(matrix=identity, scale=_NO_NOISE, images=vectors, known=known)
+        return cls(matrix=identity, scale=_NO_NOISE, images=vectors, known_rows=known_rows)
 
     @cached_property
     def word_shares(self) -> Floats:
         """The share of vectors with each word, float64 (V,); unseen words by their rank."""
         words = len(self.images)
-        counts = np.bincount(self.known.words, minlength=words)
+        counts = np.bincount(self.known_rows.words, minlength=words)
         by_rank = 1.0 / np.arange(2.0, words + 2.0)
         by_rank /= by_rank.sum()
-        return np.asarray((counts + by_rank) / (len(self.known) + 1.0))
+        return np.asarray((counts + by_rank) / (len(self.known_rows) + 1.0))
 
 
 class VectorAttacker(ABC):
@@ -154,16 +156,16 @@ class Likelihood(VectorAttacker):
     def learn(cls, knowledge: VectorKnowledge) -> Self:
         log_shares = np.log(knowledge.word_shares)
         images = knowledge.images
-        if knowledge.known.by_word:
+        if knowledge.known_rows.by_word:
             return cls(log_shares, images, np.zeros(len(images)), knowledge.scale)
-        released = knowledge.known.released
+        released = knowledge.known_rows.released
         rows = len(released)
         mean = released.mean(axis=0)
         centred = released - mean
         # Never less than the noise alone: few rows spread less than they should.
         noise = (released.shape[1] + 1.0) * knowledge.scale**2 / (rows + 1.0)
         covariance = (centred.T @ centred) / rows + noise * np.eye(released.shape[1])
-        lengths = np.maximum(knowledge.known.word_counts, 1)
+        lengths = np.maximum(knowledge.known_rows.word_counts, 1)
         shares = knowledge.word_shares
         usual = shares @ images / shares.sum()
         shifts = (images - usual) * float(np.mean(1.0 / lengths))
@@ -190,11 +192,11 @@ class Regression(VectorAttacker):
 
     @classmethod
     def learn(cls, knowledge: VectorKnowledge) -> Self:
-        known = knowledge.known
-        mean = known.released.mean(axis=0)
-        centred = known.released - mean
+        known_rows = knowledge.known_rows
+        mean = known_rows.released.mean(axis=0)
+        centred = known_rows.released - mean
         products = np.zeros((len(knowledge.images), centred.shape[1]))
-        np.add.at(products, known.words, centred[known.vector_of_word])
+        np.add.at(products, known_rows.words, centred[known_rows.vector_of_word])
         scatter = centred.T @ centred
         ridge = _RIDGE * (np.trace(scatter) / len(scatter) + np.finfo(np.float64).tiny)
         weights = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), products.T)

@@ -51,7 +51,9 @@ def facts_of(
 ) -> dict[str, Any]:
     """Return what was measured, and the choice; for the arguments see ``facts.facts_of``."""
     comparison = reduce(add, thirds)
-    keeping = KEEPING if target is None else target.use
+    keeping = KEEPING
+    if target is not None:
+        keeping = target.use
     front = comparison.front(MEASURES[RISK], keeping=keeping)
     rows = []
     for noise, outcome in zip(settings, comparison.outcomes, strict=True):
@@ -71,15 +73,16 @@ def facts_of(
             rows[number]["recommended"] = True
             choice["options"] = setting.options
             choice["command"] = command(setting)
-    labels = comparison.outcomes[0].sums.get(LABELS)
+    labels: list[str] = []
+    if LABELS in comparison.floor:
+        labels = list(comparison.floor[LABELS].classes)
+    attackers = [{"name": name, "knows": kind.knows} for name, kind in VECTOR_ATTACKERS.items()]
     return {
         "format_version": 1,
         "remark": f"{PRIVATE} {STRONGER}",
         "confidence": confidence,
-        "attackers": [
-            {"name": name, "knows": VECTOR_ATTACKERS[name].knows} for name in VECTOR_ATTACKERS
-        ],
-        "labels": [] if labels is None else list(labels.classes),
+        "attackers": attackers,
+        "labels": labels,
         **facts,
         "settings": rows,
         **risk_and_use(comparison, confidence),
@@ -125,12 +128,17 @@ def _table(facts: Facts, names: Sequence[str]) -> list[list[str]]:
     """Return a table of some measures: settings, what comes without vectors, and without noise."""
     settings = facts["settings"]
     names = [name for name in names if name in settings[0]]
-    rows = [["", "epsilon", *(_SHORT.get(name, name) for name in names)]]
-    rows += [[*_key(row), *(_cell(row, name) for name in names)] for row in settings]
+    head = [_SHORT.get(name, name) for name in names]
+    rows = [["", "epsilon", *head], *(_cells(row, _key(row), names) for row in settings)]
     for end, title in (("floor", "no vector"), ("ceiling", "no noise")):
         ends = [f"{name}_{end}" for name in names]
-        rows.append([title, "", *(_cell(settings[0], name) for name in ends)])
+        rows.append(_cells(settings[0], [title, ""], ends))
     return rows
+
+
+def _cells(row: Facts, head: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return a row of a table."""
+    return [*head, *(_cell(row, name) for name in names)]
 
 
 def _key(row: Facts) -> list[str]:
@@ -152,7 +160,11 @@ def _noise_table(facts: Facts) -> list[list[str]]:
     rows = [["", "epsilon", "noise", "vectors apart", "variance kept"]]
     for row in facts["settings"]:
         spread = row["spread"]
-        lengths = [f"{spread['noise']:.3g}", f"{spread['distance']:.3g}", f"{spread['kept']:.0%}"]
+        lengths = [
+            f"{spread['noise']:.3g}",
+            f"{spread['distance']:.3g}",
+            f"{spread['variance']:.0%}",
+        ]
         rows.append([*_key(row), *lengths])
     return rows
 
@@ -178,38 +190,39 @@ def page(facts: Facts) -> dict[str, Any]:
     """Return what the template of the page reads."""
     settings = facts["settings"]
     measured = [MEASURES[name] for name in (*_USES, *_RISKS) if name in settings[0]]
+    return {
+        "template": "evaluated_vectors.html",
+        "title": "What released vectors keep, and what they reveal",
+        "facts": facts,
+        "plots": [_plot(settings)],
+        "settings": settings,
+        "uses": _of_kind(measured, "use"),
+        "risks": _of_kind(measured, "risk"),
+        "verdict": [*verdict(facts)],
+        "notes": [*LEGEND, *warnings(facts)],
+        "stronger": STRONGER,
+    }
+
+
+def _plot(settings: Sequence[Facts]) -> dict[str, Any]:
+    """Return a figure of distances over the words found, a line for each projection."""
+    ends = {"x": RISK, "low": f"{RISK}_low", "high": f"{RISK}_high", "y": KEEPING}
     lines = defaultdict[str, dict[str, list[Any]]](lambda: defaultdict(list))
     for row in sorted(settings, key=lambda row: float(row["epsilon"])):
         line = lines[row["mechanism"]]
-        for end, name in {
-            "x": RISK,
-            "low": f"{RISK}_low",
-            "high": f"{RISK}_high",
-            "y": KEEPING,
-        }.items():
+        for end, name in ends.items():
             line[end].append(row[name])
         line["marks"].append(f"{row['epsilon']:g}")
-    figure = {
+    recommended = [(row[RISK], row[KEEPING]) for row in settings if row["recommended"]]
+    return {
         "name": KEEPING,
         "bars": "x",
         "caption": "Correlation of distances over the share of words found.",
         "x": {"label": "Share of words found"},
         "y": {"label": "Correlation of distances"},
         "floor": (settings[0][f"{RISK}_floor"], 0.0),
-        "chosen": [(row[RISK], row[KEEPING]) for row in settings if row["recommended"]],
+        "chosen": recommended,
         "lines": lines,
-    }
-    return {
-        "template": "evaluated_vectors.html",
-        "title": "What released vectors keep, and what they reveal",
-        "facts": facts,
-        "plots": [figure],
-        "settings": settings,
-        "uses": _of_kind(measured, "use"),
-        "risks": _of_kind(measured, "risk"),
-        "verdict": list(verdict(facts)),
-        "notes": [*LEGEND, *warnings(facts)],
-        "stronger": STRONGER,
     }
 
 

@@ -46,9 +46,9 @@ def linked(rows: VectorRows, knowledge: VectorKnowledge) -> tuple[ClusterSums, C
     for start in range(0, count, step):
         distances = distances_between(rows.released[start : start + step], images)
         least = distances.min(axis=1)
-        own = distances[np.arange(len(distances)), np.arange(start, start + len(distances))]
+        to_original = distances[np.arange(len(distances)), np.arange(start, start + len(distances))]
         least += slack
-        hits.append((own <= least) / (distances <= least[:, None]).sum(axis=1))
+        hits.append((to_original <= least) / (distances <= least[:, None]).sum(axis=1))
     numbers = np.arange(count)
     by_chance = np.full(count, 1.0 / max(1, count))
     return ClusterSums.of(numbers, np.concatenate(hits)), ClusterSums.of(numbers, by_chance)
@@ -61,44 +61,44 @@ def membership(rows: VectorRows, knowledge: VectorKnowledge) -> ClusterSums:
     likelihood of the released vectors, if one of them is of this row, against that of any known
     row; from which weight on it says yes it learns from known rows, which it releases itself.
     """
-    known = knowledge.known
-    public = len(known) // 3
-    shadow_pairs = (len(known) - public) // 2
+    known_rows = knowledge.known_rows
+    public = len(known_rows) // 3
+    shadow_pairs = (len(known_rows) - public) // 2
     pairs = len(rows) // 2
     if not (public and shadow_pairs and pairs):
         return ClusterSums.of_rows(0, 0)
-    population = known.originals[:public]
-    shadow = _weights(knowledge, population, known, public, shadow_pairs)
+    population = known_rows.originals[:public]
+    shadow = _weights(knowledge, population, known_rows, public, shadow_pairs)
     weights = _weights(knowledge, population, rows, 0, pairs)
     limit = _best_limit(*shadow)
-    members, others = weights
-    hits = int((members > limit).sum() + (others <= limit).sum())
+    members, strangers = weights
+    hits = int((members > limit).sum() + (strangers <= limit).sum())
     return ClusterSums.of_rows(hits, 2 * pairs)
 
 
 def _weights(
     knowledge: VectorKnowledge, population: Floats, rows: VectorRows, first: int, pairs: int
 ) -> tuple[Floats, Floats]:
-    """Return what released rows say for members, and for as many others that follow them."""
+    """Return what released rows say for members, and for as many strangers that follow them."""
     matrix = knowledge.matrix
     scale = knowledge.scale
     members = slice(first, first + pairs)
-    others = slice(first + pairs, first + 2 * pairs)
+    strangers = slice(first + pairs, first + 2 * pairs)
     released = rows.released[members]
     usual = -distances_between(released, population @ matrix.T) / scale
     log_usual = scipy.special.logsumexp(usual, axis=1) - np.log(len(population))
     weights = []
-    for candidates in (members, others):
+    for candidates in (members, strangers):
         images = rows.originals[candidates] @ matrix.T
         log_ratios = -distances_between(images, released) / scale - log_usual
         weights.append(scipy.special.logsumexp(log_ratios, axis=1))
     return weights[0], weights[1]
 
 
-def _best_limit(members: Floats, others: Floats) -> float:
-    """Return the weight above which most members and fewest others are."""
-    values = np.concatenate([members, others])
-    signs = np.concatenate([np.ones(len(members)), -np.ones(len(others))])
+def _best_limit(members: Floats, strangers: Floats) -> float:
+    """Return the weight above which most members and fewest strangers are."""
+    values = np.concatenate([members, strangers])
+    signs = np.concatenate([np.ones(len(members)), -np.ones(len(strangers))])
     order = np.argsort(values, kind="stable")
     best = int(np.argmin(np.cumsum(signs[order])))
     return float(values[order][best])
@@ -127,12 +127,10 @@ class ClassModel:
         order = np.argsort(-counts, kind="stable")
         place = np.argsort(order, kind="stable")
         spread = vectors.std(axis=0)
-        model = cls(
-            classes=tuple(distinct[order].tolist()),
-            mean=vectors.mean(axis=0),
-            spread=np.where(spread > 0.0, spread, 1.0),
-            weights=np.zeros((vectors.shape[1] + 1, len(distinct))),
-        )
+        spread[spread == 0.0] = 1.0
+        weights = np.zeros((vectors.shape[1] + 1, len(distinct)))
+        classes = tuple(distinct[order].tolist())
+        model = cls(classes=classes, mean=vectors.mean(axis=0), spread=spread, weights=weights)
         features = model._features(vectors)
         targets = np.eye(len(distinct))[place[labels]]
         shape = model.weights.shape
@@ -144,9 +142,11 @@ class ClassModel:
             penalized[-1] = 0.0
             scores = features @ weights
             total = scipy.special.logsumexp(scores, axis=1, keepdims=True)
+            misfit = np.exp(scores - total) - targets
             value = float((total[:, 0] - (scores * targets).sum(axis=1)).mean())
-            gradient = features.T @ (np.exp(scores - total) - targets) / len(features) + penalized
-            return value + float((penalized * weights).sum()) / 2.0, gradient.ravel()
+            penalty = float((penalized * weights).sum()) / 2.0
+            gradient = features.T @ misfit / len(features) + penalized
+            return value + penalty, gradient.ravel()
 
         options: Any = {"maxiter": _ROUNDS}
         start = np.zeros(model.weights.size)
@@ -172,14 +172,14 @@ class ClassModel:
         return counts
 
 
-def learnt_classes(column: str, known: VectorRows, rows: VectorRows) -> ClassCounts:
+def learnt_classes(column: str, known_rows: VectorRows, rows: VectorRows) -> ClassCounts:
     """Learn a column's classes from known rows' released vectors, and count on those of others."""
-    is_known = _has_class(known, column)
+    is_known = _has_class(known_rows, column)
     is_tested = _has_class(rows, column)
     if not is_known.any():
         return ClassCounts.empty(())
-    vectors = known.row_means(known.released)
-    model = ClassModel.learn(vectors[is_known], known.classes[column][is_known].astype(str))
+    vectors = known_rows.row_means(known_rows.released)
+    model = ClassModel.learn(vectors[is_known], known_rows.classes[column][is_known].astype(str))
     names = rows.classes[column][is_tested].astype(str)
     return model.counts(rows.row_means(rows.released)[is_tested], names)
 
@@ -190,8 +190,8 @@ def _has_class(rows: VectorRows, column: str) -> NDArray[np.bool_]:
 
 def _shares(counts: ClassCounts) -> ClusterSums:
     """Return the share of rows whose class is predicted."""
-    known = counts.confusion[:-1, :-1]
-    return ClusterSums.of_rows(int(np.trace(known)), int(counts.confusion.sum()))
+    hits = np.trace(counts.confusion[:-1, :-1])
+    return ClusterSums.of_rows(int(hits), int(counts.confusion.sum()))
 
 
 def dyads(rows: VectorRows) -> Iterator[tuple[str, Dyads]]:
@@ -201,14 +201,14 @@ def dyads(rows: VectorRows) -> Iterator[tuple[str, Dyads]]:
     """
     count = len(rows)
     partners = np.arange(1, min(_PARTNERS, (count - 1) // 2) + 1)
-    left = np.repeat(np.arange(count), len(partners))
-    right = (left + np.tile(partners, count)) % max(count, 1)
-    ends = rows.rows[left], rows.rows[right]
+    first = np.repeat(np.arange(count), len(partners))
+    second = (first + np.tile(partners, count)) % max(count, 1)
+    ends = rows.rows[first], rows.rows[second]
     distances: list[Floats] = []
     products: list[Floats] = []
     for vectors in (rows.originals, rows.released):
-        distances.append(np.linalg.norm(vectors[left] - vectors[right], axis=1))
-        products.append((vectors[left] * vectors[right]).sum(axis=1))
+        distances.append(np.linalg.norm(vectors[first] - vectors[second], axis=1))
+        products.append((vectors[first] * vectors[second]).sum(axis=1))
     yield "distances", Dyads.of(distances, ends)
     yield "products", Dyads.of(products, ends)
 
@@ -224,24 +224,24 @@ def measured_vectors(rows: VectorRows, knowledge: VectorKnowledge, classes: Clas
     if not rows.by_word:
         sums["linked"], _ = linked(rows, knowledge)
         sums["membership"] = membership(rows, knowledge)
-    return sums | _of_classes(rows, knowledge.known, classes)
+    return sums | _of_classes(rows, knowledge.known_rows, classes)
 
 
-def _of_classes(rows: VectorRows, known: VectorRows, classes: Classes) -> Sums:
+def _of_classes(rows: VectorRows, known_rows: VectorRows, classes: Classes) -> Sums:
     """Measure how well models learn classes and authors."""
     sums: Sums = {}
     if classes.label is not None:
-        counts = learnt_classes(classes.label, known, rows)
+        counts = learnt_classes(classes.label, known_rows, rows)
         sums |= {"accuracy": _shares(counts), LABELS: counts}
     if classes.author is not None:
-        sums["attribution"] = _shares(learnt_classes(classes.author, known, rows))
+        sums["attribution"] = _shares(learnt_classes(classes.author, known_rows, rows))
     return sums
 
 
 def without_vectors(rows: VectorRows, knowledge: VectorKnowledge, classes: Classes) -> Sums:
     """Measure what comes without any vector: the floors."""
     constant = replace(rows, released=np.zeros((len(rows), 1)))
-    known = knowledge.known
+    known_rows = knowledge.known_rows
     sums: Sums = dict(dyads(constant))
     guesses = {"": MostFrequent(knowledge.word_shares)}
     recovered = words_recovered(constant, guesses, vocabulary=len(knowledge.images))
@@ -251,5 +251,5 @@ def without_vectors(rows: VectorRows, knowledge: VectorKnowledge, classes: Class
         _, sums["linked"] = linked(rows, knowledge)
         pairs = len(rows) // 2
         sums["membership"] = ClusterSums.of_rows(pairs, 2 * pairs)
-    constant_known = replace(known, released=np.zeros((len(known), 1)))
+    constant_known = replace(known_rows, released=np.zeros((len(known_rows), 1)))
     return sums | _of_classes(constant, constant_known, classes)

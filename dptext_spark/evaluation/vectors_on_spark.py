@@ -182,8 +182,8 @@ def _compared(
     for third, of_third in parts.items():
         if sum(len(part.values) - part.values.null_count for part in of_third):
             texts[third] = _Texts.of(of_third, reader, rehearsal)
-    known = texts.pop(KNOWN, None)
-    if known is None or not len(known.rows):
+    known_texts = texts.pop(KNOWN, None)
+    if known_texts is None or not len(known_texts.rows):
         raise ConfigError(
             "There are no known rows to learn from", do="Evaluate more rows (--sample)"
         )
@@ -191,9 +191,9 @@ def _compared(
     embedding = simulation.embedding
     learnt = []
     for noise in rehearsal.settings:
-        of_known = known.released(noise, reader, key.derive(b"known"))
+        of_known = known_texts.released(noise, reader, key.derive(b"known"))
         learnt.append(VectorKnowledge.of(noise, embedding, of_known))
-    ideal = VectorKnowledge.of_originals(embedding, known.rows)
+    ideal = VectorKnowledge.of_originals(embedding, known_texts.rows)
     answer = []
     for attacked in texts.values():
         sums: list[Sums] = []

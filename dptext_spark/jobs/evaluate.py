@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Final
 
@@ -94,20 +94,12 @@ def run(options: EvaluateOptions) -> Report:
         with result_folder(spark, storage, options, private=True) as folder:
             table = InputTable.open(spark, options, read, columns)
             _check_classes(options, table)
+            write = partial(write_report, storage, folder, options, file=facts.FILE, private=True)
             if settings:
                 evaluation = _evaluation_of_vectors(options, table, embedding, search, settings)
-            else:
-                evaluation = _evaluation(options, table, read, embedding, search)
-            return write_report(
-                storage,
-                folder,
-                options,
-                evaluation,
-                file=facts.FILE,
-                text=vector_facts.said if settings else text.said,
-                page=vector_facts.page if settings else page.page,
-                private=True,
-            )
+                return write(evaluation, text=vector_facts.said, page=vector_facts.page)
+            evaluation = _evaluation(options, table, read, embedding, search)
+            return write(evaluation, text=text.said, page=page.page)
 
 
 def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None:
@@ -179,7 +171,9 @@ def _vector_settings(options: EvaluateOptions, embedding: Embedding) -> tuple[Ve
     """Return the settings of vectors, bound to the bundle; none where words are evaluated."""
     if not options.vectors:
         return ()
-    words = 1 if options.tokens else TEXT_WORDS
+    words = TEXT_WORDS
+    if options.tokens:
+        words = 1
     return bound_settings(options.vector_settings, embedding, words=words)
 
 
@@ -222,8 +216,8 @@ def _evaluation_of_vectors(
         )
     by_third = {row["third"]: row["count"] for row in counts}
     attacked = sum(by_third.get(third, 0) for third in ATTACKED)
-    known = by_third.get(KNOWN, 0)
-    sample = {"rows": known + attacked, "of": total, "known": known, "attacked": attacked}
+    sample = {"rows": sum(by_third.values()), "of": total, "known": by_third.get(KNOWN, 0)}
+    sample["attacked"] = attacked
     return vector_facts.facts_of(
         compared,
         settings,

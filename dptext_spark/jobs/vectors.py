@@ -121,7 +121,9 @@ def _prior(options: VectorsOptions, embedding: Embedding | None, column: str) ->
     space = embedding.space
     if not isinstance(space, EuclideanSpace):
         return None
-    return PublicPrior.of(space, words=TEXT_WORDS if column in options.text else 1)
+    if column in options.text:
+        return PublicPrior.of(space, words=TEXT_WORDS)
+    return PublicPrior.of(space)
 
 
 def _warnings(projections: Mapping[str, VectorNoise]) -> Iterator[str]:

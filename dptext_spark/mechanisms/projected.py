@@ -100,7 +100,8 @@ class Projection(ProjectionParameters, NoiseMechanism):
     The noise has density proportional to exp(-epsilon |z| / Delta). Delta must be at least the
     projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that it is 1 + beta,
     which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact value over
-    all pairs of words, and ``spectral`` a bound over all vectors: of main axes it is 1. Phi is public.
+    all pairs of words, and ``spectral`` a bound over all vectors: of main axes it is 1. Phi is
+    public.
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
     """

@@ -43,8 +43,8 @@ _OF_TEXTS: Final = (
 )
 _OF_WORDS: Final = (
     "Each word of a text has a vector of its own, in its place: the bound is for one word, and "
-    "privacy loss adds up over the words of a text. Everyone sees how many words a text has. A word "
-    "outside the vocabulary is the zero vector, noised like any other."
+    "privacy loss adds up over the words of a text. Everyone sees how many words a text has. A "
+    "word outside the vocabulary is the zero vector, noised like any other."
 )
 _OF_ROWS: Final = (
     "Null rows stay null, and everyone sees which. A row's place, or a column that is kept, may "
@@ -72,12 +72,12 @@ class Spread(NamedTuple):
     distance: float  # between two of them
     noise: float  # mean length
     # Share of the variance that the best linear estimate from released vectors has; a constant: 0.
-    kept: float
+    variance: float
 
     @property
     def is_useless(self) -> bool:
         """Whether a constant serves nearly as well."""
-        return self.kept < _LEAST_KEPT
+        return self.variance < _LEAST_KEPT
 
     def to_json(self) -> dict[str, Any]:
         """Return its numbers, and what they say, JSON-ready."""
@@ -87,7 +87,7 @@ class Spread(NamedTuple):
         """Compare the noise with the vectors, in a sentence or two."""
         sentence = (
             f"The noise is {self.noise:.3g} long on average; {self.vectors} are {self.distance:.3g}"
-            f" apart. The release keeps {self.kept:.0%} of their variance."
+            f" apart. The release keeps {self.variance:.0%} of their variance."
         )
         if self.is_useless:
             sentence += (
@@ -122,8 +122,8 @@ class PublicPrior:
         widest = self.variances[::-1]
         rows = np.arange(1, len(widest) + 1)
         noise = (rows[:, None] + 1.0) / epsilon**2
-        kept = np.tril(widest**2 / (widest + noise)).sum(axis=1)
-        return int(rows[kept >= _NEARLY_BEST * kept.max()][0])
+        explained = np.tril(widest**2 / (widest + noise)).sum(axis=1)
+        return int(rows[explained >= _NEARLY_BEST * explained.max()][0])
 
     def spread(self, matrix: Floats, scale: float) -> Spread:
         """Compare the vectors with noise of density exp(-|z| / scale) on their images."""
@@ -262,9 +262,9 @@ def projected_vectors(spec: str, *, epsilon: float) -> ProjectedVectors:
 class VectorNoise:
     """The mechanism bound to one length of vectors: w = Phi x + kappa on a grid.
 
-    Phi (m, n) is public, Gaussian or of main axes; kappa has density proportional to exp(-epsilon |kappa| /
-    Delta). Every number of w is rounded to a multiple of a public power of two. Floats as they come
-    out of the sum would carry low-order bits that betray x (Mironov 2012).
+    Phi (m, n) is public, Gaussian or of main axes; kappa has density proportional to
+    exp(-epsilon |kappa| / Delta). Every number of w is rounded to a multiple of a public power of
+    two. Floats as they come out of the sum would carry low-order bits that betray x (Mironov 2012).
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """

@@ -101,7 +101,7 @@ NEEDED = {
     "trust-id": "--id id",
     "target": "--label label --author author",
     "embedding": "--text text",
-    "projection": "--embedding b",
+    "projection": "--text text --embedding b",
 }
 """What must be given besides some options."""
 

@@ -213,17 +213,13 @@ def _plot(settings: Sequence[Facts]) -> dict[str, Any]:
         for end, name in ends.items():
             line[end].append(row[name])
         line["marks"].append(f"{row['epsilon']:g}")
-    recommended = [(row[RISK], row[KEEPING]) for row in settings if row["recommended"]]
-    return {
-        "name": KEEPING,
-        "bars": "x",
-        "caption": "Correlation of distances over the share of words found.",
-        "x": {"label": "Share of words found"},
-        "y": {"label": "Correlation of distances"},
-        "floor": (settings[0][f"{RISK}_floor"], 0.0),
-        "chosen": recommended,
-        "lines": lines,
-    }
+    figure: dict[str, Any] = {"name": KEEPING, "bars": "x", "lines": lines}
+    figure["caption"] = "Correlation of distances over the share of words found."
+    figure["x"] = {"label": "Share of words found"}
+    figure["y"] = {"label": "Correlation of distances"}
+    figure["floor"] = (settings[0][f"{RISK}_floor"], 0.0)
+    figure["chosen"] = [(row[RISK], row[KEEPING]) for row in settings if row["recommended"]]
+    return figure
 
 
 def _of_kind(measures: Sequence[Measure], kind: str) -> list[Measure]:

@@ -8,6 +8,7 @@ from dptext_spark.geometry.projection import (
     PublicProjection,
     gaussian_projection,
     least_dimension,
+    main_axes,
     spectral_constant,
     vocabulary_constant,
 )
@@ -133,3 +134,19 @@ def test_no_vocabulary_is_stretched_more_than_the_spectral_constant():
     vectors = np.stack([np.zeros(3), np.cross(*matrix)]).astype(np.float32)
     found = vocabulary_constant(vectors, PublicProjection(matrix))
     assert stretches(vectors, matrix).max() < 1e-6 < found < 0.01 * spectral_constant(matrix)
+
+
+def test_main_axes_stretch_nothing():
+    """Rejects axes of another length, the narrowest ones, and a constant that forgets their rounding."""
+    rng = np.random.default_rng(4)
+    spread_out = rng.standard_normal((400, 12)) * np.geomspace(1.0, 0.01, 12)
+    rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    values, axes = np.linalg.eigh(np.cov((spread_out @ rotation).T))
+    for rows in (1, 5, 12):
+        matrix = main_axes(axes, rows)
+        exact = float(np.linalg.svd(matrix)[1][0])
+        assert exact <= spectral_constant(matrix) <= 1.0 + 2.0**-20
+        assert np.abs(matrix @ matrix.T - np.eye(rows)).max() < 2.0**-20
+        explained = np.trace(np.cov(matrix @ (spread_out @ rotation).T).reshape(rows, rows))
+        assert explained == pytest.approx(values[::-1][:rows].sum(), rel=1e-4)
+        assert (matrix * 2.0**24 == np.rint(matrix * 2.0**24)).all()

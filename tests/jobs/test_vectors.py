@@ -15,6 +15,7 @@ from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from dptext_spark.word_reader import WordReader
+from tests.helpers import worlds
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
@@ -25,10 +26,11 @@ FLOATS, DOUBLES = pa.list_(pa.float32()), pa.list_(pa.float64())
 
 
 def command(key_file, place):
-    """``dptext vectors`` in this process, at epsilon 10 under the fixed key."""
+    """``dptext vectors`` in this process, under the fixed key."""
 
-    def invoke(source, *arguments, output=place):
-        given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file]
+    def invoke(source, *arguments, output=place, epsilon=10):
+        given = ["--input", source, "--output", output, "--key-file", key_file]
+        given += ["--epsilon", epsilon]
         given += ["--name", LABEL, *arguments]
         return CliRunner().invoke(main, ["vectors", *map(str, given)])
 
@@ -139,24 +141,26 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
 
 def test_noise_that_hides_everything_is_named(dptext, ring, table):
     """Rejects a release of mere noise that nothing on the terminal tells of, before the work and after it."""
-    weak = ("--text", "text", "--embedding", ring.path, "--epsilon", 0.01, "--dry-run")
-    result = done(dptext(table, *weak))
+    texts = ("--text", "text", "--embedding", ring.path, "--dry-run")
+    result = done(dptext(table, *texts, epsilon=0.01))
     assert "Warning: column text: The noise is" in result.stderr
     assert "WARNING: a constant would serve nearly as well. Raise --epsilon" in result.stdout
-    strong = done(dptext(table, *weak[:-3], "--epsilon", 50, "--dry-run"))
-    assert "arning" not in strong.output.replace("Warning: report", "")
+    strong = done(dptext(table, *texts, epsilon=50))
+    assert "Warning: column" not in strong.output and "WARNING" not in strong.output
     assert "The release keeps" in strong.stdout
 
 
-def test_vectors_on_the_axes_of_public_ones(dptext, spread, table, tmp_path):
+def test_vectors_on_the_axes_of_public_ones(dptext, table, tmp_path):
     """Rejects axes of the private vectors: a bundle of their kind gives them, and its length decides."""
+    (tmp_path / "public").mkdir()
+    public = worlds.build(tmp_path / "public", worlds.uneven(40, 12))
     axes = ("--vector", "narrow", "--projection", "main-axes", "--dimension", 2)
-    result = done(dptext(table, *axes, "--embedding", spread.path))
+    result = done(dptext(table, *axes, "--embedding", public.path))
     (projection,) = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
-    prior = PublicPrior.of(spread.space)
+    prior = PublicPrior.of(public.space)
     used = ProjectedVectors(epsilon=10.0, projection="main-axes", dimension=2)
     assert projection["matrix"] == used.of_length(12, prior).to_json()["matrix"]
-    assert "embedding" in result.output
+    assert "words of the embedding are" in result.output
 
 
 def test_partitions_and_batches_do_not_matter(dptext, spark, ring, whole, tmp_path):
@@ -271,7 +275,7 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
         (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
         (
             dptext(table, "--text", "text", "--embedding", ball.path),
-            "cannot be averaged in this.*geometry poincare",
+            "has no vectors to release.*geometry poincare",
         ),
         (
             dptext(table, "--vector", "narrow", "--dimension", 13),

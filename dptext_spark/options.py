@@ -31,7 +31,7 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
-from dptext_spark.calibration.statistics import CONFIDENCE, ETA
+from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
 from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
@@ -644,6 +644,9 @@ class CalibrateOptions(GridOptions):
     runs: Count = MEASURE("runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
     eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
+    gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = MEASURE(
+        "factor within which k_gamma takes probabilities for alike", GAMMA
+    )
     confidence: Confidence = MEASURE("confidence of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, e.g. 'p95(n_w) <= 0.5'", None

@@ -224,9 +224,8 @@ def test_axes_are_those_of_the_public_embedding(small, tmp_path):
     shape = (len(small.words), small.dimension)
     turned = worlds.build(tmp_path, worlds.uneven(*shape, seed=9))
     another = ProjectedVectors(epsilon=5.0, dimension=4).of_length(50, prior_of(turned))
-    contexts = []
-    for noise in (used, another):
-        contexts.append({**noise.noise_parameters(), "constant": 1.0})  # those may be equal
+    # Their constants may be equal.
+    contexts = [{**noise.noise_parameters(), "constant": 1.0} for noise in (used, another)]
     assert contexts[0] != contexts[1]
     assert used.noise_parameters()["projection"] == "main-axes"
     assert PUBLIC_WORDS in used.guarantee().assumptions

@@ -161,9 +161,10 @@ def _gains(prior: Prior) -> tuple[Column, Column]:
 def with_other_words(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
     """Compute for each word what depends on others: posterior and k_gamma, means over its runs.
 
-    The posterior is the word's probability given its output. All measured words are alike beforehand. Each run is judged by all the others: of the runs with
-    the same output, the share that are the same word's, where a word of which one run is left out
-    counts by its other runs. A run whose output no other gave tells nothing, and leaves the prior.
+    The posterior is the word's probability given its output. All measured words are alike
+    beforehand. Each run is judged by all the others: of the runs with the same output, the share
+    that are the same word's, where a word of which one run is left out counts by its other runs. A
+    run whose output no other gave tells nothing, and leaves the prior.
 
     k_gamma counts the words, the word itself among them, that gave the output in as many runs to a
     factor of gamma.

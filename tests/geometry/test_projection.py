@@ -16,9 +16,17 @@ from tests.statistical.oracles import stretches
 
 
 def test_the_paper_s_dimensions():
-    """Rejects log(1/delta) without its root, and the natural logarithm of n."""
-    for beta, dimension in ((0.93, 50), (0.66, 100), (0.468, 200)):
-        assert least_dimension(300, beta, 1e-6) == pytest.approx(dimension, abs=1)
+    """Rejects log(1/delta) without its root, and the natural logarithm of n; off by one, as documented."""
+    printed = {0.93: 50, 0.66: 100, 0.468: 200}
+    rows = {beta: least_dimension(300, beta, 1e-6) for beta in printed}
+    assert rows == {0.93: 51, 0.66: 100, 0.468: 199}
+    constants = np.linspace(42.0, 46.0, 40_001)
+    fits = [constants * 0 == 0] * 3
+    for beta, dimension in printed.items():
+        for place, rounding in enumerate((np.floor, np.rint, np.ceil)):
+            fits[place] = fits[place] & (rounding(constants / beta**2) == dimension)
+    assert [fit.any() for fit in fits] == [True, False, False]
+    assert constants[fits[0]][[0, -1]] == pytest.approx([43.80, 44.00], abs=0.01)
 
 
 def test_the_matrix_is_public_and_never_changes():

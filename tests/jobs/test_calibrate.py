@@ -273,3 +273,14 @@ def test_a_target_is_met_by_the_closed_form(tmp_path):
     assert summed[found["epsilon"]] == found["measured"]
     for name in ("words", "outputs", "summary"):
         assert set(table(output, name)["epsilon"].to_pylist()) == {*summed}
+
+
+def test_a_target_of_deniability_is_met_by_the_closed_form(tmp_path):
+    """Of two words 1 apart exponential gives each output e^(epsilon / 2) times as often to its own word."""
+    # Rejects a factor that counts one way, and a statistic that the search does not have.
+    pair = worlds.build(tmp_path, [[-0.5], [0.5]])
+    given = {"mechanism": "exponential", "epsilon": (1.0, 2.0), "gamma": 3.0}
+    facts = run(pair, tmp_path / "out", target="min(k_gamma) >= 1.5", **given)
+    (target,) = facts["target"]
+    assert target["epsilon"] <= 2.0 * math.log(3.0) * (1.0 + 1e-5) < target["missed"] * 1.001
+    assert target["measured"] == 2.0

@@ -323,7 +323,7 @@ class Sanitizer:
 
             def draw(width: int) -> Iterator[NDArray[np.float64]]:
                 noise = self._unknown_noise(tokens, column, width)
-                for _, uniforms in _draws(noise, tokens, run.row_names, places):
+                for _, uniforms in token_uniforms(noise, tokens, run.row_names, places):
                     yield uniforms
 
             oov = self.release.policy.oov
@@ -333,7 +333,7 @@ class Sanitizer:
             released[places] = np.where(rows < 0, rows, outputs[rows])
         noise = self._word_noise(tokens, column)
         word_places = np.flatnonzero(lookup.known)
-        for chunk, uniforms in _draws(noise, tokens, run.row_names, word_places):
+        for chunk, uniforms in token_uniforms(noise, tokens, run.row_names, word_places):
             epsilons = None
             if run.epsilons is not None:
                 epsilons = run.epsilons[tokens.rows[chunk]]
@@ -429,7 +429,7 @@ def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[in
     return placed
 
 
-def _draws(
+def token_uniforms(
     noise: ColumnNoise,
     tokens: Tokens,
     row_names: Sequence[tuple[bytes, ...]],

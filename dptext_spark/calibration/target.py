@@ -22,6 +22,7 @@ _SIGNS: Final = {
     "entropy": ">=",
     "h_0": ">=",
     "h_inf": ">=",
+    "k_gamma": ">=",
 }
 
 # Half the epsilons that are tried at most, besides those to begin with.

@@ -451,7 +451,10 @@ def describe(facts: Facts) -> str:
         lines += ["Guarantee", *facts["guarantee"]["summary"].split("\n"), ""]
     for guarantee in facts.get("guarantees", ()):
         columns = ", ".join(guarantee["columns"])
-        lines += [f"Guarantee of {columns}", *guarantee["summary"].split("\n"), ""]
+        lines += [f"Guarantee of {columns}", *guarantee["summary"].split("\n")]
+        if "spread" in guarantee:
+            lines.append(guarantee["spread"]["said"])
+        lines.append("")
     if "row_budget" in facts:
         lines += ["Budget of each row", facts["row_budget"]["said"], ""]
     lines += ["Scope", *facts["scope"], *facts["private_scope"], facts["row_id"]]

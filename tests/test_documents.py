@@ -27,6 +27,7 @@ from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.tables.run import chosen_formats
+from dptext_spark.text.actions import Action
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection
@@ -330,6 +331,7 @@ OFFERED = {
     "--layout": {*Layout.policies},
     "--tokenizer": {*Segmentation.policies},
     "--identifiers": {*Identifiers.policies},
+    "TYPE=ACTION": {*Action.policies},
     "--row-budget": {"B"},
     "dptext vectors": {"projection"},
 }

@@ -19,7 +19,7 @@ from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.mechanisms.noisy import NoiseMechanism
 from dptext_spark.release import Release
-from dptext_spark.text.patterns.names import MARKS
+from dptext_spark.text.patterns.names import MARKS, marked_as
 
 FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
@@ -436,7 +436,7 @@ def _word_counts(counts: Facts) -> str:
         "blank": counts["blank"],
     }
     for kind, count in counts["marks"].items():
-        by_outcome[f"marked [{kind.upper()}]"] = count
+        by_outcome[marked_as(kind)] = count
     shares = []
     for outcome, count in by_outcome.items():
         if count:

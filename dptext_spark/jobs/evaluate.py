@@ -212,7 +212,8 @@ def _evaluation_of_vectors(
         rows.frame.unpersist()
     if not compared:
         raise InputError(
-            "There is nothing to evaluate: no attacked row has a text", do="Take more rows"
+            "There is nothing to evaluate: no known row has a vector, or no attacked row has one",
+            do="Take more rows",
         )
     by_third = {row["third"]: row["count"] for row in counts}
     attacked = sum(by_third.get(third, 0) for third in ATTACKED)

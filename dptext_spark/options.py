@@ -1042,6 +1042,10 @@ class EstimateOptions(Options):
     features: TablePath | None = OUTPUT(
         "table to write: a vector and likely words of each row", None
     )
+    in_context: bool = MEASURE(
+        "features from all outputs of a row, by the language of --public-corpus; takes longer",
+        False,
+    )
     public_corpus: TablePath | None = MEASURE(
         "public texts, in a column of the same name, for the prior; default: by rank", None
     )
@@ -1078,6 +1082,10 @@ class EstimateOptions(Options):
             yield ConfigError(
                 "There is nothing to estimate",
                 do="Give --topics, --words, --frequencies or --features",
+            )
+        if self.in_context and (self.features is None or self.public_corpus is None):
+            yield ConfigError(
+                "Features in context lack an option", do="Give --features and --public-corpus"
             )
         groups = {*self.by, *([self.person] if self.person else [])}
         if self.text in groups:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from dptext_spark.channel.channel import Channel
 from dptext_spark.channel.matrix import ChannelMatrix
-from dptext_spark.evaluation.attackers import CANDIDATES, STATES, Evidence
-from dptext_spark.evaluation.candidates import Candidates
+from dptext_spark.evaluation.attackers import CANDIDATES, Evidence
+from dptext_spark.evaluation.candidates import NO_WORD, Candidates
+from dptext_spark.evaluation.chains import links
 from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.geometry import Floats, Floats32, Ints
@@ -165,18 +166,24 @@ def _released_rows(outputs: Ints, offsets: Ints) -> SimulatedRows:
 
 def _trust(rows: SimulatedRows, channel: Channel, language: Language) -> float:
     """Return how much of the language's pairs makes neighbouring outputs of rows likeliest."""
-    candidates = Candidates.of(rows, channel, language.words, most=STATES)
+    candidates = Candidates.of(rows, channel, language.words, most=CANDIDATES)
     is_word = rows.perturbed[:, None] & (candidates.words >= 0)
-    words = np.where(is_word, candidates.words, 0)
+    words = np.where(is_word, candidates.words, NO_WORD)
     posterior = np.where(is_word, np.exp(candidates.log_emission) * language.words[words], 0.0)
     posterior /= np.maximum(posterior.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    is_second = rows.perturbed[1:] & rows.perturbed[:-1] & (np.diff(rows.rows) == 0)
-    second = np.flatnonzero(is_second) + 1
-    shape = (len(second), words.shape[1], words.shape[1])
-    followers = np.broadcast_to(words[second][:, None, :], shape)
-    leaders = np.broadcast_to(words[second - 1][:, :, None], shape)
-    ratio = language.pairs.probability(leaders, followers) / language.pairs.lower[followers]
-    pairs = np.einsum("ti,tij,tj->t", posterior[second - 1], ratio, posterior[second])
+    follows = rows.perturbed[1:] & rows.perturbed[:-1] & (np.diff(rows.rows) == 0)
+    second = np.flatnonzero(follows) + 1
+    first = second - 1
+    # That a word follows which the vocabulary has is seen, and says nothing of which one.
+    unknown = len(language.words)
+    known = 1.0 - language.pairs.probability(words[first], np.full_like(words[first], unknown))
+    leading = posterior[first] / known
+    sources, targets, beyond = links(words[first], words[second], language.pairs)
+    ratio = beyond / language.words[words[second].ravel()[targets]]
+    seen = leading.ravel()[sources] * posterior[second].ravel()[targets] * ratio
+    pairs = (leading * language.pairs.back_off[words[first]]).sum(axis=1)
+    pairs *= 1.0 - language.pairs.lower[-1]
+    pairs += np.bincount(targets // words.shape[1], weights=seen, minlength=len(second))
 
     def loss(trust: float) -> float:
         """Minus the likelihood of all pairs of neighbours, over that of independent words."""

@@ -40,7 +40,7 @@ TIME: Final = "time"
 LEARNT_ROWS: Final = 20_000
 """Rows of a public corpus, at most, that a language is learned from."""
 
-_TRUSTED_ROWS: Final = 2_000  # of the table, that say how far its language is that of the corpus
+_TRUSTED_ROWS: Final = 500  # of the table, that say how far its language is that of the corpus
 _UNKNOWN_SHARE: Final = 0.05  # of tokens that became random words, before the table is read
 _SMOOTHING: Final = 0.1  # share of the prior by rank in that of a corpus
 _FIRST_RANK: Final = 2.7  # Mandelbrot's shift of Zipf's law

@@ -680,6 +680,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     author: Column | None = MEASURE(
         "column of authors: how well attackers learn them (a risk)", None
     )
+    topics: LocalPath | None = MEASURE(
+        "lists of words as for dptext estimate: how well their shares come out (a use)", None
+    )
     sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
     public_corpus: TablePath | None = MEASURE(
         "texts that attackers learn from; default: sampled rows", None
@@ -716,6 +719,12 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 "Fields inside arrays cannot be evaluated",
                 got=column,
                 do="Make a table of their elements with explode() first",
+            )
+        if self.topics is not None and str(self.protect) != "all":
+            yield ConfigError(
+                "--topics are evaluated where all words are perturbed",
+                allowed="--protect all",
+                got=str(self.protect),
             )
         yield from self._class_conflicts(column)
         yield from self._target_conflicts()

@@ -109,7 +109,7 @@ class Estimation:
             embedding=embedding,
             reader=reader,
             table=table,
-            prior=_likeliest(prior, channel_words),
+            prior=likeliest(prior, channel_words),
             cache=cache or embedding.path.with_name(f"{embedding.path.name}.channels"),
             confidence=confidence,
             corpus=corpus,
@@ -384,7 +384,7 @@ def rank_prior(embedding: Embedding) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _likeliest(prior: Floats, most: int) -> Floats:
+def likeliest(prior: Floats, most: int) -> Floats:
     """Return a prior (V,) without all but its likeliest words."""
     places = np.argsort(-prior, kind="stable")[:most]
     likeliest = np.zeros_like(prior)

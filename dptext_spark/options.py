@@ -750,7 +750,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             return
         needs = MEASURES[target.measure].needs
         if needs and getattr(self, needs) is None:
-            yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
+            yield ConfigError(f"The --target {target} needs --{needs}")
         if target.risk.versions not in (1, self.versions):
             yield ConfigError(
                 "The --target counts versions that are not measured",

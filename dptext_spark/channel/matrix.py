@@ -32,8 +32,11 @@ UNKNOWN: Final = -1
 MOST_CELLS: Final = 1 << 28
 """Words times outputs of a matrix, 1 GB."""
 
-# Simulated points: so many for each output, and no fewer blocks than this.
-_POINTS_OF_OUTPUT: Final = 32
+# Simulated points of each output: the more, the sharper topics are. Between the first two numbers,
+# as many as take no more than the third one of posteriors; and no fewer blocks than the last.
+_LEAST_POINTS: Final = 32
+_MOST_POINTS: Final = 128
+_POSTERIORS: Final = 1 << 31
 _LEAST_BLOCKS: Final = 16
 _VERSION: Final = 1  # of what is written to disk
 _COMPUTED_AT_ONCE: Final = 16  # words
@@ -164,8 +167,10 @@ class MatrixSource:
 
     @property
     def _blocks(self) -> int:
-        blocks = -(-_POINTS_OF_OUTPUT * self.search.release_words // BLOCK_POINTS)
-        return max(blocks, _LEAST_BLOCKS)
+        outputs = self.search.release_words
+        affordable = _POSTERIORS // (outputs * len(self.words))
+        points = min(max(affordable, _LEAST_POINTS), _MOST_POINTS)
+        return max(-(-points * outputs // BLOCK_POINTS), _LEAST_BLOCKS)
 
     @property
     def name(self) -> str:

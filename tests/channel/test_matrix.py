@@ -146,7 +146,10 @@ def test_outputs_that_never_come_have_a_prior():
     assert (matrix.output_prior > 0.0).all()
 
 
-@pytest.mark.parametrize(("words", "outputs", "points"), [(10, 8, 4096), (1500, 1500, 128), (8000, 8000, 33), (20_000, 10_000, 32)])
+@pytest.mark.parametrize(
+    ("words", "outputs", "points"),
+    [(10, 8, 4096), (1500, 1500, 128), (8000, 8000, 33), (20_000, 10_000, 32)],
+)
 def test_small_channels_have_more_points(monkeypatch, space, words, outputs, points):
     """Rejects one number for all sizes: minutes for the largest, and blur where more cost little."""
     prior = np.full(words, 1.0 / words)

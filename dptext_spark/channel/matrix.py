@@ -38,7 +38,7 @@ _LEAST_POINTS: Final = 32
 _MOST_POINTS: Final = 128
 _POSTERIORS: Final = 1 << 31
 _LEAST_BLOCKS: Final = 16
-_VERSION: Final = 1  # of what is written to disk
+_VERSION: Final = 2  # of what is written to disk
 _COMPUTED_AT_ONCE: Final = 16  # words
 _OUTPUTS_AT_ONCE: Final = 512
 _LEAST_SHARE: Final = 1e-9  # of a word that Bayes' rule takes into account
@@ -53,10 +53,11 @@ class ChannelMatrix:
     table: Floats32  # (k, outputs), each row sums to 1
     # (k,); the others are unknown, or go out as they are.
     is_perturbed: NDArray[np.bool_]
+    released: Ints  # ids of the words that may be output
 
     @property
     def outputs(self) -> int:
-        """How many words, the first ones, may be output."""
+        """The words that may be output are among the first so many."""
         return int(self.table.shape[1])
 
     @cached_property
@@ -66,7 +67,7 @@ class ChannelMatrix:
 
     def passing(self, words: Ints) -> ChannelMatrix:
         """Return the matrix where these words, of those that may be output, go out as they are."""
-        places = np.flatnonzero(np.isin(self.words, words[words < self.outputs]))
+        places = np.flatnonzero(np.isin(self.words, np.intersect1d(words, self.released)))
         table = self.table.copy()
         table[places] = 0.0
         table[places, self.words[places]] = 1.0
@@ -76,12 +77,13 @@ class ChannelMatrix:
 
     def with_unknown(self, share: float) -> ChannelMatrix:
         """Return the matrix with one more word: unknown tokens, which become any output alike."""
-        row = np.full((1, self.outputs), 1.0 / self.outputs, dtype=np.float32)
+        row = np.zeros((1, self.outputs), dtype=np.float32)
+        row[:, self.released] = 1.0 / len(self.released)
         prior = np.append(self.prior * (1.0 - share), share)
         table = np.concatenate([self.table, row])
         is_perturbed = np.append(self.is_perturbed, False)
         words = np.append(self.words, UNKNOWN)
-        return ChannelMatrix(words=words, prior=prior, table=table, is_perturbed=is_perturbed)
+        return replace(self, words=words, prior=prior, table=table, is_perturbed=is_perturbed)
 
     def channel(self, shares: Floats, *, vocabulary: int) -> tuple[Channel, Floats]:
         """Return what attackers read, and the prior (V,) that it is for; unknown words left out.
@@ -180,6 +182,7 @@ class MatrixSource:
             "fingerprint": self.embedding.fingerprint,
             "search": self.search.label,
             "outputs": self.search.release_words,
+            "withheld": self.search.withheld.identity,
             "words": self.words.tolist(),
             "points": self.points,
             **self.mechanism.to_json(),
@@ -206,6 +209,7 @@ class MatrixSource:
             prior=prior / prior.sum(),
             table=table,
             is_perturbed=np.ones(len(self.words), dtype=np.bool_),
+            released=self.search.outputs,
         )
         return matrix, is_cached
 

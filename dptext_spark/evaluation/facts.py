@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
@@ -28,6 +29,13 @@ from dptext_spark.word_reader import FEW
 FILE: Final = "evaluation.json"
 LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")
 """What is reported of all classes of the label together."""
+
+ANALYSED: Final = {
+    "words": ("word_overlap", "word_overlap_estimated"),
+    "topics": ("topic_shares", "topic_shares_estimated"),
+    "labels": ("accuracy", "accuracy_from_features"),
+}
+"""Uses by what they are of: as counted in the outputs, and as an analyst estimates them."""
 
 PRIVATE: Final = "Facts about private rows, for those who may read them."
 
@@ -116,7 +124,7 @@ def _setting(
 ) -> dict[str, Any]:
     """Return the main numbers of a setting."""
     measures: dict[str, Measure] = {"recovered": risk, "attributed": MEASURES["attribution"]}
-    for name in ("linked", "similarity", "kept", *LEARNT):
+    for name in ("linked", "similarity", "kept", *LEARNT, *itertools.chain(*ANALYSED.values())):
         measures[name] = MEASURES[name]
     for few in FEW:
         measures[f"singled_out_{few}"] = SingledOut(few=few)

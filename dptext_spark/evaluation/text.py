@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.facts import LEARNT, PRIVATE
+from dptext_spark.evaluation.facts import ANALYSED, LEARNT, PRIVATE
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -51,6 +51,9 @@ def said(facts: Facts) -> Iterator[Any]:
         note = shown_classes(facts)
         if note:
             yield note
+    analysed = {name: pair for name, pair in ANALYSED.items() if pair[1] in settings[0]}
+    if analysed:
+        yield _analysed(settings, analysed)
     lines = [*verdict(facts)]
     if facts["target"] and facts["target"]["command"]:
         lines.append(f"The release: {facts['target']['command']}")
@@ -197,6 +200,21 @@ def _labels(facts: Facts) -> dict[str, Any]:
     return {
         "title": "Labels that a model predicts on released texts (better: higher)",
         "table": table,
+    }
+
+
+def _analysed(settings: Sequence[Facts], analysed: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the table of uses as counted in the outputs, and as an analyst estimates them."""
+    names: list[str] = []
+    head = [""]
+    for name, pair in analysed.items():
+        names += pair
+        head += [f"{name} counted", "estimated"]
+    table = [head, *(_cells(row, names) for row in settings)]
+    floors = [_number(settings[0][f"{name}_floor"]) for name in names]
+    return {
+        "title": "What analysts get (better: higher)",
+        "table": [*table, ["without a release", *floors]],
     }
 
 

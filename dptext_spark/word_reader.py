@@ -148,7 +148,7 @@ class WordReader:
         embedding = self.bundle.shared()
         tokenizer = joining(embedding, self.policy.tokenizer)
         letter = ""
-        if self.policy.mask_spans:
+        if self.policy.masks_spans:
             letter = unused_letter(tokenizer)
         marker = Marker(tokenizer, self.policy.types, letter)
         for rows in slices(values):

@@ -106,6 +106,10 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
     tokenizer = policy.tokenizer
     marks = [name for name in MARKS if name in policy.types]
     label = identifiers.label if isinstance(identifiers, Surrogates) else ""
+    detected: dict[str, str] = {}
+    if policy.spans_by is not None:
+        kind = "mask-spans" if policy.masks_spans else "slots"
+        detected[kind] = f"by {_identity(policy.spans_by, policy.spans_by.identity)}"
     return {
         "oov": _identity(policy.oov, str(policy.oov)),
         "protect": _identity(policy.protect, policy.protect.identity),
@@ -118,6 +122,7 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
         "patterns": VERSION,
         "slots": policy.protect.slots_column or "",
         "mask-spans": policy.mask_spans or "",
+        **detected,
     }
 
 

@@ -144,6 +144,9 @@ GAPS: Final = {
     "underscore": "_",
 }
 
+INTRODUCTION: Final = "\0"
+"""Stands behind what introduces an identifier: text around it, and no part of it."""
+
 Spelling = tuple[str, str, str]  # type, spelling, text
 
 
@@ -514,7 +517,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
             f"{user} AT {host.replace('.', ' DOT ')}",
         ],
         "url": [
-            f"[x](https://{host}/{user})",
+            f"[x]({INTRODUCTION}https://{host}/{user}",
             f"{host}:8080/{user}",
             f"http[s]://{host}/{user}",
             f"https%3A%2F%2F{host}%2F{user}",
@@ -536,7 +539,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
         ],
         "handle": [f"(@{user})", f"@{user}:", f"u/{user}", f".@{user}"],
         "iban": [
-            f"IBAN:{iban}",
+            f"IBAN:{INTRODUCTION}{iban}",
             f"{iban[:4]} {iban[4:8]} {iban[8:]}",
             iban.replace("", " ").strip(),
         ],
@@ -549,7 +552,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
             f"+49 (0) {number}",
             f"+49.{number.replace(' ', '.')}",
             f"0{number.replace(' ', '/', 1)}",
-            f"tel:+49-{number.replace(' ', '-')}",
+            f"tel:{INTRODUCTION}+49-{number.replace(' ', '-')}",
             f"0049-{number}",
             f"(+49){number}",
             f"0{number} Durchwahl 12",
@@ -557,7 +560,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
         ],
         "date": [
             f"{day:%d/%b/%y}",
-            f"the {day.day}th of {day:%B}, {day:%Y}",
+            f"the {INTRODUCTION}{day.day}th of {day:%B}, {day:%Y}",
             f"{day:%b}. {day.day}, '{day:%y}",
             f"{day:%Y}.{day:%m}.{day:%d}.",
             f"{day:%Y}\u5e74{day.month}\u6708{day.day}\u65e5",
@@ -605,12 +608,13 @@ def make(path: Path, name: str = "report") -> None:
                 before, after = (
                     source.choice(TEXTS[name]).replace("{{", "{").replace("}}", "}").split("{}")
                 )
+                introduction, _, text = text.rpartition(INTRODUCTION)
                 rows.append(
                     {
                         "type": kind,
                         "spelling": spelling,
                         "text": text,
-                        "before": before,
+                        "before": before + introduction,
                         "after": after,
                     }
                 )

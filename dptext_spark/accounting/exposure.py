@@ -108,7 +108,9 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
     label = identifiers.label if isinstance(identifiers, Surrogates) else ""
     detected: dict[str, str] = {}
     if policy.spans_by is not None:
-        kind = "mask-spans" if policy.masks_spans else "slots"
+        kind = "slots"
+        if policy.masks_spans:
+            kind = "mask-spans"
         detected[kind] = f"by {_identity(policy.spans_by, policy.spans_by.identity)}"
     return {
         "oov": _identity(policy.oov, str(policy.oov)),

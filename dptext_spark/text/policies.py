@@ -151,6 +151,11 @@ class Protection(NamedPolicy, ABC):
     # What scopes call the words that an out-of-vocabulary policy replaces.
     unknown: ClassVar[str] = "Protected words outside the vocabulary"
 
+    @classmethod
+    def forms(cls) -> list[str]:
+        """Return the option's values; slots have a column, unless a detector finds them."""
+        return [*super().forms(), f"{Slots.name}:COLUMN"]
+
     @property
     def identity(self) -> str:
         """What decides which tokens are protected, so that a ledger can compare releases."""
@@ -316,14 +321,14 @@ class PolicyParameters(BaseModel):
             column = column or protect.column
             if detector is None and not protect.column:
                 error = ConfigError(
-                    "Option --protect slots needs what finds the slots",
-                    do="Give --spans-by, or the column as slots:COLUMN",
+                    "Slots without a column need a detector",
+                    do="Give --spans-by, or --protect slots:COLUMN",
                 )
         if detector is not None and column:
             error = ConfigError(
                 "Options --spans-by and a column of spans do not go together",
                 got=column,
-                do="Leave one of them out; for slots give --protect slots with --spans-by",
+                do="Leave one of them out; a detector's slots have no column",
             )
         if error is not None:
             raise ValueError(str(error))

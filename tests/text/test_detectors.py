@@ -164,7 +164,7 @@ REFUSED = [
     ({"spans_by": "builtins:list"}, "has no version and no source"),
     ({"spans_by": "json"}, "is unknown. Allowed: spacy:MODEL, presidio:MODEL, MODULE:FUNCTION"),
     ({"spans_by": "spacy"}, "is unknown"),
-    ({"protect": "slots"}, "slots needs what finds the slots"),
+    ({"protect": "slots"}, "Slots without a column need a detector"),
     ({"spans_by": "json:loads", "mask_spans": "names"}, "do not go together.*names"),
     ({"spans_by": "json:loads", "protect": "slots:names"}, "do not go together.*names"),
 ]

@@ -27,6 +27,7 @@ from dptext_spark.text.columns import (
     id_bytes,
 )
 from dptext_spark.text.layout import assemble
+from dptext_spark.text.pieces import count_pieces
 from dptext_spark.text.tokens import straight, token_spans
 from dptext_spark.word_reader import MARK_CODES, TokenLookup
 
@@ -76,6 +77,10 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     code: CountT
     number: CountT
     mask: CountT  # of the column of spans
+    # Places of the released values that look like pieces of identifiers, by ``PIECES``.
+    left_figures: CountT
+    left_signs: CountT
+    left_codes: CountT
 
 
 class Sanitized(NamedTuple):
@@ -275,6 +280,8 @@ class Sanitizer:
         marks: dict[str, NDArray[np.int64]] = {}
         for name, code in MARK_CODES.items():
             marks[name] = tokens.count(lookup.token_ids == code)
+        values = assemble(tokens, released, self.embedding.words, policy.layout, stand_ins)
+        pieces = {f"left_{kind}": places for kind, places in count_pieces(values).items()}
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(lookup.known & ~is_same),
@@ -284,9 +291,10 @@ class Sanitizer:
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
             **marks,
+            **pieces,
         )
         return Sanitized(
-            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins),
+            values=values,
             counts=counts,
             unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.token_ids[same]]),
         )

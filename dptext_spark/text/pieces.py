@@ -21,7 +21,7 @@ _GAP: Final = r"[^\p{L}\p{Nd}\[\]]{1,3}"  # no mark
 
 PIECES: Final = {
     "figures": rf"(?:^|[^\p{{L}}\p{{Nd}}]){_SHORT}(?:{_GAP}{_SHORT})+(?:$|[^\p{{L}}\p{{Nd}}])",
-    "signs": rf"\p{L}@|@\p{L}|\p{L}\\|\\\p{L}|{_WORD}://",
+    "signs": r"\p{L}@|@\p{L}|\p{L}\\|\\\p{L}|[\p{L}\p{Nd}]://",
     "codes": rf"{_WORD}*(?:\p{{Lu}}{_WORD}*\p{{Nd}}|\p{{Nd}}{_WORD}*\p{{Lu}}){_WORD}*",
 }
 """What looks like a piece, by kind: patterns of RE2."""

@@ -22,6 +22,7 @@ stay; and where a model is, how many names of people a detector finds, by langua
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
 import string
@@ -700,6 +701,7 @@ def measure(path: Path, bundle: Path, identifiers: str = "mask") -> None:
 
 def presidio(path: Path) -> None:
     """Print the shares that Presidio's patterns leave no part of, in texts whose words stay."""
+    logging.getLogger("tldextract").setLevel(logging.CRITICAL)  # it looks for a newer list
     analyzer: Any = import_module("presidio_analyzer")
     models = [{"lang_code": "en", "model_name": "none"}]
     engine = import_module("presidio_analyzer.nlp_engine").NoOpNlpEngine(models=models)

@@ -128,10 +128,10 @@ class BigramModel:
         )
         pair = np.repeat(np.arange(len(first)), followers.reshape(first.shape).sum(axis=1))
         j = place_of.ravel()[pair * states + self._seconds[at]]
-        seen = np.flatnonzero(j >= 0)
-        source = np.searchsorted(ends, seen, side="right")
-        i = source - pair[seen] * first.shape[1]
-        return pair[seen], i, j[seen].astype(np.int64), self.beyond[at[seen]]
+        places = np.flatnonzero(j >= 0)
+        pair = pair[places]
+        i = np.searchsorted(ends, places, side="right") - pair * first.shape[1]
+        return pair, i, j[places].astype(np.int64), self.beyond[at[places]]
 
     def followers(self, words: Ints) -> Ints:
         """Count the words seen after each word, int64; none after a negative one."""

@@ -28,9 +28,10 @@ from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.source import setting
-from dptext_spark.text.columns import KEEP, SLICE_BYTES
+from dptext_spark.text.columns import DROP, KEEP, SLICE_BYTES
 from dptext_spark.text.layout import assemble
-from dptext_spark.text.patterns.find import TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.pieces import PIECES, count_pieces, pieces_text
 from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
 from dptext_spark.word_reader import FEW, TokenLookup, WordReader, rows_with_words
@@ -296,6 +297,7 @@ def _unchanged(run: TokenLookup, reader: WordReader) -> pa.Array:
     policy = reader.policy
     released = np.where(run.known | run.marked, run.token_ids, policy.oov.stand_in)
     released[~run.protected & ~run.marked] = KEEP
+    released[run.left_out] = DROP
     marks: list[str | None] = [None] * len(tokens.distinct)
     for place, name in run.mark_types().items():
         marks[place] = f"[{name.upper()}]"
@@ -383,7 +385,7 @@ def count_persons(
     driver.
     """
     person = Field.find(df.schema, name)[0].column
-    columns = replace(columns, keep=())
+    columns = replace(columns, keep=(), person=None)
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
     work = partial(_words_of_persons, reader, columns.field_paths(df.schema))
     rows = selected.mapInArrow(work, "person string, words long")

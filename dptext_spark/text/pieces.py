@@ -19,6 +19,8 @@ _WORD: Final = r"[\p{L}\p{Nd}]"
 _SHORT: Final = r"\p{Nd}{2,3}"
 _GAP: Final = r"[^\p{L}\p{Nd}\[\]]{1,3}"  # no mark
 
+_MARK: Final = r"\[[A-Z][A-Z0-9_]*(?:-[0-9a-f-]+)?\]"
+
 PIECES: Final = {
     "figures": rf"(?:^|[^\p{{L}}\p{{Nd}}]){_SHORT}(?:{_GAP}{_SHORT})+(?:$|[^\p{{L}}\p{{Nd}}])",
     "signs": r"\p{L}@|@\p{L}|\p{L}\\|\\\p{L}|[\p{L}\p{Nd}]://",
@@ -40,6 +42,7 @@ def count_pieces(values: pa.Array) -> dict[str, NDArray[np.int64]]:
         elements = pc.fill_null(values.flatten().cast(pa.string()), "")
         offsets = pa.array(list_offsets(values), pa.int32())
         texts = pc.binary_join(pa.ListArray.from_arrays(offsets, elements), " ")
+    texts = pc.replace_substring_regex(texts, _MARK, "[]")
     counts = {}
     for kind, pattern in PIECES.items():
         places = pc.fill_null(pc.count_substring_regex(texts, pattern), 0)

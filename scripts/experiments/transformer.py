@@ -72,19 +72,19 @@ class Encoder(nn.Module):
         places = torch.arange(likeliest.shape[1]).clamp(max=511)
         states = self.entry(torch.cat([expected, first], dim=2)) + self.places(places)
         states = self.layers(states, src_key_padding_mask=batch.is_missing)
-        wanted = self.exit(states)
-        fit = (self.words(batch.words) * wanted[:, :, None, :]).sum(dim=3)
+        guesses = self.exit(states)
+        fit = (self.words(batch.words) * guesses[:, :, None, :]).sum(dim=3)
         return batch.scores + fit + self.bias(batch.words)[..., 0]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Batch:
     """Some rows, filled up to the longest."""
 
     words: torch.Tensor  # (rows, n, K), candidates
     scores: torch.Tensor  # (rows, n, K), ln of prior times emission; far below 0 for none
     is_missing: torch.Tensor  # (rows, n), beyond a row's end
-    right: torch.Tensor  # (rows, n), which candidate is right; -1 where none is to be learned
+    target: torch.Tensor  # (rows, n), which candidate is right; -1: not to be learned
     places: Ints  # (tokens,), where the rows' tokens are in (rows * n)
 
 
@@ -109,25 +109,25 @@ def batches(
         scores -= scores.max(axis=1, keepdims=True)
         matches = (words == rows.inputs[tokens][:, None]) & ~is_none
         is_learned = rows.perturbed[tokens] & matches.any(axis=1)
-        right = np.where(is_learned, matches.argmax(axis=1), -1)
+        target = np.where(is_learned, matches.argmax(axis=1), -1)
         size = (len(part), longest)
-        yield (
-            tokens,
-            Batch(
-                words=filled(words, flat, size, 0),
-                scores=filled(scores.astype(np.float32), flat, size, 0.0),
-                is_missing=filled(np.zeros(len(tokens), dtype=np.bool_), flat, size, True),
-                right=filled(right, flat, size, -1),
-                places=flat,
-            ),
+        is_missing = np.zeros(len(tokens), dtype=np.bool_)
+        single = scores.astype(np.float32)
+        batch = Batch(
+            words=filled(words, flat, size, 0),
+            scores=filled(single, flat, size, 0.0),
+            is_missing=filled(is_missing, flat, size, True),
+            target=filled(target, flat, size, -1),
+            places=flat,
         )
+        yield tokens, batch
 
 
 def filled(values: Any, places: Ints, size: tuple[int, int], rest: Any) -> torch.Tensor:
     """Put values (tokens, ...) at their places among (rows, n)."""
-    whole = np.full((size[0] * size[1], *values.shape[1:]), rest, dtype=values.dtype)
-    whole[places] = values
-    return torch.tensor(whole.reshape(*size, *values.shape[1:]))
+    table = np.full((size[0] * size[1], *values.shape[1:]), rest, dtype=values.dtype)
+    table[places] = values
+    return torch.tensor(table.reshape(*size, *values.shape[1:]))
 
 
 class Transformer(Attacker):
@@ -167,10 +167,10 @@ class Transformer(Attacker):
         for epoch in range(cls.epochs):
             by = f"transformer {epoch}".encode()
             released = cls.simulation.release(rows, ids, cls.mechanism, by=by)
-            seen = Candidates.of(released, channel, language.words, most=candidates)
+            candidate_words = Candidates.of(released, channel, language.words, most=candidates)
             encoder.train()
             shuffled = np.random.default_rng(epoch).permutation(len(rows.offsets) - 1)
-            for _, batch in batches(released, seen, language.words, shuffled):
+            for _, batch in batches(released, candidate_words, language.words, shuffled):
                 optimizer.zero_grad()
                 loss = cross_entropy(encoder(batch), batch)
                 loss.backward()
@@ -194,7 +194,7 @@ class Transformer(Attacker):
         with torch.no_grad():
             parts = batches(evidence.rows, evidence.candidates, evidence.language.words, order)
             for _, batch in parts:
-                number = int((batch.right >= 0).sum())
+                number = int((batch.target >= 0).sum())
                 total += float(cross_entropy(encoder(batch), batch)) * number
                 count += number
         return total / max(count, 1)
@@ -206,7 +206,9 @@ class Transformer(Attacker):
 
 
 def cross_entropy(scores: torch.Tensor, batch: Batch) -> torch.Tensor:
-    return nn.functional.cross_entropy(scores.flatten(0, 1), batch.right.flatten(), ignore_index=-1)
+    return nn.functional.cross_entropy(
+        scores.flatten(0, 1), batch.target.flatten(), ignore_index=-1
+    )
 
 
 def _features(encoder: Encoder | None, evidence: Evidence) -> Floats:
@@ -214,13 +216,10 @@ def _features(encoder: Encoder | None, evidence: Evidence) -> Floats:
     words = evidence.candidates.words
     prior = evidence.language.words
     frequency = np.append(prior, 1.0)[np.minimum(words, len(prior))]
-    features = [
-        np.maximum(evidence.candidates.log_emission, -700.0),
-        np.log(np.maximum(frequency, LEAST)),
-        np.log(np.maximum(evidence.by_pairs, LEAST)),
-        np.log(np.maximum(evidence.by_triples, LEAST)),
-        evidence.by_topics,
-    ]
+    probabilities = (frequency, evidence.by_pairs, evidence.by_triples)
+    features = [np.log(np.maximum(probability, LEAST)) for probability in probabilities]
+    features.insert(0, np.maximum(evidence.candidates.log_emission, -700.0))
+    features.append(evidence.by_topics)
     if encoder is not None:
         features.append(_read(encoder, evidence))
     return np.stack(features, axis=2)
@@ -250,7 +249,7 @@ def _weights(features: Floats, evidence: Evidence) -> Floats:
     tokens = np.flatnonzero(rows.perturbed & matches.any(axis=1))
     of_tokens = torch.tensor(features[tokens])
     missing = torch.tensor(words[tokens] < 0)
-    right = torch.tensor(matches[tokens].argmax(axis=1))
+    target = torch.tensor(matches[tokens].argmax(axis=1))
     weights = torch.zeros(features.shape[2], dtype=torch.float64)
     weights[3] = 1.0
     start = weights.clone()
@@ -260,7 +259,8 @@ def _weights(features: Floats, evidence: Evidence) -> Floats:
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         scores = (of_tokens @ weights).masked_fill(missing, -torch.inf)
-        loss = nn.functional.cross_entropy(scores, right) + 1e-3 * (weights - start).square().sum()
+        penalty = (weights - start).square().sum()
+        loss = nn.functional.cross_entropy(scores, target) + 1e-3 * penalty
         loss.backward()
         return loss
 

@@ -17,7 +17,7 @@ TEXTS = [
     ("maria@x C:\\maria s3://maria", {"signs": 3}),
     ("a @ b, 3@4, 1/2: x", {}),
     ("AB12, 7Q and x9Y but mp3 12 NATO", {"codes": 3}),
-    ("[EMAIL-3f9a2c51d07be644] [MASK] [PHONE]", {}),
+    ("[EMAIL-3f9a2c51d07be644] [MASK] [PHONE] [DATE-1984-05-17] [K8]", {}),
     ("", {}),
     (None, {}),
 ]

@@ -29,6 +29,7 @@ from dptext_spark.text.columns import (
 )
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.patterns.names import USER
+from dptext_spark.text.pieces import count_pieces
 from dptext_spark.text.tokens import straight, token_spans
 from dptext_spark.word_reader import MARK_CODES, TokenLookup
 
@@ -82,6 +83,10 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     number: CountT
     mask: CountT  # of the column of spans
     user: CountT  # of types of a user's own
+    # Places of the released values that look like pieces of identifiers, by ``PIECES``.
+    left_figures: CountT
+    left_signs: CountT
+    left_codes: CountT
 
 
 class Sanitized(NamedTuple):
@@ -295,6 +300,10 @@ class Sanitizer:
         for name, code in MARK_CODES.items():
             marks[name] = tokens.count(lookup.token_ids == code)
         marks[USER] = tokens.count(lookup.token_ids <= MARK_CODES[USER])
+        values = assemble(
+            tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
+        )
+        pieces = {f"left_{kind}": places for kind, places in count_pieces(values).items()}
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(lookup.known & ~is_same),
@@ -304,11 +313,10 @@ class Sanitizer:
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
             **marks,
+            **pieces,
         )
         return Sanitized(
-            values=assemble(
-                tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
-            ),
+            values=values,
             counts=counts,
             unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.token_ids[same]]),
         )

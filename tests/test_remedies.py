@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 _OPTION = re.compile(r"""(?<![\w-])--([a-z][a-z-]*[a-z])(?:[ =]('[^']*'|"[^"]*"|[^\s'"]+))?""")
 _VALUE = re.compile(r"[=:/*]|^[A-Z]{2}")  # what no word of a sentence has
-OF_OTHERS = {"conf", "packages", "add-modules"}
+OF_OTHERS = {"conf", "packages", "py-files", "add-modules"}
 """Options of spark-submit and Java."""
 
 
@@ -119,6 +119,7 @@ STAND_INS = {
     "vectors": "main-axes",
     "budget": "9",
     "row-budget": "9",
+    "spans-by": "json:loads",
     "target": "max(n_w)<=0.5",
     "spark-conf": "spark.a=b",
     "remote": "sc://host:1",

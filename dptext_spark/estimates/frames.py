@@ -26,7 +26,7 @@ from dptext_spark.estimates.reading import OutputReader
 from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
 from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.search.withheld import Withheld
+from dptext_spark.search.withheld import NONE, Withheld
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.text.patterns.user import UserPatterns
 
@@ -383,7 +383,7 @@ class Estimation:
         }
 
 
-def rank_prior(embedding: Embedding, withheld: Withheld) -> Floats:
+def rank_prior(embedding: Embedding, withheld: Withheld = NONE) -> Floats:
     """Return Zipf's law over the order of a bundle, (V,), 0 for what no text can have."""
     weights = 1.0 / (np.arange(len(embedding.words)) + _FIRST_RANK)
     weights[embedding.inputs :] = 0.0

@@ -16,6 +16,7 @@ from dptext_spark.evaluation.measures import (
     LABELS,
     MEASURES,
     Measure,
+    Pieces,
     Risk,
     SingledOut,
     attackers_in,
@@ -128,6 +129,8 @@ def _setting(
         measures[name] = MEASURES[name]
     for few in FEW:
         measures[f"singled_out_{few}"] = SingledOut(few=few)
+    for variant in Pieces().variants:
+        measures[f"pieces_{variant.of}"] = variant
     row = {
         **outcome.key,
         "options": outcome.mechanism.options,
@@ -151,7 +154,7 @@ def _named_numbers(
     row = {name: numbers.pop("value")}
     for part, number in numbers.items():
         row[f"{name}_{part}"] = number
-    if isinstance(measure, SingledOut):
+    if isinstance(measure, SingledOut | Pieces):
         row[f"{name}_original"] = comparison.ceiling(measure)
     return row
 

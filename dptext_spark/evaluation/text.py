@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.facts import ANALYSED, LEARNT, PRIVATE
+from dptext_spark.text.pieces import TITLES
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -121,6 +122,7 @@ def sticking_out(facts: Facts) -> Iterator[str]:
         f"Before the noise {setting['singled_out_2_original']:.1%} of the rows have a word that no "
         f"other row has, {setting['singled_out_6_original']:.1%} one that fewer than 6 have."
     )
+    yield from _pieces(facts)
     linkage = facts["linkage"]
     if linkage is None:
         yield f"linked: not measured. {NOT_LINKED}."
@@ -135,6 +137,20 @@ def sticking_out(facts: Facts) -> Iterator[str]:
         yield (
             f"A row's length is that of {alike:,.0f} originals on average: among all of them fewer "
             "rows are linked."
+        )
+
+
+def _pieces(facts: Facts) -> Iterator[str]:
+    """Yield how many rows have what looks like pieces of identifiers, of the worst setting."""
+    for kind, title in TITLES.items():
+        shares = [row[f"pieces_{kind}"] for row in facts["settings"] if f"pieces_{kind}" in row]
+        share = max((share for share in shares if share is not None), default=None)
+        if share is None:
+            continue
+        original = _number(facts["settings"][0][f"pieces_{kind}_original"], ".2%")
+        yield (
+            f"What may be left of identifiers: {title} are in {share:.2%} of the released rows, in "
+            f"the setting with the most; before the noise in {original}."
         )
 
 

@@ -412,6 +412,7 @@ def _learnt(
 
 
 def _columns(options: EvaluateOptions) -> TableColumns:
+    options.policy.check_tokens(tuple(filter(None, [options.tokens])))
     return TableColumns(
         text=tuple(filter(None, [options.text])),
         tokens=tuple(filter(None, [options.tokens])),

@@ -182,20 +182,20 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     spans: list[list[Span] | None] = []
     for is_null, length, size in zip(nulls, lengths, sizes, strict=True):
         row_pairs = [*islice(pairs, length)]
-        if is_null or not all(_is_inside(pair, size) for pair in row_pairs):
+        if is_null or not all(is_inside(pair, size) for pair in row_pairs):
             spans.append(None)
         else:
-            spans.append(_merged(row_pairs))
+            spans.append(merged(row_pairs))
     return spans
 
 
-def _is_inside(pair: tuple[int | None, int | None], size: int) -> bool:
+def is_inside(pair: tuple[int | None, int | None], size: int) -> bool:
     """Return whether a start and an end make a span of a text of that size."""
     start, end = pair
     return start is not None and end is not None and 0 <= start < end <= size
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """Return spans in order; those that overlap or touch become one."""
     merged: list[Span] = []
     for start, end in sorted(spans):

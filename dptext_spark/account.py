@@ -7,12 +7,12 @@ from functools import partial
 from itertools import product
 from typing import Final
 
+from dptext_spark.display import table
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.guarantee import WEAK_LOSS, Guarantee, rounded_up
 from dptext_spark.options import AccountOptions
 from dptext_spark.report.facts import Facts, Report, embedding_json
-from dptext_spark.report.text import table
 
 _DIGITS: Final = 4
 

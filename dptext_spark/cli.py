@@ -18,6 +18,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
+from dptext_spark.arguments import ON_COMMAND_LINE
 from dptext_spark.bars import drop_unwritten, stage, tell
 from dptext_spark.errors import (
     ConfigError,
@@ -201,6 +202,13 @@ class _Command(click.Command):
                 )
 
     def invoke(self, ctx: click.Context) -> Any:
+        token = ON_COMMAND_LINE.set(True)
+        try:
+            return self._invoke(ctx)
+        finally:
+            ON_COMMAND_LINE.reset(token)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         # What libraries log of connections that break off is no message of ours.
         logging.getLogger().addHandler(logging.NullHandler())
         try:

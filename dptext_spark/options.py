@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     Strict,
     ValidationError,
@@ -29,7 +30,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA
 from dptext_spark.calibration.target import Target
@@ -106,29 +107,9 @@ def read_by(read: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
-    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``.
-
-    By default each word moves as far as ``within``.
-    """
-    try:
-        loss, listed = parsed(spec)
-        parameters = {"within": within}
-        for name, value in listed.items():
-            parameters[name] = float(value)
-        return RowBudget(loss=float(loss), **parameters)
-    except (ConfigError, TypeError, ValueError):
-        raise ConfigError(
-            "Option --row-budget has a wrong value",
-            allowed="LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY "
-            f"{LEAST_ROW_DELTA:g} or more, the others 1e-12 to 1e+18",
-            got=repr(spec),
-        ) from None
-
-
 def check_row_budget(spec: str) -> str:
     """Return a row budget in its one form, by which a checkpoint compares it."""
-    read_row_budget(spec)
+    RowBudget.of(spec)
     loss, parameters = parsed(spec)
     pairs = [f"{name}={_shortest(value)}" for name, value in sorted(parameters.items())]
     return ":".join(filter(None, [_shortest(loss), ",".join(pairs)]))
@@ -180,6 +161,10 @@ def _number_as_text(value: Any) -> Any:
 LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(_expanded)]
 TablePath: TypeAlias = Annotated[
     str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"
+]
+# In Python a key itself will do, which no dump of options may have.
+KeyFile: TypeAlias = Annotated[
+    LocalPath | InstanceOf[NoiseKey], PlainSerializer(lambda _: "not shown")
 ]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
@@ -449,7 +434,7 @@ class TableOptions(InputOptions):
     )
     keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
     except_: Columns = TABLE("column to drop, with --keep '*'; repeatable", (), alias="except")
-    key_file: LocalPath | None = NOISE(
+    key_file: KeyFile | None = NOISE(
         "file of a 32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
     )
     name: Annotated[str, "NAME"] = NOISE(
@@ -514,9 +499,7 @@ class TableOptions(InputOptions):
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
-        if self.key_file is None:
-            return NoiseKey.generate()
-        return NoiseKey.read(self.key_file)
+        return NoiseKey.of(self.key_file) or NoiseKey.generate()
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns to sanitize, by the options that name them."""
@@ -547,7 +530,9 @@ class TableOptions(InputOptions):
         values = super().to_json()
         values.pop("search", None)
         values.pop("key-file")
-        values["key"] = "file" if self.key_file else "fresh, not kept"
+        values["key"] = "fresh, not kept"
+        if self.key_file is not None:
+            values["key"] = "given" if isinstance(self.key_file, NoiseKey) else "file"
         return values
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from itertools import compress, pairwise
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dptext_spark.arguments import must_be, naming_arguments
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.mechanism import Perturbation
@@ -24,6 +27,8 @@ from dptext_spark.text.columns import (
     PythonColumn,
     Tokens,
     as_arrow,
+    check_lengths,
+    check_unique,
     id_bytes,
 )
 from dptext_spark.text.layout import assemble
@@ -35,6 +40,9 @@ from dptext_spark.word_reader import MARK_CODES, TokenLookup
 CHUNK: Final = 2048
 _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
+
+_OPEN: Final = "Make one with Release.open(embedding=..., mechanism=Laplace(epsilon=8))"
+_COLUMN: Final = "Write column='text': the noise depends on this name"
 
 CountT = TypeVar("CountT", NDArray[np.int64], int)
 
@@ -107,25 +115,33 @@ class Run(NamedTuple):
     epsilons: NDArray[np.float64] | None  # (rows,), under a row budget
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sanitizer:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sanitizer(Displayed):
     """Sanitizes columns of one release; small and picklable.
 
     It binds its mechanism when it is first used. What a row becomes is a pure function of the key,
     the row's id and its content, whatever its batch.
     """
 
-    counts: ClassVar = TokenCounts
+    counters: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
     # Derived too, the same for all releases.
     surrogates: NoiseKey | None = field(default=None, repr=False)
 
     @classmethod
-    def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
-        """Create a sanitizer from the user's key, or from a fresh key that is discarded."""
+    @naming_arguments()
+    def open(cls, release: Release, key: NoiseKey | Path | str | None = None) -> Self:
+        """Create a sanitizer from the user's key or its file, or from a fresh, discarded key."""
+        if not isinstance(release, Release):
+            raise must_be("release", "a Release", release, _OPEN)
+        key = NoiseKey.of(key)
         surrogates = release.policy.identifiers.key(key)
         return cls(release=release, noise=release.noise(key), surrogates=surrogates)
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield what shows its release."""
+        return self.release.blocks()
 
     def __getstate__(self) -> dict[str, object]:
         return {part.name: getattr(self, part.name) for part in fields(self)}  # nothing bound
@@ -145,6 +161,7 @@ class Sanitizer:
     def _perturb(self) -> Perturbation:
         return self.release.mechanism.bind(self.embedding, self.release.search)
 
+    @naming_arguments()
     def sanitize(
         self,
         values: PythonColumn,
@@ -154,6 +171,7 @@ class Sanitizer:
         slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
+        trust_id: bool = False,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
@@ -171,8 +189,15 @@ class Sanitizer:
             words: int64 (rows,), for a row budget: how many words each row has in all columns and
                 arrays of the release, as :meth:`visible_words` counts them; by default those of
                 this column.
+            trust_id: Take ids that repeat, except those of array elements. Rows of one id show
+                whether their texts are equal.
         """
+        if not isinstance(column, str):
+            raise must_be("column", "the name of the column", column, _COLUMN)
         values = as_arrow(values, f"Column {column}")
+        ids = as_arrow(ids, "The column of row ids")
+        if not trust_id:
+            check_unique(ids)
         runs = self._runs(values, ids, column, slots, positions, words)
         arrays = []
         counts = [np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)]
@@ -232,16 +257,9 @@ class Sanitizer:
         if slots is not None:
             slots = as_arrow(slots, "The column of slots")
         row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in id_bytes(ids)]
-        if len(ids) != len(values):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(ids)} ids",
-            )
-        if slots is not None and len(slots) != len(values):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(slots)} slots",
-            )
+        check_lengths(column, len(values), len(ids), "id")
+        if slots is not None:
+            check_lengths(column, len(values), len(slots), "slot row")
         if positions is not None and positions.shape[1]:
             row_names = _extended(row_names, positions.astype("<i8"))
         epsilons = None

@@ -65,6 +65,8 @@ class Target(Limit):
         "CLASS a value of the --label; NUMBER between 0 and 1"
     )
 
+    example = "recovery(top1) <= 0.2"
+
     keeping: str = KEEPING
 
     @classmethod

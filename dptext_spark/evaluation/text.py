@@ -7,7 +7,8 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.facts import LEARNT, PRIVATE
+from dptext_spark.evaluation.comparison import LEARNT, settings_table, shown_number
+from dptext_spark.evaluation.facts import PRIVATE
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -37,7 +38,7 @@ def said(facts: Facts) -> Iterator[Any]:
     """Yield what each setting gives away and keeps: blocks of lines, tables, the verdict last."""
     settings = facts["settings"]
     yield _sample(facts)
-    yield _settings(settings)
+    yield settings_table(settings)
     names = [name for name in _STICKING_OUT if name in settings[0]]
     titles = ["", *(_STICKING_OUT[name] for name in names)]
     rows = [_cells(row, names, ".1%") for row in settings]
@@ -70,37 +71,9 @@ def _sample(facts: Facts) -> list[str]:
     return [PRIVATE, rows, learning, *knowledge, STRONGER]
 
 
-def _settings(settings: Sequence[Facts]) -> dict[str, Any]:
-    """Return the table of all settings: what each gives away and keeps."""
-    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
-    if "attributed" in settings[0]:
-        forms["attributed"] = ".1%"
-    head = [""]
-    for name in forms:
-        if name == "kept":
-            head.append("unchanged")
-        else:
-            head += [name, "floor"]
-    table = [[*head, "no other beats it"]]
-    for row in settings:
-        cells = [row["options"]]
-        for name, form in forms.items():
-            cells.append(_number(row[name], form))
-            if name != "kept":
-                cells.append(_number(row[f"{name}_floor"], form))
-        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
-        table.append([*cells, "yes" if row["on_front"] else ""])
-    return {"table": table}
-
-
-def _number(value: float | None, form: str = ".3f") -> str:
-    """Return a number as tables have it."""
-    return "-" if value is None else format(value, form)
-
-
 def _cells(row: Facts, names: Sequence[str], form: str = ".3f") -> list[str]:
     """Return a setting and some of its numbers as tables have them."""
-    return [row["options"], *(_number(row[name], form) for name in names)]
+    return [row["options"], *(shown_number(row[name], form) for name in names)]
 
 
 def sticking_out(facts: Facts) -> Iterator[str]:
@@ -186,8 +159,8 @@ def _labels(facts: Facts) -> dict[str, Any]:
     """Return the table of how well models learn labels in each setting."""
     settings = facts["settings"]
     ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
-    floors = [_number(settings[0][f"{name}_floor"]) for name in LEARNT]
-    best = [_number(ceilings[name]) for name in LEARNT]
+    floors = [shown_number(settings[0][f"{name}_floor"]) for name in LEARNT]
+    best = [shown_number(ceilings[name]) for name in LEARNT]
     table = [
         ["", *LEARNT],
         *(_cells(row, LEARNT) for row in settings),
@@ -208,9 +181,9 @@ def _by_class(facts: Facts) -> dict[str, Any]:
         interval = "-"
         if row["low"] is not None:
             interval = f"{row['low']:.3f} to {row['high']:.3f}"
-        floor = _number(row["floor"])
-        ceiling = _number(row["ceiling"])
-        table.append([row["measure"], _number(row["value"]), interval, floor, ceiling])
+        floor = shown_number(row["floor"])
+        ceiling = shown_number(row["ceiling"])
+        table.append([row["measure"], shown_number(row["value"]), interval, floor, ceiling])
     return {"title": f"By class, {setting['options']}", "table": table}
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Final
 
+from dptext_spark.accounting.row_budget import RowBudget
+from dptext_spark.arguments import naming_arguments
 from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.guarantee import Guarantee
-from dptext_spark.options import PrivatizeOptions, read_row_budget
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import NoiseKey
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import (
     Facts,
@@ -33,7 +39,16 @@ from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import TableRun
 from dptext_spark.tables.sampling import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.table import Table
+from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import FEW
+
+OPTIONS: Final = {
+    "except_": "except",
+    "key": "key_file",
+    "read_options": "read_option",
+    "write_options": "write_option",
+}
+"""Options that are not called as the argument in Python is."""
 
 
 @leased()
@@ -158,16 +173,69 @@ def _sanitized(
     return facts
 
 
-def privatize_table(**options: Any) -> Report:
+@naming_arguments()
+def privatize_table(
+    *,
+    input: str | Path,
+    output: str | Path,
+    embedding: str | Path | Embedding,
+    mechanism: Mechanism | str,
+    epsilon: float | None = None,
+    id: str | None = None,
+    text: str | Sequence[str] = (),
+    tokens: str | Sequence[str] = (),
+    keep: str | Sequence[str] = (),
+    except_: str | Sequence[str] = (),
+    policy: TextPolicy | None = None,
+    release_words: int | None = None,
+    search: str | None = None,
+    row_budget: RowBudget | str | float | None = None,
+    key: NoiseKey | str | Path | None = None,
+    name: str = "",
+    trust_id: bool = False,
+    where: str | None = None,
+    format: str | None = None,
+    output_format: str | None = None,
+    read_options: Mapping[str, str] | None = None,
+    write_options: Mapping[str, str] | None = None,
+    mode: str | None = None,
+    reports: str | Path | None = None,
+    evaluation: str | Path | None = None,
+    dry_run: bool = False,
+    person: str | None = None,
+    count_unique: bool = False,
+    incremental: str | Path | None = None,
+    changed_files: str | None = None,
+    ledger: str | Path | None = None,
+    budget: float | None = None,
+    new_text: str | Sequence[str] = (),
+    epsilon_from_private_rows: bool = False,
+) -> Report:
     """Run ``dptext privatize`` in the running session, also of Spark Connect, and print nothing.
 
-    Args:
-        options: The command's options by name, with ``_`` for ``-``, as ``input="sales.queries"``,
-            ``format="table"`` and ``epsilon=10``.
+    Arguments are those of :func:`privatize`, and the command's options by name, as
+    ``input="sales.queries"``, ``format="table"`` and ``read_options={"header": "true"}``. ``key``
+    is a key or the path of its file.
 
     Raises:
-        DptextError: Options or the table are wrong, or Spark failed.
+        DptextError: An argument or the table is wrong, or Spark failed.
     """
+    arguments = dict(locals())
+    configured = Mechanism.of(arguments.pop("mechanism"), arguments.pop("epsilon"))
+    words = TextPolicy.of(arguments.pop("policy")).to_json()
+    options = {**configured.to_json(), **words}
+    for argument, value in arguments.items():
+        if isinstance(value, Embedding):
+            value = value.path
+        elif isinstance(value, RowBudget):
+            value = f"{value.loss}:within={value.within},delta={value.delta}"
+        elif isinstance(value, Mapping):
+            value = [f"{option}={setting}" for option, setting in value.items()]
+        elif argument == "key":
+            value = NoiseKey.of(value)
+        if isinstance(value, Path):
+            value = str(value)
+        options[OPTIONS.get(argument, argument)] = value
     return run(PrivatizeOptions.of(options))
 
 
@@ -180,7 +248,7 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
     row_budget = None
     if options.row_budget is not None:
         within = guarantee.distances.nearest if guarantee.distances else 1.0
-        row_budget = read_row_budget(options.row_budget, within)
+        row_budget = RowBudget.of(options.row_budget, within)
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, DptextError, printable
@@ -37,8 +38,8 @@ _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 """Words of the rows whose epsilons are said."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(Displayed):
     """The report of a run."""
 
     facts: Facts
@@ -50,17 +51,21 @@ class Report:
 
     def to_json(self) -> str:
         """Write the facts as JSON text."""
-        return written(self.facts)
+        return json_text(self.facts)
 
     def to_publish(self, options: Collection[str]) -> str:
         """Write what may be shared with the table as JSON text, with the options that are named."""
         facts = {name: value for name, value in self.facts.items() if name in _PUBLIC}
         shared = {name: value for name, value in facts["options"].items() if name in options}
-        return written({**facts, "options": shared})
+        return json_text({**facts, "options": shared})
 
     def describe(self) -> str:
         """Return the plain words."""
         return self.text
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield the plain words."""
+        yield self.text.split("\n")
 
     def finish(self, path: Path | None) -> None:
         """Write the report as JSON, where a path is given, and end with its failure."""
@@ -75,7 +80,7 @@ class Report:
             raise self.failure
 
 
-def written(facts: Mapping[str, Any]) -> str:
+def json_text(facts: Mapping[str, Any]) -> str:
     """Write facts as JSON, one line for each value, with their format and the versions."""
     complete_facts = {"format_version": FORMAT_VERSION, **facts, "versions": versions()}
     return json.dumps(complete_facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
 )
 
+from dptext_spark.arguments import must_be, naming_arguments
 from dptext_spark.errors import ConfigError, InputError, check_parameters, faults
 from dptext_spark.text.columns import (
     DROP,
@@ -302,6 +303,7 @@ class TextPolicy(PolicyParameters):
     one ConfigError.
     """
 
+    @naming_arguments()
     def __init__(self, /, *unnamed: Never, **parameters: Any) -> None:
         owner = type(self).__name__
         names = type(self).model_fields
@@ -326,11 +328,7 @@ class TextPolicy(PolicyParameters):
             return TextPolicy()
         if isinstance(value, TextPolicy):
             return value
-        raise ConfigError(
-            "policy must be a TextPolicy",
-            allowed="one with its parameters, such as TextPolicy(oov='drop')",
-            got=type(value).__name__,
-        )
+        raise must_be("policy", "a TextPolicy, such as TextPolicy(oov='drop')", value)
 
     def to_json(self) -> dict[str, str | None]:
         """Return the options' values, JSON-ready."""

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from dptext_spark.display import rendered
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import MEASURES, Risk, SingledOut, measure_named
 from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.target import Target
 from dptext_spark.evaluation.text import said
-from dptext_spark.report.text import rendered
 from tests.helpers.evaluations import CLASSES, MET, SPAM, UNMET, facts, stated
 from tests.helpers.page import drawn
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dptext_spark.channel.channel import Channel
+from dptext_spark.display import rendered
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.classes import ClassCounts
 from dptext_spark.evaluation.measures import LABELS
 from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.text import channel, said, sticking_out
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report.text import rendered
 from tests.helpers.evaluations import MET, SPAM, UNMET, facts, labels, stated
 from tests.helpers.page import drawn
 from tests.helpers.tables import ROOT

@@ -473,9 +473,18 @@ class TableOptions(InputOptions):
         return self.beside("release.json")
 
     @property
+    def page_path(self) -> str:
+        """Where the page goes that can be signed."""
+        return self.beside("release.html")
+
+    @property
     def files(self) -> tuple[tuple[str, str], ...]:
         """What the job writes besides its output: a name and its path."""
-        return ("Public report", self.public_report_path), ("Report", self.report_path)
+        return (
+            ("Public report", self.public_report_path),
+            ("Report", self.report_path),
+            ("Page to sign", self.page_path),
+        )
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -493,7 +502,7 @@ class TableOptions(InputOptions):
         if self.dry_run:
             written = "."
             if self.reports:
-                written = f" except the report: {self.report_path}"
+                written = f" except the page {self.page_path} and the report: {self.report_path}"
             return f"Dry run: all options are right, nothing was written{written}"
         return "\n".join(printable(f"{what}: {path}") for what, path in self.results)
 
@@ -852,6 +861,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
+    )
+    evaluation: TablePath | None = OUTPUT(
+        "folder of dptext evaluate: quote its measured risk in the public report", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
     count_unique: bool = ROWS_OF(

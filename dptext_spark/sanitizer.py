@@ -161,7 +161,6 @@ class Sanitizer(Displayed):
     def _perturb(self) -> Perturbation:
         return self.release.mechanism.bind(self.embedding, self.release.search)
 
-    @naming_arguments()
     def sanitize(
         self,
         values: PythonColumn,

@@ -193,7 +193,7 @@ class Full:
 WHOLE = (
     "dptext privatize: Standard output cannot be written. Got: No space left on device. The run ended "
     "well, and all that it wrote is whole: output out, public report out.release.json, report "
-    "out.private/report.json.\n"
+    "out.private/report.json, page to sign out.release.html.\n"
 )
 
 
@@ -338,6 +338,7 @@ def test_what_is_slow_to_load_is_loaded_where_it_is_used(line):
 def test_what_is_printed_goes_where_it_is_wanted():
     """Rejects words beside the JSON on standard output."""
     places = "\nOutput: out\nPublic report: out.release.json\nReport: out.private/report.json\n"
+    places += "Page to sign: out.release.html\n"
     plain, as_json, failed = dptext(), dptext("--json"), dptext("--json", "--epsilon", "0")
     stages = "Loading libraries ...\na bar ...\n"
     assert (plain.exit_code, plain.stdout, plain.stderr) == (0, "The report\n" + places, stages)

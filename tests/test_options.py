@@ -263,9 +263,11 @@ def test_good_options():
         TextPolicy(),
     )
     assert options.policy is options.policy  # read once in a run
-    assert [path for _, path in options.files] == ["out.release.json", "out.private/report.json"]
+    assert [path for _, path in options.files] == [
+        *("out.release.json", "out.private/report.json", "out.release.html")
+    ]
     filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
-    places = ["r/projection.json", "r/release.json", "r/private/report.json"]
+    places = ["r/projection.json", "r/release.json", "r/private/report.json", "r/release.html"]
     assert [path for _, path in filed.files] == places
     assert options.noise_key() != options.noise_key()  # fresh
     assert made(**GROWS, id="id", trust_id=True).incremental == "c"

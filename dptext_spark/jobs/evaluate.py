@@ -39,7 +39,7 @@ from dptext_spark.evaluation.simulate import (
 from dptext_spark.evaluation.target import Target
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.facts import Report, embedding_json, now
 from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -70,6 +70,7 @@ def run(options: EvaluateOptions) -> Report:
     paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
     if read.has_path:
         paths.insert(0, (INPUT, "--input", options.input))
+    started = now()
     places = Places.of(paths)
     columns = _columns(options)
     all_of(
@@ -88,6 +89,7 @@ def run(options: EvaluateOptions) -> Report:
         # Claimed before hours of measuring: another run with this output ends at once.
         with result_folder(spark, storage, options, private=True) as folder:
             evaluation = _evaluation(options, columns, read, embedding, search, spark)
+            evaluation["started"] = started
             return write_report(
                 storage,
                 folder,

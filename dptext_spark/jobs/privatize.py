@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import functions as F
+
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.arguments import naming_arguments
 from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
+from dptext_spark.evaluation.facts import FILE as EVALUATION
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.noise import NoiseKey
@@ -25,9 +28,11 @@ from dptext_spark.report.facts import (
     persons,
     release_facts,
     row_lengths,
+    rows_named,
     rows_singled_out,
     token_counts,
 )
+from dptext_spark.report.measured_risk import measured_risk
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
@@ -37,7 +42,12 @@ from dptext_spark.tables.incremental import CUT_OFF, GrowingRun, GrowingTable
 from dptext_spark.tables.ledger_run import LedgerRun
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import TableRun
-from dptext_spark.tables.sampling import Sample, count_persons, count_rows_with_words
+from dptext_spark.tables.sampling import (
+    Sample,
+    count_persons,
+    count_rows_named,
+    count_rows_with_words,
+)
 from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import FEW
@@ -74,6 +84,7 @@ def run(options: PrivatizeOptions) -> Report:
         release, guarantee = open_release(options)
         recall = recall_of(release.search, release.mechanism, release.embedding)
     table = table_run.open("dptext privatize")
+    risk = _measured_risk(table, release)
     with spark_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
@@ -81,9 +92,9 @@ def run(options: PrivatizeOptions) -> Report:
         ledger = None
         if options.ledger is not None:
             ledger = LedgerRun(table, options, release, guarantee, key, worker)
-        with progress(table.spark, "Checking ids"):
-            table.input.check_rows()
         findings: Facts = {}
+        with progress(table.spark, "Checking ids"):
+            findings["rows_named"] = _check_rows(table)
         if options.person is not None:
             findings["persons"] = _persons(table, worker, guarantee, options.person)
         sample = _sample(table, worker)
@@ -107,7 +118,37 @@ def run(options: PrivatizeOptions) -> Report:
     if ledger is not None:
         findings["ledger"] = ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
+    if risk is not None:
+        facts["evaluation"] = risk
     return table.output.write_reports(facts, findings)
+
+
+def _measured_risk(table: Table, release: Release) -> Facts | None:
+    """Return what an evaluation measured of the release's setting, if its folder is given."""
+    options = table.options
+    folder = getattr(options, "evaluation", None)
+    if folder is None:
+        return None
+    text = table.output.storage.read(f"{folder.rstrip('/')}/{EVALUATION}")
+    return measured_risk(text, release, options.to_json())
+
+
+def _check_rows(table: Table) -> Facts | None:
+    """Check ids; return what a report says of rows that kept columns name uniquely.
+
+    The column of ids names every row, and does not count. None where no other one is kept, and of a
+    table that grows.
+    """
+    columns = table.columns
+    kept = [name for name in columns.keep if name != columns.id]
+    if not kept or table.grows:
+        table.input.check_rows()
+        return None
+    (rows,) = table.input.check_rows(F.count(F.lit(1)))
+    if not rows:
+        return None
+    counts = count_rows_named(table.input.df, kept, rows)
+    return rows_named(counts, has_id=columns.id in columns.keep)
 
 
 def _persons(table: Table, worker: Sanitizer, guarantee: Guarantee, column: str) -> Facts | None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +29,8 @@ _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cr
 Facts = dict[str, Any]
 
 _PUBLIC: Final = {
-    *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
-    *("embedding", "search", "recall", "rows"),
+    *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept", "sanitized"),
+    *("embedding", "search", "recall", "rows", "started", "evaluation"),
 }
 """Facts that may be shared with the table: no count but that of its rows."""
 
@@ -55,9 +56,13 @@ class Report(Displayed):
 
     def to_publish(self, options: Collection[str]) -> str:
         """Write what may be shared with the table as JSON text, with the options that are named."""
+        return json_text(self.public(options))
+
+    def public(self, options: Collection[str]) -> Facts:
+        """Return what may be shared with the table, with the options that are named."""
         facts = {name: value for name, value in self.facts.items() if name in _PUBLIC}
         shared = {name: value for name, value in facts["options"].items() if name in options}
-        return json_text({**facts, "options": shared})
+        return {**facts, "options": shared, "versions": versions()}
 
     def describe(self) -> str:
         """Return the plain words."""
@@ -84,6 +89,11 @@ def json_text(facts: Mapping[str, Any]) -> str:
     """Write facts as JSON, one line for each value, with their format and the versions."""
     complete_facts = {"format_version": FORMAT_VERSION, **facts, "versions": versions()}
     return json.dumps(complete_facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def now() -> str:
+    """Return the time, to the second, with the offset of UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:
@@ -199,6 +209,7 @@ def table_facts(
         "options": dict(options),
         "row_id": row_id,
         "kept": list(kept),
+        "sanitized": list(sanitized),
     }
 
 
@@ -319,6 +330,23 @@ def rows_singled_out(counts: Mapping[int, int], rows: int) -> Facts:
         clauses.append(f"{owners}: {count:,} ({count / max(rows, 1):.1%})")
     sentence = f"Rows with an unchanged word that {'; that '.join(clauses)}"
     return {"rows": by_limit, "said": [sentence]}
+
+
+def rows_named(counts: Mapping[str, Any], *, has_id: bool) -> Facts:
+    """Return how many rows have values in kept columns that no other row has, together and alone.
+
+    ``counts`` has ``rows``, ``together``, by column ``alone``, and the ``share`` of values that
+    were looked at; ``has_id`` is whether the column of ids is kept, too.
+    """
+    about = "" if counts["share"] == 1.0 else f", estimated by {counts['share']:.2%} of the values"
+    rows = f"of {counts['rows']:,} rows{about}"
+    lines = [f"Unchanged columns name uniquely: together {counts['together']:,} {rows}"]
+    if len(counts["alone"]) > 1:
+        columns = [f"{name} {count:,}" for name, count in counts["alone"].items()]
+        lines[0] += f"; alone: {', '.join(columns)}"
+    if has_id:
+        lines.append("The unchanged ids name every row to those who know them.")
+    return {**counts, "said": lines}
 
 
 def persons(counts: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
@@ -449,6 +477,7 @@ def describe(facts: Facts) -> str:
         lines += [f"{name}: {sample['said']}" for name, sample in facts["coverage"].items()]
     lines += facts.get("row_lengths", {}).get("said", ())
     lines += facts.get("singled_out", {}).get("said", ())
+    lines += facts.get("rows_named", {}).get("said", ())
     if "persons" in facts:
         lines += ["", *facts["persons"]["said"]]
     batches = facts.get("ledger")

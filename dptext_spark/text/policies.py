@@ -126,10 +126,10 @@ class Fail(OovPolicy):
 
     def release(self, count: int, release_words: int, uniforms: Uniforms, column: str) -> NoReturn:
         raise InputError(
-            f"Column {column} has words outside the vocabulary, which --oov fail forbids",
+            f"Column {column} has words outside the vocabulary, which the policy oov=fail forbids",
             allowed="words of the embedding bundle",
             got=f"{count} unknown words in one batch of rows",
-            do="Choose another --oov policy or a bundle with a larger vocabulary",
+            do="Choose another oov policy, or a bundle with a larger vocabulary",
         )
 
 

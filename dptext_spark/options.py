@@ -615,6 +615,52 @@ class TryOptions(PolicyOptions, GridOptions):
     draws: int = NOISE("how often each mechanism and epsilon sanitizes it", 3, ge=1, le=1000)
 
 
+class DoctorOptions(Options):
+    """Check Java, Spark, memory, bundle and key.
+
+    Everything is tried in one go. The exit code is 1 where something fails.
+    """
+
+    command = "doctor"
+    usage = "--embedding glove-50d --key-file release.key --output sanitized"
+    first = "embedding key-file output"
+    on_connect = True
+
+    embedding: LocalPath | None = BUNDLE(f"{EMBEDDING}, to be checked", None)
+    key_file: LocalPath | None = NOISE("key file to be checked", None, repr=False)
+    output: TablePath | None = OUTPUT("output that a release will have, to be checked", None)
+
+    def finish(self, report: Any) -> str:
+        """Fail where a check failed."""
+        report.finish(None)
+        return ""
+
+
+class SuggestOptions(Options):
+    """Look at a table, and propose a release.
+
+    It says which columns look like texts, ids, people and times, by counts alone.
+    """
+
+    command = "suggest"
+    usage = "--input queries.parquet --embedding glove-50d"
+    first = "embedding where"
+
+    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
+    format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
+    read_option: Pairs = TABLE(
+        "option of Spark's reader, e.g. header=true; repeatable", (), repr=False
+    )
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "condition on rows to look at", None, repr=False
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, to see how many words it knows", None)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return _pairs(self.read_option)
+
+
 class CalibrateOptions(GridOptions):
     """Measure how often words change.
 

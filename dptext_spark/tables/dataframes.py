@@ -249,38 +249,6 @@ def privatize_udf(
     whatever table, count as one release, and where an id comes twice it shows whether the two texts
     are equal. A UDF sees one column of a row: there are no slots and no row budget.
     """
-    udf = _udf(
-        embedding=embedding,
-        mechanism=mechanism,
-        epsilon=epsilon,
-        column=column,
-        policy=policy,
-        release_words=release_words,
-        search=search,
-        key=key,
-        name=name,
-    )
-
-    def of_columns(*columns: Column | str) -> Column:
-        _check_arguments(columns)
-        return udf(*columns)
-
-    return of_columns
-
-
-def _udf(
-    *,
-    embedding: str | Path | Embedding,
-    mechanism: Mechanism | str,
-    epsilon: float | None,
-    column: str,
-    policy: TextPolicy | None,
-    release_words: int | None,
-    search: str | Search,
-    key: NoiseKey | str | Path | None,
-    name: str,
-) -> Callable[..., Column]:
-    """Return the UDF itself, as Spark registers it."""
     if not isinstance(column, str):
         raise must_be("column", "the name of the text's column", column, "Write column='text'")
     key = NoiseKey.of(key)
@@ -328,36 +296,11 @@ def _check_arguments(columns: object) -> None:
 
 
 @naming_arguments()
-def register_udf(
-    spark: SparkSession,
-    udf: str,
-    /,
-    *,
-    embedding: str | Path | Embedding,
-    mechanism: Mechanism | str,
-    epsilon: float | None = None,
-    column: str,
-    policy: TextPolicy | None = None,
-    release_words: int | None = None,
-    search: str | Search = ExactSearch.name,
-    key: NoiseKey | str | Path | None = None,
-    name: str = "",
-) -> None:
+def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
     """Register a :func:`privatize_udf` for SQL: ``SELECT id, clean(id, text) FROM t``."""
     if not hasattr(spark, "udf"):
         raise must_be("spark", "a SparkSession", spark, "Write register_udf(spark, 'clean', ...)")
-    of_columns = _udf(
-        embedding=embedding,
-        mechanism=mechanism,
-        epsilon=epsilon,
-        column=column,
-        policy=policy,
-        release_words=release_words,
-        search=search,
-        key=key,
-        name=name,
-    )
-    spark.udf.register(udf, of_columns)
+    spark.udf.register(udf, privatize_udf(**options))
 
 
 def _show(columns: TableColumns, release: Release, *, kept: bool) -> None:

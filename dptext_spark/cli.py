@@ -197,9 +197,10 @@ class _Command(click.Command):
                 continue
             times = params.count(option)
             if times > 1:
-                raise click.UsageError(
-                    f"Option {option.opts[0]} must be given once; got it {times} times.", ctx
-                )
+                model = getattr(self, "model", Options)
+                what = f"Option {option.opts[0]} must be given once; got it {times} times."
+                do = model.once.get(str(option.name), "")
+                raise click.UsageError(f"{what} {do}".rstrip(), ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         token = ON_COMMAND_LINE.set(True)

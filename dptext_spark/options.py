@@ -210,6 +210,7 @@ class Options(BaseModel):
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
         on_connect: Whether that may be one of Spark Connect.
+        once: What to do in place of giving an option again, by its name.
     """
 
     model_config = ConfigDict(
@@ -226,6 +227,7 @@ class Options(BaseModel):
     runner: ClassVar[str] = "dptext_spark.jobs.{command}"
     on_spark: ClassVar[bool] = True
     on_connect: ClassVar[bool] = False
+    once: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -711,6 +713,10 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "--target 'recovery(top1) <= 0.2'"
     )
     first = "text tokens id sample target oov"
+    once = {
+        "text": "Evaluate each column by itself, and release all at the smallest epsilon: what a "
+        "row loses adds up over its columns."
+    }
 
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")

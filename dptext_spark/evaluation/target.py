@@ -207,6 +207,7 @@ def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -
         "closest": None,
         "chosen_on": None,
         "checked_on": None,
+        "try": None,
         "remark": sense.remark or None,
         "idle": sense.is_idle,
     }
@@ -220,6 +221,8 @@ def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -
         closest = max(outcomes, key=partial(target.margin, confidence=of_each))
         numbers = _measured(target, closest, of_each)
         row["closest"] = {"options": closest.mechanism.options, **numbers}
+        if not sense.remark:
+            row["try"] = _next_setting(target, closest, of_choice, of_each)
         return row
     number = outcomes.index(best)
     row["number"] = number
@@ -235,6 +238,45 @@ def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -
         "met": target.met(value),
     }
     return row
+
+
+def _next_setting(
+    target: Target, closest: Outcome, comparison: Comparison, confidence: float
+) -> dict[str, Any]:
+    """Return an epsilon at which the closest setting may meet the target; whether more rows may do.
+
+    The bound is taken to be linear in ln epsilon, through the measured settings of that mechanism,
+    or, where there is one, through what there is without a release.
+    """
+    mechanism = closest.mechanism
+    bounds = {}
+    for outcome in comparison.outcomes:
+        if outcome.mechanism.spec == mechanism.spec:
+            _, bound = target.of(outcome, confidence=confidence)
+            if not math.isnan(bound):
+                bounds[math.log(outcome.mechanism.epsilon)] = bound
+    value, _ = target.of(closest, confidence=confidence)
+    has_met = target.met(value)
+    ends = sorted(bounds)
+    if not ends:
+        return {"epsilon": None, "rows": has_met}
+    is_smaller = target.limited.kind == "risk"
+    end = ends[0] if is_smaller else ends[-1]
+    slope = math.nan
+    if len(ends) > 1:
+        other = ends[1] if is_smaller else ends[-2]
+        slope = (bounds[other] - bounds[end]) / (other - end)
+    else:  # a bound that is without a release at an epsilon of a tenth
+        slope = (bounds[end] - comparison.without_release(target.limited)) / math.log(10.0)
+    step = -math.log(2.0) if is_smaller else math.log(2.0)
+    if slope > 0.0:
+        step = (target.limit - bounds[end]) / slope
+    # In this direction, by a tenth at least; what is far away is guessed too badly.
+    farthest = math.log(4.0)
+    nearest = math.log(10.0 / 9.0)
+    size = min(max(abs(step), nearest), farthest)
+    epsilon = math.exp(end - size if is_smaller else end + size)
+    return {"epsilon": float(f"{epsilon:.2g}"), "rows": has_met}
 
 
 def _measured(target: Target, outcome: Outcome, confidence: float) -> dict[str, float | None]:

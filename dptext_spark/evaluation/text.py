@@ -31,6 +31,10 @@ NOT_LINKED: Final = (
 )
 """Why rows were not linked to their originals, and what to do."""
 
+NOT_COMPARABLE: Final = (
+    "Similarity and its floor depend on the embedding: compare settings of one embedding alone."
+)
+
 _USUAL: Final = 0.2  # the share recovered at which a setting is named where no target was given
 
 
@@ -39,6 +43,7 @@ def said(facts: Facts) -> Iterator[Any]:
     settings = facts["settings"]
     yield _sample(facts)
     yield settings_table(settings)
+    yield NOT_COMPARABLE
     names = [name for name in _STICKING_OUT if name in settings[0]]
     titles = ["", *(_STICKING_OUT[name] for name in names)]
     rows = [_cells(row, names, ".1%") for row in settings]
@@ -235,7 +240,10 @@ def _verdict_without_target(settings: Sequence[Facts]) -> str:
     best = _without_target(settings)
     limit = f"{best['options']} (upper limit {best['recovered_high']:.3g}"
     if best["recovered_high"] > _USUAL:
-        return f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit})."
+        return (
+            f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit}). Try a smaller "
+            f"epsilon: --target 'recovery(top1) <= {_USUAL:g}' names one."
+        )
     return (
         f"These attackers recover no more than {_USUAL:.0%} of words with {limit}; similarity "
         f"{best['similarity']:.3g}). Choose it by --target on other rows."
@@ -253,6 +261,7 @@ def _choice(facts: Facts) -> Iterator[str]:
         closest = target["closest"]
         if closest:
             yield f"The closest is {closest['options']}: {_measured(facts, closest, among)}."
+        yield from _next_steps(facts)
         return
     chosen_on = target["chosen_on"]
     checked_on = target["checked_on"]
@@ -271,6 +280,27 @@ def _choice(facts: Facts) -> Iterator[str]:
         )
 
 
+def _next_steps(facts: Facts) -> Iterator[str]:
+    """Yield what to try where no setting meets the target."""
+    target = facts["target"]
+    step = target["try"]
+    if not step:
+        return
+    ways = []
+    if step["epsilon"]:
+        size = "smaller" if _is_upper(facts) else "larger"
+        ways.append(f"a {size} epsilon, such as {step['epsilon']:g}")
+    if step["rows"]:
+        ways.append("more rows (--sample): what was measured meets it, its limit does not")
+    if ways:
+        yield f"Try {', or '.join(ways)}."
+
+
+def _is_upper(facts: Facts) -> bool:
+    """Return whether the target is a limit from above."""
+    return str(facts["target"]["target"].rpartition(" ")[0]).endswith("<=")
+
+
 def _is_no_better(row: Facts, name: str) -> bool:
     """Return whether a use may be no more than with random words."""
     low = row[f"{name}_low"] or 0.0
@@ -284,8 +314,7 @@ def _measured(facts: Facts, row: Facts, among: str = "") -> str:
         return "nothing to measure it on"
     if row["bound"] is None:
         return f"{row['measured']:.3g} (no interval{among})"
-    is_upper = facts["target"]["target"].rpartition(" ")[0].endswith("<=")
-    limit = "upper limit" if is_upper else "lower limit"
+    limit = "upper limit" if _is_upper(facts) else "lower limit"
     confidence = f"{100 * facts['confidence']:g}% confidence"
     return f"{row['measured']:.3g}, {limit} {row['bound']:.3g} ({confidence}{among})"
 

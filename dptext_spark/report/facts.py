@@ -402,7 +402,7 @@ def _odds(losses: Mapping[str, float]) -> str:
 
 def coverage(columns: Mapping[str, Any]) -> Facts:
     """Return how much of each column's words the vocabulary has, by column."""
-    return {name: {**sums.to_json(), "said": sums.describe()} for name, sums in columns.items()}
+    return {name: {**sums.to_json(), "said": sums.describe(name)} for name, sums in columns.items()}
 
 
 def token_counts(counts: Any, oov: str) -> Facts:

@@ -104,12 +104,12 @@ class Coverage(Counter[str]):
             f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
         )
 
-    def describe(self) -> str:
-        """Describe how much the vocabulary has."""
+    def describe(self, column: str = "") -> str:
+        """Describe how much of a column the vocabulary has."""
         identified = self.identified()
         if identified:
             identified = f"; identifiers that patterns find: {identified}"
-        sample = f"a sample of {self['rows']:,} rows"
+        sample = f"a sample of {self['rows']:,} {_unit(column)}"
         if not self["tokens"]:
             return f"no words in {sample}{identified}"
         share = 1 - self.unknown_share
@@ -129,7 +129,7 @@ class Coverage(Counter[str]):
         ``others`` are columns with the same concern, of which each has a smaller share.
         """
         of = f"of column {column}"
-        sample = f"in a sample of {self['rows']:,} rows"
+        sample = f"in a sample of {self['rows']:,} {_unit(column)}"
         unknown = f"{self.unknown_share:.1%} of the words"
         also = ""
         if others:
@@ -144,6 +144,11 @@ class Coverage(Counter[str]):
         if self.concern == "unknown":
             return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary{also}. {fate}"
         return ""
+
+
+def _unit(column: str) -> str:
+    """Return what the values of a column are: those inside arrays are elements."""
+    return "elements" if "[]" in column else "rows"
 
 
 def _listed(columns: Collection[str]) -> str:
@@ -254,7 +259,7 @@ class Sample:
         also = f"; so have {_listed(further)}" if further else ""
         return [
             f"Column {first} has identifiers ({by_column[first]}), in a sample of "
-            f"{self.coverage[first]['rows']:,} rows{also}. {self.identifiers}"
+            f"{self.coverage[first]['rows']:,} {_unit(first)}{also}. {self.identifiers}"
         ]
 
 

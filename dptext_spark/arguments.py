@@ -69,9 +69,9 @@ def check_frame(df: object, name: str = "df") -> None:
         if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
             return
     do = "Make one with spark.createDataFrame(...), or read one with spark.read"
-    given = type_name(df)
+    kind_name = type_name(df)
     for prefix, way in _TO_SPARK.items():
-        if given.startswith(prefix):
+        if kind_name.startswith(prefix):
             do = f"Write {way}"
     raise must_be(name, "a Spark DataFrame", df, do)
 

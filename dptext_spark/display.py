@@ -75,9 +75,9 @@ def _html_table(block: Mapping[str, Any]) -> str:
     align = "right" if block.get("numbers", True) else "left"
     for number, row in enumerate(block["table"]):
         kind = "th" if number == 0 and not row[0] else "td"
-        first, *others = map(_text, row)
+        first, *cells_after = map(_text, row)
         cells = [f'<{kind} style="text-align: left">{first}</{kind}>']
-        cells += [f'<{kind} style="text-align: {align}">{cell}</{kind}>' for cell in others]
+        cells += [f'<{kind} style="text-align: {align}">{cell}</{kind}>' for cell in cells_after]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</table>"])
 

@@ -37,7 +37,7 @@ MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
 
 EPSILONS: Final = (5, 10, 20)
 SHOWN_ROWS: Final = 10
-EVALUATED: Final = (1.0, 1.5, 2.0, 3.0)
+EVALUATED: Final = (1.5, 2.0, 3.0)
 """Epsilons of ``exponential`` that attackers try: its law is computed, in seconds."""
 
 ATTACKED_ROWS: Final = 240
@@ -104,7 +104,7 @@ def run(folder: Path) -> None:
 
 
 def _recommend(queries: pa.Table, table: Path, bundle: Path) -> None:
-    """Attack some rows at several epsilons, and write the command of the best that meets a target."""
+    """Attack some rows at several epsilons; write the command of the best that meets a target."""
     with stage("Attacking simulated releases"):
         from dptext_spark.evaluation.local import evaluate
         from dptext_spark.evaluation.target import Target
@@ -123,7 +123,9 @@ def _recommend(queries: pa.Table, table: Path, bundle: Path) -> None:
         click.echo(f"None of these meets {TARGET}: try a smaller epsilon.")
         return
     places = {"input": table, "embedding": bundle, "output": table.with_name("sanitized")}
-    words = [f"--{name} {shlex.quote(str(place))}" for name, place in places.items()]
+    words = []
+    for name, place in places.items():
+        words += [f"--{name}", shlex.quote(str(place))]
     click.echo(
         "On your own table: dptext suggest, then dptext evaluate, then dptext privatize.\n"
         f"{TARGET}: of these settings the most useful one that meets it is\n"

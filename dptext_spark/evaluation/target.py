@@ -245,8 +245,8 @@ def _next_setting(
 ) -> dict[str, Any]:
     """Return an epsilon at which the closest setting may meet the target; whether more rows may do.
 
-    The bound is taken to be linear in ln epsilon, through the measured settings of that mechanism,
-    or, where there is one, through what there is without a release.
+    The bound is taken to be linear in ln epsilon, as steep as between the measured settings of that
+    mechanism, or from what there is without a release.
     """
     mechanism = closest.mechanism
     bounds = {}
@@ -260,22 +260,22 @@ def _next_setting(
     ends = sorted(bounds)
     if not ends:
         return {"epsilon": None, "rows": has_met}
-    is_smaller = target.limited.kind == "risk"
-    end = ends[0] if is_smaller else ends[-1]
-    slope = math.nan
+    direction = 1.0
+    if target.limited.kind == "risk":
+        direction = -1.0
+        ends.reverse()
+    end = ends[-1]
+    # As if what there is without a release were measured at a tenth.
+    slopes = [(bounds[end] - comparison.without_release(target.limited)) / math.log(10.0)]
     if len(ends) > 1:
-        other = ends[1] if is_smaller else ends[-2]
-        slope = (bounds[other] - bounds[end]) / (other - end)
-    else:  # a bound that is without a release at an epsilon of a tenth
-        slope = (bounds[end] - comparison.without_release(target.limited)) / math.log(10.0)
-    step = -math.log(2.0) if is_smaller else math.log(2.0)
+        slopes.append((bounds[ends[-2]] - bounds[end]) / (ends[-2] - end))
+    slope = max(slopes)
+    step = math.log(2.0)
     if slope > 0.0:
-        step = (target.limit - bounds[end]) / slope
-    # In this direction, by a tenth at least; what is far away is guessed too badly.
-    farthest = math.log(4.0)
-    nearest = math.log(10.0 / 9.0)
-    size = min(max(abs(step), nearest), farthest)
-    epsilon = math.exp(end - size if is_smaller else end + size)
+        step = abs(target.limit - bounds[end]) / slope
+    # By a tenth at least; what is far away is guessed too badly.
+    step = min(max(step, math.log(10.0 / 9.0)), math.log(4.0))
+    epsilon = math.exp(end + direction * step)
     return {"epsilon": float(f"{epsilon:.2g}"), "rows": has_met}
 
 

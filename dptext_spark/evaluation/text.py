@@ -286,14 +286,14 @@ def _next_steps(facts: Facts) -> Iterator[str]:
     step = target["try"]
     if not step:
         return
-    ways = []
+    steps = []
     if step["epsilon"]:
         size = "smaller" if _is_upper(facts) else "larger"
-        ways.append(f"a {size} epsilon, such as {step['epsilon']:g}")
+        steps.append(f"a {size} epsilon, such as {step['epsilon']:g}")
     if step["rows"]:
-        ways.append("more rows (--sample): what was measured meets it, its limit does not")
-    if ways:
-        yield f"Try {', or '.join(ways)}."
+        steps.append("more rows (--sample): what was measured meets it, its limit does not")
+    if steps:
+        yield f"Try {', or '.join(steps)}."
 
 
 def _is_upper(facts: Facts) -> bool:

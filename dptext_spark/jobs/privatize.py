@@ -140,14 +140,14 @@ def _check_rows(table: Table) -> Facts | None:
     table that grows.
     """
     columns = table.columns
-    kept = [name for name in columns.keep if name != columns.id]
-    if not kept or table.grows:
+    unchanged = [name for name in columns.keep if name != columns.id]
+    if not unchanged or table.grows:
         table.input.check_rows()
         return None
     (rows,) = table.input.check_rows(F.count(F.lit(1)))
     if not rows:
         return None
-    counts = count_rows_named(table.input.df, kept, rows)
+    counts = count_rows_named(table.input.df, unchanged, rows)
     return rows_named(counts, has_id=columns.id in columns.keep)
 
 

@@ -1,4 +1,4 @@
-"""The job of ``dptext suggest``: a private table in, what its columns look like and a command out."""
+"""The job of ``dptext suggest``: a table in, what its columns look like and a command out."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def _setting(settings: list[Facts], release: Release) -> Facts:
         if is_same and row["options"] == release.mechanism.options:
             return row
     measured = [f"{row['options']} ({row['release_words']:,} words)" for row in settings]
-    own = f"{release.mechanism.options} ({search.release_words:,} words)"
-    raise _other("setting", own, "; ".join(measured))
+    released = f"{release.mechanism.options} ({search.release_words:,} words)"
+    raise _other("setting", released, "; ".join(measured))
 
 
 def _of_which_rows(theirs: Mapping[str, Any], options: Mapping[str, Any]) -> str:

@@ -95,9 +95,9 @@ def profiles(df: DataFrame, reader: WordReader | None = None) -> list[Profile]:
     for name in field_names(df.schema):
         kind = Field.find(df.schema, name)[0].data_type
         by_name[name] = Profile(name=name, data_type=kind)
-    shown = [name for name, profile in by_name.items() if _is_shown(profile.data_type)]
-    if shown:
-        columns = TableColumns(text=tuple(shown), keep=(), id=None)
+    visible = [name for name, profile in by_name.items() if _is_shown(profile.data_type)]
+    if visible:
+        columns = TableColumns(text=tuple(visible), keep=(), id=None)
         work = partial(_profile, reader, columns.field_paths(df.schema))
         rows = columns.select(df, F.lit("")).withColumn(ID, F.lit(""))
         for (sample,) in rows.mapInArrow(work, "s string").limit(SAMPLE_TASKS).collect():

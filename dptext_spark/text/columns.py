@@ -76,13 +76,13 @@ def check_unicode(values: pa.Array, column: str) -> None:
 
 def as_arrow(values: PythonColumn, what: str) -> pa.Array:
     """Convert a column to Arrow: pandas' missing values become null, categories are decoded."""
-    given = type_name(values)
+    kind_name = type_name(values)
     do = ""
-    if given.endswith((".DataFrame", ".Table")):
+    if kind_name.endswith((".DataFrame", ".Table")):
         do = "Take one column of it, such as df['text']"
     # Arrow would silently take these apart: a text into letters, a table into its columns' names.
     if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
-        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=given, do=do)
+        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=kind_name, do=do)
     array = None
     with suppress(
         pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError
@@ -90,7 +90,7 @@ def as_arrow(values: PythonColumn, what: str) -> pa.Array:
         array = _decoded(values)
     if array is None:  # not raised above, as what it would be chained to quotes values
         allowed = f"{_ALLOWED}, with values of one kind and no more than 2 GiB"
-        raise InputError(f"{what} cannot be read", allowed=allowed, got=given, do=do)
+        raise InputError(f"{what} cannot be read", allowed=allowed, got=kind_name, do=do)
     # Without a value nothing shows the type.
     if not isinstance(values, pa.Array) and array.null_count == len(array):
         return pa.nulls(len(array), pa.string())

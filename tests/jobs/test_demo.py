@@ -44,7 +44,7 @@ def test_the_demo_shows_more_noise_at_less_epsilon(spark, tmp_path, monkeypatch)
     assert recommended == shown.splitlines()[-1]
     _, name, *arguments = shlex.split(recommended)
     assert (name, arguments[0]) == ("dptext", "privatize")
-    assert dptext(*arguments, "--dry-run").count("exponential, epsilon 1.5") == 1
+    assert dptext(*arguments, "--dry-run").count("exponential, epsilon 2:") == 1
     _, name, *arguments = shlex.split(tried)
     assert demo.SENTENCE in dptext(*arguments)
 

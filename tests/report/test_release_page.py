@@ -60,7 +60,7 @@ def test_the_page_has_what_a_signature_needs(line):
     assert re.findall("<h2>(.*?)</h2>", page) == [*titles, "Decision"]
     for private in ("rrrr", "private name", "98765", "Draft", str(line.path)):
         assert private not in page
-    assert "http" not in page and "<script" not in page
+    assert "http:" not in page and "https:" not in page and "<script" not in page
 
 
 def test_a_dry_run_shows_the_same_and_says_that_it_is_a_draft(line):

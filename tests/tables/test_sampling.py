@@ -94,6 +94,10 @@ def test_what_is_said_of_a_sample():
     said = "90.0% of 100 words are in the vocabulary (a sample of 20 rows)"
     assert whole.describe() == f"{said}; identifiers that patterns find: 2 email, 4 phone"
     assert Coverage(rows=5).describe() == "no words in a sample of 5 rows"
+    # What lies in arrays is no row.
+    assert Coverage(rows=5).describe("turns[].text") == "no words in a sample of 5 elements"
+    many = Coverage(rows=5, tokens=9, unknown=9)
+    assert "column a[], in a sample of 5 elements, are not" in many.warning("a[]", FATE)
 
 
 def of_1000(tokens, unknown, unspaced):

@@ -66,6 +66,8 @@ class Release(Displayed):
         if not isinstance(name, str):
             raise must_be("name", "text, such as 'queries 2026-03-01'", name)
         mechanism.prepare(embedding)
+        policy = TextPolicy.of(policy)
+        search = search or ExactSearch.over(embedding)
         row_epsilons = None
         if row_budget is not None:
             if not isinstance(row_budget, RowBudget):
@@ -76,15 +78,15 @@ class Release(Displayed):
         return cls(
             bundle=embedding,
             mechanism=mechanism,
-            search=search or ExactSearch.over(embedding),
-            policy=TextPolicy.of(policy),
+            search=search.without_marks(policy, embedding),
+            policy=policy,
             row_epsilons=row_epsilons,
             name=name,
         )
 
     def blocks(self) -> Iterator[Any]:
         """Yield a table of what decides what comes out."""
-        search = f"{self.search.label}, among {self.search.release_words:,} words"
+        search = f"{self.search.label}, among {len(self.search.outputs):,} words"
         rows = [
             ["mechanism", str(self.mechanism)],
             ["embedding", repr(self.bundle)],

@@ -30,6 +30,7 @@ from dptext_spark.evaluation.measures import (
 from dptext_spark.evaluation.rarity import RARITY_BANDS
 from dptext_spark.geometry import Floats
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.word_reader import FEW
 
 LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")
@@ -42,9 +43,9 @@ KEEPING: Final = "similarity"  # the use that is kept where no other is asked fo
 class Outcome:
     """What one setting gives away and keeps."""
 
-    mechanism: Mechanism
+    mechanism: Mechanism | VectorSetting
     sums: Sums
-    channel: Channel  # through which attackers saw it
+    channel: Channel | None = None  # through which attackers saw words
 
     @property
     def key(self) -> dict[str, Any]:
@@ -158,10 +159,11 @@ class Comparison(Displayed):
             **outcome.key,
             "options": outcome.mechanism.options,
             "attacker": risk.attacker_in(outcome.sums),
-            "channel": outcome.channel.method,
-            "points": outcome.channel.size,
-            "difference": outcome.channel.difference,
         }
+        if outcome.channel is not None:
+            row["channel"] = outcome.channel.method
+            row["points"] = outcome.channel.size
+            row["difference"] = outcome.channel.difference
         for name, measure in measures.items():
             if measure.is_in(outcome.sums):
                 row |= self._named_numbers(outcome, name, measure, confidence)
@@ -180,8 +182,11 @@ class Comparison(Displayed):
         return row
 
     def blocks(self) -> Iterator[Any]:
-        """Yield the table of settings."""
-        yield settings_table(self.settings())
+        """Yield the table of settings, where words were released."""
+        if any(outcome.channel is None for outcome in self.outcomes):
+            yield f"{len(self.outcomes)} settings, compared on vectors"
+        else:
+            yield settings_table(self.settings())
 
     def _bands(
         self,
@@ -211,7 +216,7 @@ class Comparison(Displayed):
                 "rows": int(recovered.rows[band]),
                 "tokens": int(recovered.size[band]),
                 **_at(band, shares),
-                "channel": outcome.channel.method,
+                "channel": None if outcome.channel is None else outcome.channel.method,
             }
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
@@ -271,7 +276,7 @@ class Comparison(Displayed):
             rows.append(without_nan(row))
         return pa.Table.from_pylist(rows)
 
-    def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
+    def front(self, risk: Measure | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
         """Return the settings that no other one beats as measured, the least risk first."""
         risk = risk or Risk()
         use = measure_named(keeping)

@@ -18,6 +18,7 @@ from dptext_spark.evaluation.measures import (
 )
 from dptext_spark.evaluation.target import Target, choice_of
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.search.nearest import Search
 
 FILE: Final = "evaluation.json"
@@ -30,7 +31,7 @@ def facts_of(
     *,
     target: Target | None,
     confidence: float,
-    command: Callable[[Mechanism, Search], str],
+    command: Callable[[Mechanism | VectorSetting, Search], str],
     **facts: Any,
 ) -> dict[str, Any]:
     """Return what was measured, and the choice; ``facts`` are JSON-ready.
@@ -49,6 +50,7 @@ def facts_of(
     settings = comparison.settings(risk, keeping=keeping, confidence=confidence)
     for row in settings:
         row["release_words"] = search.release_words
+        row["withheld_words"] = search.withheld_words
         row["search"] = search.label
         row["recommended"] = False
     choice = None
@@ -76,11 +78,18 @@ def facts_of(
     }
 
 
-def _tables(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of all tables of a comparison."""
+def risk_and_use(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables of risks and uses."""
     return {
         "risk": _rows(comparison.risk(confidence=confidence)),
         "utility": _rows(comparison.utility(confidence=confidence)),
+    }
+
+
+def _tables(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of all tables of a comparison of words."""
+    return {
+        **risk_and_use(comparison, confidence),
         "rarity": _rows(comparison.rarity(confidence=confidence)),
         "sightings": _rows(comparison.sightings(confidence=confidence)),
     }

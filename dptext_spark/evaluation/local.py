@@ -70,10 +70,9 @@ def evaluate(
     _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
     _check_number("channel_limit", channel_limit, 0.0 < channel_limit < 1.0, "above 0 and below 1")
     _check_number("seed", seed, 0 <= seed < 2**63, "from 0 to 2^63 - 1")
-    search = search or ExactSearch.over(embedding)
-    simulation = Simulation(
-        bundle=embedding, policy=TextPolicy.of(policy), search=search, seed=seed
-    )
+    policy = TextPolicy.of(policy)
+    search = (search or ExactSearch.over(embedding)).without_marks(policy, embedding)
+    simulation = Simulation(bundle=embedding, policy=policy, search=search, seed=seed)
     column = as_arrow(values, "The column")
     row_ids = as_arrow(ids, "The column of row ids")
     slot_column = None if slots is None else as_arrow(slots, "The column of slots")

@@ -18,6 +18,7 @@ from dptext_spark.evaluation.measures import (
     LabelMeasure,
     Measure,
     Risk,
+    Sums,
     WordOverlap,
     measure_named,
 )
@@ -141,7 +142,7 @@ class Target(Limit):
     def _worth(self, outcome: Outcome, confidence: float) -> tuple[float, float]:
         """Return what is more of a better setting: first what the limit is not of."""
         is_risk = self.limited.kind == "risk"
-        risk = self.limited if is_risk else self.risk
+        risk = self.limited if is_risk else _least_of(outcome.sums, self.risk)
         _, _, most_risked = risk.value(outcome.sums, confidence)
         _, least_kept, _ = measure_named(self.keeping).value(outcome.sums, confidence)
         if math.isnan(least_kept):
@@ -248,13 +249,13 @@ def _next_setting(
     The bound is taken to be linear in ln epsilon, as steep as between the measured settings of that
     mechanism, or from what there is without a release.
     """
-    mechanism = closest.mechanism
     bounds = {}
     for outcome in comparison.outcomes:
-        if outcome.mechanism.spec == mechanism.spec:
+        epsilon = outcome.key["epsilon"]
+        if outcome.key == {**closest.key, "epsilon": epsilon}:
             _, bound = target.of(outcome, confidence=confidence)
             if not math.isnan(bound):
-                bounds[math.log(outcome.mechanism.epsilon)] = bound
+                bounds[math.log(epsilon)] = bound
     value, _ = target.of(closest, confidence=confidence)
     has_met = target.met(value)
     ends = sorted(bounds)
@@ -286,5 +287,11 @@ def _measured(target: Target, outcome: Outcome, confidence: float) -> dict[str, 
 
 
 def _rows_with_words(comparison: Comparison) -> int:
-    """Return how many rows have words that are perturbed."""
-    return int(Risk().totals(comparison.floor).rows[0])
+    """Return how many rows have words that are perturbed, or are behind vectors."""
+    return int(_least_of(comparison.floor, Risk()).totals(comparison.floor).rows[0])
+
+
+def _least_of(sums: Sums, recovery: Measure) -> Measure:
+    """Return the risk that is to be small where the limit is of a use; of vectors another one."""
+    behind_vectors = MEASURES["recovered_words"]
+    return behind_vectors if behind_vectors.is_in(sums) else recovery

@@ -30,6 +30,7 @@ from dptext_spark.report.facts import (
     row_lengths,
     rows_named,
     rows_singled_out,
+    tags_of,
     token_counts,
 )
 from dptext_spark.report.measured_risk import measured_risk
@@ -49,6 +50,8 @@ from dptext_spark.tables.sampling import (
     count_rows_with_words,
 )
 from dptext_spark.tables.table import Table
+from dptext_spark.tables.tags import count_tags
+from dptext_spark.text.actions import Surrogate
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import FEW
 
@@ -208,6 +211,10 @@ def _sanitized(
     longest = sums.get(LONGEST)
     if longest is not None:  # of no rows there is none
         facts["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
+    if any(isinstance(action, Surrogate) for action in release.policy.actions.values()):
+        with progress(table.spark, "Counting tags"):
+            texts = table.output.texts(table.spark, table.columns.sanitized)
+            facts["tags"] = tags_of(count_tags(texts))
     if count_unique:
         rows_with_rare_words = {few: sums[singled_out(few)] or 0 for few in FEW}
         facts["singled_out"] = rows_singled_out(rows_with_rare_words, sums["rows"])
@@ -263,8 +270,7 @@ def privatize_table(
     """
     arguments = dict(locals())
     configured = Mechanism.of(arguments.pop("mechanism"), arguments.pop("epsilon"))
-    words = TextPolicy.of(arguments.pop("policy")).to_json()
-    options = {**configured.to_json(), **words}
+    options = {**configured.to_json(), **dict(TextPolicy.of(arguments.pop("policy")))}
     for argument, value in arguments.items():
         if isinstance(value, Embedding):
             value = value.path

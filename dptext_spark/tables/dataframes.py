@@ -203,7 +203,7 @@ def privatize(
     columns = table.columns
     embedding = Embedding.of(embedding)
     mechanism = Mechanism.of(mechanism, epsilon)
-    nearest = _search(search, embedding, mechanism, release_words)
+    nearest = _search(search, embedding, mechanism, policy, release_words)
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,
@@ -266,7 +266,7 @@ def privatize_udf(
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,
-        search=_search(search, embedding, mechanism, release_words),
+        search=_search(search, embedding, mechanism, policy, release_words),
         policy=policy,
         name=name,
     )
@@ -336,14 +336,20 @@ def _names(argument: str, names: object) -> tuple[str, ...]:
 
 
 def _search(
-    search: str | Search, embedding: Embedding, mechanism: Mechanism, release_words: int | None
+    search: str | Search,
+    embedding: Embedding,
+    mechanism: Mechanism,
+    policy: TextPolicy,
+    release_words: int | None,
 ) -> Search:
     """Return a search, built if this is its name."""
     if isinstance(search, Search):
         return search
     if not isinstance(search, str):
         raise must_be("search", "a Search, or a name such as 'exact'", search)
-    return chosen_search(search, embedding, (mechanism,), release_words=release_words)
+    return chosen_search(
+        search, embedding, (mechanism,), policy=policy, release_words=release_words
+    )
 
 
 def _row_budget(

@@ -32,7 +32,8 @@ from dptext_spark.tables.batch import ID, Batch, FieldPaths
 from dptext_spark.tables.columns import TableColumns, shared
 from dptext_spark.tables.fields import Field, field_names
 from dptext_spark.tables.sampling import SAMPLE_ROWS, SAMPLE_TASKS, Coverage
-from dptext_spark.text.patterns.find import TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.tokens import lookup_form
 from dptext_spark.word_reader import WordReader
 

@@ -22,7 +22,7 @@ from dptext_spark.tables.sampling import (
     count_rows_named,
 )
 from dptext_spark.text.columns import SLICE_BYTES
-from dptext_spark.text.patterns.find import TYPES
+from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import run_table, write_table

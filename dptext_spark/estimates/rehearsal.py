@@ -41,7 +41,7 @@ class Rehearsal:
         seed: int,
     ) -> Self:
         """Fit topics to lists of words, for a table of this number of words."""
-        prior = likeliest(rank_prior(embedding), CHANNEL_WORDS)
+        prior = likeliest(rank_prior(embedding, search.withheld), CHANNEL_WORDS)
         members, _ = members_of(lists, embedding, np.arange(len(prior)))
         if mechanism is None:
             weights = np.tile(prior @ members, (search.release_words, 1))

@@ -91,7 +91,7 @@ def write_table(folder: Path, embedding: Embedding, words: int) -> None:
     for number in range(FILES):
         rows = words // ROW_WORDS // FILES
         ids = rng.choice(len(prior), size=(rows, ROW_WORDS), p=prior)
-        texts = [" ".join(row) for row in names[ids].tolist()]
+        texts = [*map(" ".join, names[ids].tolist())]
         groups = [f"g{row % GROUPS}" for row in range(rows)]
         pq.write_table(pa.table({"text": texts, "group": groups}), folder / f"{number}.parquet")
 

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DateType, TimestampNTZType, TimestampType
 
+from dptext_spark.arguments import check_frame
 from dptext_spark.channel.matrix import UNKNOWN, ChannelMatrix, MatrixSource
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
@@ -26,7 +27,7 @@ from dptext_spark.estimates.reading import OutputReader
 from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
 from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.search.withheld import Withheld
+from dptext_spark.search.withheld import NONE, Withheld
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.text.patterns.user import UserPatterns
 
@@ -68,8 +69,8 @@ class Estimation:
         cls,
         df: DataFrame,
         *,
-        report: str,
-        embedding: Embedding,
+        report: str | Path,
+        embedding: Embedding | Path | str,
         text: str,
         by: Sequence[str] = (),
         time: tuple[str, str] | None = None,
@@ -85,7 +86,7 @@ class Estimation:
 
         Args:
             df: The table, in a session with the settings of this package.
-            report: The public report of the release, as JSON text.
+            report: The public report of the release, as JSON text or by its path.
             text: The column that was sanitized.
             by: Columns of groups.
             time: A column of dates or times, and one of ``UNITS``.
@@ -94,6 +95,10 @@ class Estimation:
             patterns: The user's own patterns of the release.
             cache: By default the folder BUNDLE.channels.
         """
+        check_frame(df)
+        embedding = Embedding.of(embedding)
+        if isinstance(report, Path):
+            report = report.read_text(encoding="utf-8")
         released = ReleasedColumn.read(report, embedding, text, patterns)
         groups = _groups(df, by, time)
         reader = OutputReader(
@@ -383,7 +388,7 @@ class Estimation:
         }
 
 
-def rank_prior(embedding: Embedding, withheld: Withheld) -> Floats:
+def rank_prior(embedding: Embedding, withheld: Withheld = NONE) -> Floats:
     """Return Zipf's law over the order of a bundle, (V,), 0 for what no text can have."""
     weights = 1.0 / (np.arange(len(embedding.words)) + _FIRST_RANK)
     weights[embedding.inputs :] = 0.0

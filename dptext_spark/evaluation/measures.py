@@ -37,6 +37,7 @@ from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.evaluation.vector_attackers import VECTOR_ATTACKERS
 from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Exponential
+from dptext_spark.text.pieces import PIECES, count_pieces
 from dptext_spark.word_reader import FEW
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
@@ -254,6 +255,56 @@ class SingledOut(Measure):
 
     def without_noise(self, sums: Sums) -> float:
         return float(sums[f"rare({self.few})"].ratio[0])
+
+
+@dataclass(frozen=True)
+class Pieces(Measure):
+    """The share of rows whose released words have what looks like a piece of an identifier.
+
+    It is a share of the rows with words. What is no word of the vocabulary is not among them.
+    """
+
+    name: str = "pieces"
+    title: str = "Rows with pieces of identifiers"
+    kind: Literal["risk", "use"] = "risk"
+    of: str = "figures"
+
+    @property
+    def written(self) -> str:
+        return f"{self.name}({self.of})"
+
+    @property
+    def forms(self) -> list[str]:
+        return [variant.written for variant in self.variants]
+
+    @property
+    def variants(self) -> list[Self]:
+        """All that is measured: words hold no signs such as @."""
+        return [replace(self, of=kind) for kind in PIECES if kind != "signs"]
+
+    def with_arguments(self, arguments: tuple[str, ...]) -> Self | None:
+        for variant in self.variants:
+            if (variant.of,) == arguments:
+                return variant
+        return None
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        return [variant for variant in self.variants if variant.is_in(sums)]
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        with_words = np.unique(rows.rows)
+        sums: Sums = {}
+        for prefix, words in (("", rows.released), ("original/", rows.inputs)):
+            names = embedding.words.take(pa.array(words, mask=words < 0))
+            offsets = pa.array(rows.offsets, pa.int32())
+            counts = count_pieces(pa.ListArray.from_arrays(offsets, names))
+            for variant in self.variants:
+                shows = (counts[variant.of] > 0).astype(np.float64)
+                sums[prefix + variant.written] = ClusterSums.of(with_words, shows[with_words])
+        return sums
+
+    def without_noise(self, sums: Sums) -> float:
+        return float(sums[f"original/{self.written}"].ratio[0])
 
 
 def sighted(few: int) -> str:
@@ -509,6 +560,7 @@ _ALL: Final[tuple[Measure, ...]] = (
     Risk(),
     Measure("attribution", "Authors right", kind="risk", needs="author"),
     SingledOut(),
+    Pieces(),
     Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
     WordsBehindVectors("recovered_words", "Words found behind vectors", kind="risk"),
     Measure("membership", "Rows recognized as released or not", kind="risk", needs="vectors"),

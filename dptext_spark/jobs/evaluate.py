@@ -45,7 +45,7 @@ from dptext_spark.geometry import Floats32
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.vectors import TEXT_WORDS, VectorNoise
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.facts import Report, embedding_json, now
 from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -77,6 +77,7 @@ def run(options: EvaluateOptions) -> Report:
     paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
     if read.has_path:
         paths.insert(0, (INPUT, "--input", options.input))
+    started = now()
     places = Places.of(paths)
     columns = _columns(options)
     all_of(
@@ -102,6 +103,7 @@ def run(options: EvaluateOptions) -> Report:
                 evaluation = _evaluation_of_vectors(options, table, embedding, search, settings)
                 return write(evaluation, text=vector_facts.said, page=vector_facts.page)
             evaluation = _evaluation(options, table, read, embedding, search)
+            evaluation["started"] = started
             return write(evaluation, text=text.said, page=page.page)
 
 
@@ -215,7 +217,8 @@ def _evaluation_of_vectors(
         rows.frame.unpersist()
     if not compared:
         raise InputError(
-            "There is nothing to evaluate: no attacked row has a text", do="Take more rows"
+            "There is nothing to evaluate: no known row has a vector, or no attacked row has one",
+            do="Take more rows",
         )
     by_third = {row["third"]: row["count"] for row in counts}
     attacked = sum(by_third.get(third, 0) for third in ATTACKED)
@@ -411,6 +414,7 @@ def _learnt(
 
 
 def _columns(options: EvaluateOptions) -> TableColumns:
+    options.policy.check_tokens(tuple(filter(None, [options.tokens])))
     return TableColumns(
         text=tuple(filter(None, [options.text])),
         tokens=tuple(filter(None, [options.tokens])),

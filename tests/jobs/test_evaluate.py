@@ -30,7 +30,7 @@ from tests.helpers.tables import spark_settings, write_table
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 90
-OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
+OF_ROWS = ("singled_out(2)", "singled_out(6)", "pieces(figures)", "pieces(codes)", "linked")
 TEXTS = sentences(ROWS, 1)
 
 

@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     Strict,
     ValidationError,
@@ -29,7 +30,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
@@ -117,29 +118,9 @@ def read_by(read: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
-    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``.
-
-    By default each word moves as far as ``within``.
-    """
-    try:
-        loss, listed = parsed(spec)
-        parameters = {"within": within}
-        for name, value in listed.items():
-            parameters[name] = float(value)
-        return RowBudget(loss=float(loss), **parameters)
-    except (ConfigError, TypeError, ValueError):
-        raise ConfigError(
-            "Option --row-budget has a wrong value",
-            allowed="LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY "
-            f"{LEAST_ROW_DELTA:g} or more, the others 1e-12 to 1e+18",
-            got=repr(spec),
-        ) from None
-
-
 def check_row_budget(spec: str) -> str:
     """Return a row budget in its one form, by which a checkpoint compares it."""
-    read_row_budget(spec)
+    RowBudget.of(spec)
     loss, parameters = parsed(spec)
     pairs = [f"{name}={_shortest(value)}" for name, value in sorted(parameters.items())]
     return ":".join(filter(None, [_shortest(loss), ",".join(pairs)]))
@@ -192,6 +173,10 @@ LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(_expanded)]
 TablePath: TypeAlias = Annotated[
     str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"
 ]
+# In Python a key itself will do, which no dump of options may have.
+KeyFile: TypeAlias = Annotated[
+    LocalPath | InstanceOf[NoiseKey], PlainSerializer(lambda _: "not shown")
+]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
 Pair: TypeAlias = Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"]
@@ -240,6 +225,7 @@ class Options(BaseModel):
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
         on_connect: Whether that may be one of Spark Connect.
+        once: What to do in place of giving an option again, by its name.
     """
 
     model_config = ConfigDict(
@@ -256,6 +242,7 @@ class Options(BaseModel):
     runner: ClassVar[str] = "dptext_spark.jobs.{command}"
     on_spark: ClassVar[bool] = True
     on_connect: ClassVar[bool] = False
+    once: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -475,7 +462,7 @@ class TableOptions(InputOptions):
     )
     keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
     except_: Columns = TABLE("column to drop, with --keep '*'; repeatable", (), alias="except")
-    key_file: LocalPath | None = NOISE(
+    key_file: KeyFile | None = NOISE(
         "file of a 32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
     )
     name: Annotated[str, "NAME"] = NOISE(
@@ -514,9 +501,18 @@ class TableOptions(InputOptions):
         return self.beside("release.json")
 
     @property
+    def page_path(self) -> str:
+        """Where the page goes that can be signed."""
+        return self.beside("release.html")
+
+    @property
     def files(self) -> tuple[tuple[str, str], ...]:
         """What the job writes besides its output: a name and its path."""
-        return ("Public report", self.public_report_path), ("Report", self.report_path)
+        return (
+            ("Public report", self.public_report_path),
+            ("Report", self.report_path),
+            ("Page to sign", self.page_path),
+        )
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -534,15 +530,13 @@ class TableOptions(InputOptions):
         if self.dry_run:
             written = "."
             if self.reports:
-                written = f" except the report: {self.report_path}"
+                written = f" except the page {self.page_path} and the report: {self.report_path}"
             return f"Dry run: all options are right, nothing was written{written}"
         return "\n".join(printable(f"{what}: {path}") for what, path in self.results)
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
-        if self.key_file is None:
-            return NoiseKey.generate()
-        return NoiseKey.read(self.key_file)
+        return NoiseKey.of(self.key_file) or NoiseKey.generate()
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns to sanitize, by the options that name them."""
@@ -573,7 +567,9 @@ class TableOptions(InputOptions):
         values = super().to_json()
         values.pop("search", None)
         values.pop("key-file")
-        values["key"] = "file" if self.key_file else "fresh, not kept"
+        values["key"] = "fresh, not kept"
+        if self.key_file is not None:
+            values["key"] = "given" if isinstance(self.key_file, NoiseKey) else "file"
         return values
 
 
@@ -647,6 +643,52 @@ class TryOptions(PolicyOptions, GridOptions):
     draws: int = NOISE("how often each mechanism and epsilon sanitizes it", 3, ge=1, le=1000)
 
 
+class DoctorOptions(Options):
+    """Check Java, Spark, memory, bundle and key.
+
+    Everything is tried in one go. The exit code is 1 where something fails.
+    """
+
+    command = "doctor"
+    usage = "--embedding glove-50d --key-file release.key --output sanitized"
+    first = "embedding key-file output"
+    on_connect = True
+
+    embedding: LocalPath | None = BUNDLE(f"{EMBEDDING}, to be checked", None)
+    key_file: LocalPath | None = NOISE("key file to be checked", None, repr=False)
+    output: TablePath | None = OUTPUT("output that a release will have, to be checked", None)
+
+    def finish(self, report: Any) -> str:
+        """Fail where a check failed."""
+        report.finish(None)
+        return ""
+
+
+class SuggestOptions(Options):
+    """Look at a table, and propose a release.
+
+    It says which columns look like texts, ids, people and times, by counts alone.
+    """
+
+    command = "suggest"
+    usage = "--input queries.parquet --embedding glove-50d"
+    first = "embedding where"
+
+    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
+    format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
+    read_option: Pairs = TABLE(
+        "option of Spark's reader, e.g. header=true; repeatable", (), repr=False
+    )
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "condition on rows to look at", None, repr=False
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, to see how many words it knows", None)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return _pairs(self.read_option)
+
+
 class CalibrateOptions(GridOptions):
     """Measure how often words change.
 
@@ -715,9 +757,12 @@ MOST_VECTORS: Final = 20_000
 _OF_VECTORS: Final = ("recovered_words", "linked", "membership", "distances", "products")
 _OF_WORDS: Final = (
     *("versions", "candidates", "channel_limit", "attacker", "release_words", "public_corpus"),
-    "search",
+    *("search", "topics"),
 )
 """Options of ``evaluate`` that do nothing for vectors, besides those of policies."""
+
+_LEARNT_FROM_WORDS: Final = ("accuracy_on_original", "accuracy_from_features")
+"""Measures of labels that released vectors have not."""
 
 
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
@@ -733,6 +778,10 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "--target 'recovery(top1) <= 0.2'"
     )
     first = "text tokens id vectors sample target oov"
+    once = {
+        "text": "Evaluate each column by itself, and release all at the smallest epsilon: what a "
+        "row loses adds up over its columns."
+    }
 
     specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
         f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
@@ -749,6 +798,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
     author: Column | None = MEASURE(
         "column of authors: how well attackers learn them (a risk)", None
+    )
+    topics: LocalPath | None = MEASURE(
+        "lists of words as for dptext estimate: how well their shares come out (a use)", None
     )
     sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
     public_corpus: TablePath | None = MEASURE(
@@ -786,6 +838,12 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 "Fields inside arrays cannot be evaluated",
                 got=column,
                 do="Make a table of their elements with explode() first",
+            )
+        if self.topics is not None and str(self.protect) != "all":
+            yield ConfigError(
+                "--topics are evaluated where all words are perturbed",
+                allowed="--protect all",
+                got=str(self.protect),
             )
         if bool(self.specs) == bool(self.vectors):
             yield ConfigError(
@@ -842,8 +900,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if needs == "vectors" and not self.vectors:
             yield ConfigError(f"The --target {target} is of --vectors")
         elif needs and not getattr(self, needs):
-            yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
-        elif self.vectors and (not needs or target.measure == "accuracy_on_original"):
+            yield ConfigError(f"The --target {target} needs --{needs}")
+        elif self.vectors and (not needs or target.measure in _LEARNT_FROM_WORDS):
             if target.measure != "linked" or self.tokens:
                 yield ConfigError(
                     f"The --target {target} is of released words",
@@ -988,6 +1046,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
+    )
+    evaluation: TablePath | None = OUTPUT(
+        "folder of dptext evaluate: quote its measured risk in the public report", None
     )
     person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
     count_unique: bool = ROWS_OF(
@@ -1167,6 +1228,10 @@ class EstimateOptions(Options):
     features: TablePath | None = OUTPUT(
         "table to write: a vector and likely words of each row", None
     )
+    in_context: bool = MEASURE(
+        "features from all outputs of a row, by the language of --public-corpus; takes longer",
+        False,
+    )
     public_corpus: TablePath | None = MEASURE(
         "public texts, in a column of the same name, for the prior; default: by rank", None
     )
@@ -1206,6 +1271,10 @@ class EstimateOptions(Options):
             yield ConfigError(
                 "There is nothing to estimate",
                 do="Give --topics, --words, --frequencies or --features",
+            )
+        if self.in_context and (self.features is None or self.public_corpus is None):
+            yield ConfigError(
+                "Features in context lack an option", do="Give --features and --public-corpus"
             )
         groups = {*self.by, *([self.person] if self.person else [])}
         if self.text in groups:

@@ -135,7 +135,7 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
 
 def is_known(policy: Mapping[str, str]) -> bool:
     """Return whether all recorded policies are of this package, whose raw tokens are known."""
-    return not any(identity.startswith(_FOREIGN) for identity in policy.values())
+    return not any(f"={_FOREIGN}" in f"={identity}" for identity in policy.values())
 
 
 def _identity(policy: NamedPolicy, identity: str) -> str:

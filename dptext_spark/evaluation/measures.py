@@ -22,7 +22,7 @@ from dptext_spark.evaluation.attackers import (
     Knowledge,
     attack,
 )
-from dptext_spark.evaluation.classes import ClassCounts
+from dptext_spark.evaluation.classes import NOTHING, ClassCounts
 from dptext_spark.evaluation.intervals import ClusterSums, Dyads, Interval
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.linkage import LENGTH_BANDS
@@ -50,7 +50,8 @@ Sums: TypeAlias = dict[str, Any]
 """What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it:
 PairCounts by ``pairs/before`` and ``pairs/after``, ClusterSums by
 ``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, ``rare(K)``,
-``sighted(K)``, ``linked/among``, ``linked/alike``, ClassCounts by ``labels``, and else by what the
+``sighted(K)``, ``linked/among``, ``linked/alike``, ``topics/words``, an array by
+``words/estimated``, ClassCounts by ``labels``, and else by what the
 measure is written as."""
 
 
@@ -379,6 +380,65 @@ class PairOverlap(WordOverlap):
         return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
 
 
+ESTIMATED_WORDS: Final = "words/estimated"
+"""Among sums: the numbers of words, float64 (V,), that an analyst takes for the likeliest."""
+
+
+@dataclass(frozen=True)
+class EstimatedOverlap(Measure):
+    """The mass that the frequencies of words have in common with those that analysts estimate."""
+
+    needs: str = "topics"
+
+    def is_in(self, sums: Sums) -> bool:
+        return ESTIMATED_WORDS in sums
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        if not self.is_in(sums):
+            return self.totals(sums).share(confidence)  # which says what to give
+        before = sums[_PAIRS[0]].words[:-1]
+        estimated = sums[ESTIMATED_WORDS]
+        common = np.minimum(before / before.sum(), estimated / estimated.sum())
+        return float(common.sum()), np.nan, np.nan
+
+
+@dataclass(frozen=True)
+class TopicShares(Measure):
+    """1 less the error of topics' shares, over these shares, of perturbed words; 0 at least.
+
+    Shares are counted among outputs, or estimated with an analyst's weights.
+    """
+
+    needs: str = "topics"
+    estimated: bool = False
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        topics = knowledge.topics
+        if topics is None:
+            return {}
+        hidden = np.flatnonzero(rows.perturbed)
+        outputs = rows.outputs[0, hidden]
+        values = topics.weights[outputs] if self.estimated else topics.members[outputs]
+        errors = values - topics.members[rows.inputs[hidden]]
+        count = errors.shape[1]
+        of_rows = np.repeat(rows.rows[hidden], count)
+        of_topics = np.tile(np.arange(count), len(hidden))
+        in_topics = topics.members[rows.inputs[hidden]].sum(axis=1)
+        return {
+            self.name: ClusterSums.of(of_rows, errors.ravel(), of_topics, count),
+            _IN_TOPICS: ClusterSums.of(rows.rows[hidden], in_topics),
+        }
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        errors = np.abs(self.totals(sums).ratio).sum()
+        shares = sums[_IN_TOPICS].ratio[0]
+        if not shares > 0.0:
+            return NOTHING
+        return max(0.0, 1.0 - float(errors / shares)), np.nan, np.nan
+
+
+_IN_TOPICS: Final = "topics/words"
+
 LABELS: Final = "labels"
 """Among sums: the counts of labels that models predict on released texts."""
 
@@ -507,11 +567,15 @@ _ALL: Final[tuple[Measure, ...]] = (
     Kept("kept", "Words that stay"),
     Similarity("similarity", "Similarity of a text's mean vector"),
     WordOverlap("word_overlap", "Frequencies of words: mass in common"),
+    EstimatedOverlap("word_overlap_estimated", "Frequencies of words, as estimated"),
     PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
+    TopicShares("topic_shares", "Shares of topics, as counted"),
+    TopicShares("topic_shares_estimated", "Shares of topics, as estimated", estimated=True),
     Correlation("distances", "Correlation of distances"),
     Correlation("products", "Correlation of inner products"),
     Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
     Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
+    Measure("accuracy_from_features", "Labels right: learnt from vectors of rows", needs="label"),
     LabelMeasure(
         "balanced_accuracy",
         "Balanced accuracy of labels: mean recall of the classes",

@@ -191,7 +191,8 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
         tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)}
     )
 
-    def learnt(rows, column, names, mechanism, *, original=False, by_class=False):
+    def learnt(rows, column, names, mechanism, *, original=False, by_class=False, means=None):
+        assert (means is None) == (original or not by_class)
         of_class = F.count(F.col(f"row.{column}")).alias("given")
         given = {
             row["third"]: row["given"]

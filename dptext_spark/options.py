@@ -921,7 +921,11 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
     )
-    person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
+    person: Column | None = ROWS_OF(
+        "column of persons: report what their rows add up to; shift:LABEL moves their dates "
+        "together",
+        None,
+    )
     count_unique: bool = ROWS_OF(
         "count rows that show a word that few rows have; one more pass", False
     )

@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     Strict,
     ValidationError,
@@ -29,9 +30,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
-from dptext_spark.calibration.statistics import CONFIDENCE, ETA
+from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
 from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
@@ -45,7 +46,7 @@ from dptext_spark.evaluation.own_attackers import load_attacker
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorSetting, projected_vectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
 from dptext_spark.text.actions import Surrogate
@@ -117,29 +118,9 @@ def read_by(read: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
-    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``.
-
-    By default each word moves as far as ``within``.
-    """
-    try:
-        loss, listed = parsed(spec)
-        parameters = {"within": within}
-        for name, value in listed.items():
-            parameters[name] = float(value)
-        return RowBudget(loss=float(loss), **parameters)
-    except (ConfigError, TypeError, ValueError):
-        raise ConfigError(
-            "Option --row-budget has a wrong value",
-            allowed="LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY "
-            f"{LEAST_ROW_DELTA:g} or more, the others 1e-12 to 1e+18",
-            got=repr(spec),
-        ) from None
-
-
 def check_row_budget(spec: str) -> str:
     """Return a row budget in its one form, by which a checkpoint compares it."""
-    read_row_budget(spec)
+    RowBudget.of(spec)
     loss, parameters = parsed(spec)
     pairs = [f"{name}={_shortest(value)}" for name, value in sorted(parameters.items())]
     return ":".join(filter(None, [_shortest(loss), ",".join(pairs)]))
@@ -192,6 +173,10 @@ LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(_expanded)]
 TablePath: TypeAlias = Annotated[
     str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"
 ]
+# In Python a key itself will do, which no dump of options may have.
+KeyFile: TypeAlias = Annotated[
+    LocalPath | InstanceOf[NoiseKey], PlainSerializer(lambda _: "not shown")
+]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
 Pair: TypeAlias = Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"]
@@ -207,6 +192,10 @@ SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
 MechanismSpec: TypeAlias = Annotated[
     str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
 ]
+VectorSpec: TypeAlias = Annotated[
+    str, read_by(lambda spec: projected_vectors(spec, epsilon=1.0)), "NAME"
+]
+DISTINCT: Final = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 WRITTEN: Final = BeforeValidator(_number_as_text)
@@ -236,6 +225,7 @@ class Options(BaseModel):
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
         on_connect: Whether that may be one of Spark Connect.
+        once: What to do in place of giving an option again, by its name.
     """
 
     model_config = ConfigDict(
@@ -252,6 +242,7 @@ class Options(BaseModel):
     runner: ClassVar[str] = "dptext_spark.jobs.{command}"
     on_spark: ClassVar[bool] = True
     on_connect: ClassVar[bool] = False
+    once: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -409,9 +400,9 @@ class MechanismOptions(SearchOptions):
 class GridOptions(SearchOptions):
     """Every mechanism at every epsilon."""
 
-    specs: Annotated[
-        tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))
-    ] = NOISE(f"mechanism, repeatable: {MECHANISM}", alias="mechanism")
+    specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
+        f"mechanism, repeatable: {MECHANISM}", alias="mechanism"
+    )
     epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE(
         "privacy parameters, e.g. 5 10 20; smaller: more noise"
     )
@@ -471,7 +462,7 @@ class TableOptions(InputOptions):
     )
     keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
     except_: Columns = TABLE("column to drop, with --keep '*'; repeatable", (), alias="except")
-    key_file: LocalPath | None = NOISE(
+    key_file: KeyFile | None = NOISE(
         "file of a 32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
     )
     name: Annotated[str, "NAME"] = NOISE(
@@ -510,9 +501,18 @@ class TableOptions(InputOptions):
         return self.beside("release.json")
 
     @property
+    def page_path(self) -> str:
+        """Where the page goes that can be signed."""
+        return self.beside("release.html")
+
+    @property
     def files(self) -> tuple[tuple[str, str], ...]:
         """What the job writes besides its output: a name and its path."""
-        return ("Public report", self.public_report_path), ("Report", self.report_path)
+        return (
+            ("Public report", self.public_report_path),
+            ("Report", self.report_path),
+            ("Page to sign", self.page_path),
+        )
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -530,15 +530,13 @@ class TableOptions(InputOptions):
         if self.dry_run:
             written = "."
             if self.reports:
-                written = f" except the report: {self.report_path}"
+                written = f" except the page {self.page_path} and the report: {self.report_path}"
             return f"Dry run: all options are right, nothing was written{written}"
         return "\n".join(printable(f"{what}: {path}") for what, path in self.results)
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
-        if self.key_file is None:
-            return NoiseKey.generate()
-        return NoiseKey.read(self.key_file)
+        return NoiseKey.of(self.key_file) or NoiseKey.generate()
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns to sanitize, by the options that name them."""
@@ -569,7 +567,9 @@ class TableOptions(InputOptions):
         values = super().to_json()
         values.pop("search", None)
         values.pop("key-file")
-        values["key"] = "file" if self.key_file else "fresh, not kept"
+        values["key"] = "fresh, not kept"
+        if self.key_file is not None:
+            values["key"] = "given" if isinstance(self.key_file, NoiseKey) else "file"
         return values
 
 
@@ -643,6 +643,52 @@ class TryOptions(PolicyOptions, GridOptions):
     draws: int = NOISE("how often each mechanism and epsilon sanitizes it", 3, ge=1, le=1000)
 
 
+class DoctorOptions(Options):
+    """Check Java, Spark, memory, bundle and key.
+
+    Everything is tried in one go. The exit code is 1 where something fails.
+    """
+
+    command = "doctor"
+    usage = "--embedding glove-50d --key-file release.key --output sanitized"
+    first = "embedding key-file output"
+    on_connect = True
+
+    embedding: LocalPath | None = BUNDLE(f"{EMBEDDING}, to be checked", None)
+    key_file: LocalPath | None = NOISE("key file to be checked", None, repr=False)
+    output: TablePath | None = OUTPUT("output that a release will have, to be checked", None)
+
+    def finish(self, report: Any) -> str:
+        """Fail where a check failed."""
+        report.finish(None)
+        return ""
+
+
+class SuggestOptions(Options):
+    """Look at a table, and propose a release.
+
+    It says which columns look like texts, ids, people and times, by counts alone.
+    """
+
+    command = "suggest"
+    usage = "--input queries.parquet --embedding glove-50d"
+    first = "embedding where"
+
+    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
+    format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
+    read_option: Pairs = TABLE(
+        "option of Spark's reader, e.g. header=true; repeatable", (), repr=False
+    )
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "condition on rows to look at", None, repr=False
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, to see how many words it knows", None)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return _pairs(self.read_option)
+
+
 class CalibrateOptions(GridOptions):
     """Measure how often words change.
 
@@ -665,6 +711,9 @@ class CalibrateOptions(GridOptions):
     identifier_patterns: Annotated[UserPatterns, "FILE"] | None = OWN_PATTERNS()
     numbers: NumberPolicy = NUMBER_POLICY()
     eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
+    gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = MEASURE(
+        "factor within which k_gamma takes probabilities for alike", GAMMA
+    )
     confidence: Confidence = MEASURE("confidence of each interval, and of the target", CONFIDENCE)
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
         "find the largest epsilon for this, e.g. 'p95(n_w) <= 0.5'", None
@@ -702,6 +751,20 @@ class CalibrateOptions(GridOptions):
         return values
 
 
+MOST_VECTORS: Final = 20_000
+"""Rows whose vectors can be evaluated: one task of Spark holds them."""
+
+_OF_VECTORS: Final = ("recovered_words", "linked", "membership", "distances", "products")
+_OF_WORDS: Final = (
+    *("versions", "candidates", "channel_limit", "attacker", "release_words", "public_corpus"),
+    *("search", "topics"),
+)
+"""Options of ``evaluate`` that do nothing for vectors, besides those of policies."""
+
+_LEARNT_FROM_WORDS: Final = ("accuracy_on_original", "accuracy_from_features")
+"""Measures of labels that released vectors have not."""
+
+
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     """Attack simulated releases of your rows.
 
@@ -714,8 +777,20 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 "
         "--target 'recovery(top1) <= 0.2'"
     )
-    first = "text tokens id sample target oov"
+    first = "text tokens id vectors sample target oov"
+    once = {
+        "text": "Evaluate each column by itself, and release all at the smallest epsilon: what a "
+        "row loses adds up over its columns."
+    }
 
+    specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
+        f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
+    )
+    vectors: Annotated[tuple[VectorSpec, ...], DISTINCT] = NOISE(
+        "evaluate dptext vectors instead, repeatable: main-axes, random; with parameters, e.g. "
+        "main-axes:dimension=12",
+        (),
+    )
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")
     text: Column | None = TABLE("string column to evaluate; this or --tokens", None)
@@ -723,6 +798,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
     author: Column | None = MEASURE(
         "column of authors: how well attackers learn them (a risk)", None
+    )
+    topics: LocalPath | None = MEASURE(
+        "lists of words as for dptext estimate: how well their shares come out (a use)", None
     )
     sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
     public_corpus: TablePath | None = MEASURE(
@@ -761,8 +839,43 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 got=column,
                 do="Make a table of their elements with explode() first",
             )
+        if self.topics is not None and str(self.protect) != "all":
+            yield ConfigError(
+                "--topics are evaluated where all words are perturbed",
+                allowed="--protect all",
+                got=str(self.protect),
+            )
+        if bool(self.specs) == bool(self.vectors):
+            yield ConfigError(
+                "Words or vectors are released", allowed="--mechanism or --vectors, one of them"
+            )
+        if self.vectors:
+            yield from self._vector_conflicts()
         yield from self._class_conflicts(column)
         yield from self._target_conflicts()
+
+    def _vector_conflicts(self) -> Iterator[ConfigError]:
+        """Yield the options that do nothing for vectors."""
+        fields = type(self).model_fields
+        names = {*_OF_WORDS, *PolicyParameters.model_fields} - {"tokenizer"}
+        idle = [name for name in sorted(names) if getattr(self, name) != fields[name].default]
+        if idle:
+            options = ", ".join(f"--{fields[name].alias}" for name in idle)
+            yield ConfigError("Options do nothing for --vectors", got=options, do="Leave them out")
+        if self.sample == "all" or self.sample > MOST_VECTORS:
+            yield ConfigError(
+                "Too many rows for --vectors: one task of Spark holds them",
+                allowed=f"--sample {MOST_VECTORS} or less",
+                got=str(self.sample),
+            )
+
+    @property
+    def vector_settings(self) -> tuple[ProjectedVectors, ...]:
+        """Each projection, in the order given, and of each the epsilons, ascending."""
+        settings: list[ProjectedVectors] = []
+        for spec in self.vectors:
+            settings += [projected_vectors(spec, epsilon=value) for value in self.epsilon]
+        return tuple(settings)
 
     def _class_conflicts(self, column: str) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns of classes, besides the evaluated column."""
@@ -784,8 +897,18 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         except (ConfigError, TypeError):  # none, or a wrong one
             return
         needs = MEASURES[target.measure].needs
-        if needs and getattr(self, needs) is None:
-            yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
+        if needs == "vectors" and not self.vectors:
+            yield ConfigError(f"The --target {target} is of --vectors")
+        elif needs and not getattr(self, needs):
+            yield ConfigError(f"The --target {target} needs --{needs}")
+        elif self.vectors and (not needs or target.measure in _LEARNT_FROM_WORDS):
+            if target.measure != "linked" or self.tokens:
+                yield ConfigError(
+                    f"The --target {target} is of released words",
+                    allowed=f"{', '.join(_OF_VECTORS)}, or of --label and --author",
+                )
+        elif target.measure == "membership" and self.tokens:
+            yield ConfigError(f"The --target {target} is of --text", do="Take another measure")
         if target.risk.versions not in (1, self.versions):
             yield ConfigError(
                 "The --target counts versions that are not measured",
@@ -793,7 +916,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 got=str(target.risk.versions),
             )
 
-    def release_command(self, mechanism: Mechanism, search: Search) -> str:
+    def release_command(
+        self, mechanism: Mechanism | VectorSetting, search: Search | None = None
+    ) -> str:
         """Return the command that makes a release with a setting, and says where epsilon is from.
 
         A filter and the values of read options may be private: they have to be filled in, and
@@ -806,10 +931,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             value = getattr(self, name)
             if value != fields[name].default:
                 options[str(fields[name].alias)] = value
-        options |= search.options
-        if self.release_words:
-            options["release-words"] = search.release_words
-        words = ["dptext", "privatize"]
+        if search is not None:
+            options |= search.options
+            if self.release_words:
+                options["release-words"] = search.release_words
+        words = ["dptext", "vectors" if self.vectors else "privatize"]
         for name, value in options.items():
             words += [f"--{name}", str(value)]
         if self.trust_id:
@@ -921,6 +1047,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
     )
+    evaluation: TablePath | None = OUTPUT(
+        "folder of dptext evaluate: quote its measured risk in the public report", None
+    )
     person: Column | None = ROWS_OF(
         "column of persons: report what their rows add up to; shift:LABEL moves their dates "
         "together",
@@ -1020,26 +1149,30 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 class VectorsOptions(ProjectedVectors, TableOptions):
     """Release vectors by projection and noise.
 
-    A text is released as the average of its words' vectors.
+    A text is released as the average of its words' vectors, or as one vector for each word.
     """
 
     command = "vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
-    first = "vector text embedding id keep key-file name dry-run"
-    published = TableOptions.published | {"vector", *ProjectedVectors.model_fields}
+    first = "vector text tokens embedding projection id keep key-file name dry-run"
+    published = TableOptions.published | {"vector", "tokens", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
     text: Columns = TABLE("string column, released as the average of its words; repeatable", ())
-    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text", None)
+    tokens: Columns = TABLE(
+        "string or array<string> column, released as one vector for each word; repeatable", ()
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text, --tokens and main-axes", None)
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from self.column_conflicts(vector=self.vector, text=self.text)
-        if bool(self.text) != (self.embedding is not None):
+        yield from self.column_conflicts(vector=self.vector, text=self.text, tokens=self.tokens)
+        needs_embedding = bool(self.text or self.tokens) or self.projection == "main-axes"
+        if needs_embedding != (self.embedding is not None):
             yield ConfigError(
-                "Options --text and --embedding go together",
-                do="Give a text column the bundle of its words' vectors; --vector columns need "
-                "none",
+                "Options --text and --embedding go together, as do --tokens or main axes with it",
+                do="Give words the bundle of their vectors, and --projection main-axes that of "
+                "public vectors of the same kind; random projections of --vector columns need none",
             )
 
     @property
@@ -1099,6 +1232,10 @@ class EstimateOptions(Options):
     features: TablePath | None = OUTPUT(
         "table to write: a vector and likely words of each row", None
     )
+    in_context: bool = MEASURE(
+        "features from all outputs of a row, by the language of --public-corpus; takes longer",
+        False,
+    )
     public_corpus: TablePath | None = MEASURE(
         "public texts, in a column of the same name, for the prior; default: by rank", None
     )
@@ -1138,6 +1275,10 @@ class EstimateOptions(Options):
             yield ConfigError(
                 "There is nothing to estimate",
                 do="Give --topics, --words, --frequencies or --features",
+            )
+        if self.in_context and (self.features is None or self.public_corpus is None):
+            yield ConfigError(
+                "Features in context lack an option", do="Give --features and --public-corpus"
             )
         groups = {*self.by, *([self.person] if self.person else [])}
         if self.text in groups:

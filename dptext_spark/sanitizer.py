@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache, partial
 from itertools import compress, pairwise
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dptext_spark.arguments import must_be, naming_arguments
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.mechanism import Perturbation
@@ -25,10 +28,13 @@ from dptext_spark.text.columns import (
     PythonColumn,
     Tokens,
     as_arrow,
+    check_lengths,
+    check_unique,
     id_bytes,
 )
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.patterns.names import USER
+from dptext_spark.text.pieces import count_pieces
 from dptext_spark.text.tokens import straight, token_spans
 from dptext_spark.word_reader import MARK_CODES, TokenLookup
 
@@ -40,6 +46,8 @@ _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 MASKED: Final = Mask()
 """The action of spans that a column names."""
+_OPEN: Final = "Make one with Release.open(embedding=..., mechanism=Laplace(epsilon=8))"
+_COLUMN: Final = "Write column='text': the noise depends on this name"
 
 CountT = TypeVar("CountT", NDArray[np.int64], int)
 
@@ -82,6 +90,10 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     number: CountT
     mask: CountT  # of the column of spans
     user: CountT  # of types of a user's own
+    # Places of the released values that look like pieces of identifiers, by ``PIECES``.
+    left_figures: CountT
+    left_signs: CountT
+    left_codes: CountT
 
 
 class Sanitized(NamedTuple):
@@ -114,23 +126,27 @@ class Run(NamedTuple):
     owners: list[bytes]  # the row's id, or what names its person
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sanitizer:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sanitizer(Displayed):
     """Sanitizes columns of one release; small and picklable.
 
     It binds its mechanism when it is first used. What a row becomes is a pure function of the key,
     the row's id and its content, whatever its batch.
     """
 
-    counts: ClassVar = TokenCounts
+    counters: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
     # Derived too, the same for all releases; of the actions that have keys.
     action_keys: tuple[tuple[Action, NoiseKey], ...] = field(default=(), repr=False)
 
     @classmethod
-    def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
-        """Create a sanitizer from the user's key, or from a fresh key that is discarded."""
+    @naming_arguments()
+    def open(cls, release: Release, key: NoiseKey | Path | str | None = None) -> Self:
+        """Create a sanitizer from the user's key or its file, or from a fresh, discarded key."""
+        if not isinstance(release, Release):
+            raise must_be("release", "a Release", release, _OPEN)
+        key = NoiseKey.of(key)
         action_keys = {}
         for action in dict.fromkeys(release.policy.actions.values()):
             action_key = action.key(key)
@@ -139,6 +155,10 @@ class Sanitizer:
         return cls(
             release=release, noise=release.noise(key), action_keys=tuple(action_keys.items())
         )
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield what shows its release."""
+        return self.release.blocks()
 
     def __getstate__(self) -> dict[str, object]:
         return {part.name: getattr(self, part.name) for part in fields(self)}  # nothing bound
@@ -168,6 +188,7 @@ class Sanitizer:
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
         persons: PythonColumn | None = None,
+        trust_id: bool = False,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
@@ -187,8 +208,15 @@ class Sanitizer:
                 this column.
             persons: What names the person of each row, for dates that are moved together; without
                 it, and where it is null, the row's id.
+            trust_id: Take ids that repeat, except those of array elements. Rows of one id show
+                whether their texts are equal.
         """
+        if not isinstance(column, str):
+            raise must_be("column", "the name of the column", column, _COLUMN)
         values = as_arrow(values, f"Column {column}")
+        ids = as_arrow(ids, "The column of row ids")
+        if not trust_id:
+            check_unique(ids)
         runs = self._runs(values, ids, column, slots, positions, words, persons)
         arrays = []
         counts = [np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)]
@@ -253,16 +281,9 @@ class Sanitizer:
         row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in owners]
         if persons is not None:
             owners = _owners(as_arrow(persons, "The column of persons"), owners)
-        if len(ids) != len(values):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(ids)} ids",
-            )
-        if slots is not None and len(slots) != len(values):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(slots)} slots",
-            )
+        check_lengths(column, len(values), len(ids), "id")
+        if slots is not None:
+            check_lengths(column, len(values), len(slots), "slot row")
         if positions is not None and positions.shape[1]:
             row_names = _extended(row_names, positions.astype("<i8"))
         epsilons = None
@@ -295,6 +316,10 @@ class Sanitizer:
         for name, code in MARK_CODES.items():
             marks[name] = tokens.count(lookup.token_ids == code)
         marks[USER] = tokens.count(lookup.token_ids <= MARK_CODES[USER])
+        values = assemble(
+            tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
+        )
+        pieces = {f"left_{kind}": places for kind, places in count_pieces(values).items()}
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(lookup.known & ~is_same),
@@ -304,11 +329,10 @@ class Sanitizer:
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
             **marks,
+            **pieces,
         )
         return Sanitized(
-            values=assemble(
-                tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
-            ),
+            values=values,
             counts=counts,
             unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.token_ids[same]]),
         )
@@ -323,7 +347,7 @@ class Sanitizer:
 
             def draw(width: int) -> Iterator[NDArray[np.float64]]:
                 noise = self._unknown_noise(tokens, column, width)
-                for _, uniforms in _draws(noise, tokens, run.row_names, places):
+                for _, uniforms in token_uniforms(noise, tokens, run.row_names, places):
                     yield uniforms
 
             oov = self.release.policy.oov
@@ -333,7 +357,7 @@ class Sanitizer:
             released[places] = np.where(rows < 0, rows, outputs[rows])
         noise = self._word_noise(tokens, column)
         word_places = np.flatnonzero(lookup.known)
-        for chunk, uniforms in _draws(noise, tokens, run.row_names, word_places):
+        for chunk, uniforms in token_uniforms(noise, tokens, run.row_names, word_places):
             epsilons = None
             if run.epsilons is not None:
                 epsilons = run.epsilons[tokens.rows[chunk]]
@@ -429,7 +453,7 @@ def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[in
     return placed
 
 
-def _draws(
+def token_uniforms(
     noise: ColumnNoise,
     tokens: Tokens,
     row_names: Sequence[tuple[bytes, ...]],

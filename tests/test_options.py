@@ -16,7 +16,6 @@ from dptext_spark.options import (
     EvaluateOptions,
     PrivatizeOptions,
     VectorsOptions,
-    read_row_budget,
 )
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
@@ -26,6 +25,7 @@ TABLE = {"input": "in", "output": "out/"}
 LAPLACE = {"mechanism": "laplace", "epsilon": 5.0}
 GOOD = TABLE | LAPLACE | {"embedding": "bundle", "text": ("text",)}
 EVALUATE = GOOD | {"text": "text", "mechanism": ["laplace", "exponential"], "epsilon": [5.0, 10.0]}
+VECTORS = {"mechanism": (), "vectors": ["main-axes"]}
 RIGHT = {
     "privatize": GOOD,
     "vectors": TABLE | {"epsilon": 5.0, "vector": "v"},
@@ -99,7 +99,7 @@ WRONG = {
         ({"mode": "replace"}, r"--mode has.*error, overwrite or append\. Got: 'replace'\.$"),
         ({"layout": "kep"}, r"--layout.*words, keep.* Got: 'kep'\. Perhaps you meant keep"),
         ({"oov": "lose"}, "--oov.*mask, .*keep-unprotected.* Got: 'lose'"),
-        ({"protect": "slots:"}, "--protect.*all, content, slots:COLUMN.*Got: 'slots:'"),
+        ({"protect": "slots:"}, "--protect.*all, content, slots, slots:COLUMN.*Got: 'slots:'"),
         # Budgets with their parameters
         *(
             ({"row-budget": each}, f"--row-budget has a wrong value.*LOSS:within=.* Got: '{each}'")
@@ -143,6 +143,20 @@ WRONG = {
         ({"label": "text"}, "either the evaluated one, --label or --author. Got: text"),
         ({"label": "a", "author": "a"}, "either the evaluated one.* Got: a"),
         ({"author": "person.name"}, "not fields inside them"),
+        ({"vectors": ["main-axes"]}, "--mechanism or --vectors, one of them"),
+        ({"mechanism": ()}, "--mechanism or --vectors, one of them"),
+        (VECTORS | {"vectors": ["axes"]}, "random or main-axes. Got: 'axes'"),
+        (VECTORS | {"vectors": ["random:t=1"]}, "t of random is unknown. Allowed: beta, delta"),
+        (VECTORS | {"oov": "drop", "versions": 2}, "do nothing for --vectors. Got: --oov, --versi"),
+        (VECTORS | {"sample": "all"}, "--sample 20000 or less"),
+        (VECTORS | {"target": "similarity >= 0.5"}, "is of released words"),
+        (VECTORS | {"target": "recovery(top1) <= 0.5"}, "is of released words"),
+        (VECTORS | {"target": "recovered_words(far) <= 0.5"}, "--target has a wrong value"),
+        ({"target": "distances >= 0.5"}, "is of --vectors"),
+        (
+            VECTORS | {"text": None, "tokens": "t", "target": "membership <= 0.6"},
+            "membership <= 0.6 is of --text",
+        ),
         *(({"sample": each}, "--sample has a wrong value") for each in (1, "some")),
         ({"candidates": 4}, "--candidates has a wrong value"),
         (
@@ -152,6 +166,9 @@ WRONG = {
     ],
     "vectors": [
         ({"text": "t"}, "--text and --embedding go together"),
+        ({"tokens": "t"}, "--text and --embedding go together"),
+        ({"projection": "main-axes"}, "--text and --embedding go together"),
+        ({"projection": "axes"}, "--projection has.*random or main-axes"),
         ({"name": "s"}, r"\(--name\) does nothing without"),
         ({"tokenizer": "icu"}, "--tokenizer is for texts"),
         ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
@@ -264,9 +281,11 @@ def test_good_options():
         TextPolicy(),
     )
     assert options.policy is options.policy  # read once in a run
-    assert [path for _, path in options.files] == ["out.release.json", "out.private/report.json"]
+    assert [path for _, path in options.files] == [
+        *("out.release.json", "out.private/report.json", "out.release.html")
+    ]
     filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
-    places = ["r/projection.json", "r/release.json", "r/private/report.json"]
+    places = ["r/projection.json", "r/release.json", "r/private/report.json", "r/release.html"]
     assert [path for _, path in filed.files] == places
     assert options.noise_key() != options.noise_key()  # fresh
     assert made(**GROWS, id="id", trust_id=True).incremental == "c"
@@ -279,7 +298,7 @@ def test_good_options():
         ("5:delta=1e-6,within=3", 3, 1e-6),
     ):
         budget = made(row_budget=spec).row_budget
-        assert read_row_budget(budget, 2.0) == RowBudget(loss=5, within=within, delta=delta)
+        assert RowBudget.of(budget, 2.0) == RowBudget(loss=5, within=within, delta=delta)
     written = [made(row_budget=each).row_budget for each in (5, "5.0", "5:within=3.0,delta=.5")]
     assert written == ["5", "5", "5:delta=0.5,within=3"]  # as a checkpoint compares them
     assert (options.budget, options.row_budget) == (None, None)

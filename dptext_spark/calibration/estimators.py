@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.calibration import rays
-from dptext_spark.calibration.statistics import Transitions
+from dptext_spark.calibration.statistics import GAMMA, Transitions
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
@@ -195,6 +195,7 @@ class Grid:
     words: int  # of the sample
     confidence: float  # of each word's interval, and of what is said of all of them
     eta: float  # mass that s_eta may leave out
+    gamma: float = GAMMA  # factor within which k_gamma takes probabilities for alike
 
     @classmethod
     def over(

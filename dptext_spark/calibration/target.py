@@ -22,6 +22,7 @@ _SIGNS: Final = {
     "entropy": ">=",
     "h_0": ">=",
     "h_inf": ">=",
+    "k_gamma": ">=",
 }
 
 # Half the epsilons that are tried at most, besides those to begin with.
@@ -36,6 +37,8 @@ class Target(Limit):
         "STATISTIC(n_w) <= NUMBER between 0 and 1, or STATISTIC(COLUMN) >= NUMBER above 0, "
         f"COLUMN {', '.join([*_SIGNS][1:])}; STATISTIC {', '.join(LEVELS)}"
     )
+
+    example = "p95(n_w) <= 0.5"
 
     @classmethod
     def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:

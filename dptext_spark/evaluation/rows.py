@@ -166,7 +166,8 @@ class Simulation:
     @property
     def public(self) -> Simulation:
         """What reads a corpus, cut as the column is, whichever of its words are perturbed."""
-        policy = self.policy.model_copy(update={"protect": AllWords(), "mask_spans": None})
+        no_spans = {"protect": AllWords(), "mask_spans": None, "spans_by": None}
+        policy = self.policy.model_copy(update=no_spans)
         return replace(self, policy=policy)
 
     def release(
@@ -198,7 +199,7 @@ class Simulation:
                 name=f"version {number}",
             )
             sanitizer = Sanitizer.open(replace(release, policy=WORDS_ALONE), key)
-            values = sanitizer.sanitize(texts, ids, column=_COLUMN).values.flatten()
+            values = sanitizer.sanitize(texts, ids, column=_COLUMN, trust_id=True).values.flatten()
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))

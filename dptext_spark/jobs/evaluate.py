@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Final
 
@@ -19,11 +19,13 @@ from dptext_spark.calibration.facts import guarantees
 from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
-from dptext_spark.evaluation import facts, page, text
+from dptext_spark.estimates.rehearsal import Rehearsal
+from dptext_spark.estimates.topics import read_topics
+from dptext_spark.evaluation import facts, page, text, vector_facts
 from dptext_spark.evaluation.classify import classify, known_classes
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.language import PairCounts, word_prior
-from dptext_spark.evaluation.measures import Sums
+from dptext_spark.evaluation.measures import ESTIMATED_WORDS, Sums
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,
@@ -37,9 +39,13 @@ from dptext_spark.evaluation.simulate import (
     simulate,
 )
 from dptext_spark.evaluation.target import Target
+from dptext_spark.evaluation.vectors import Classes
+from dptext_spark.evaluation.vectors_on_spark import VectorRehearsal, bound_settings
+from dptext_spark.geometry import Floats32
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.vectors import TEXT_WORDS, VectorNoise
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.facts import Report, embedding_json, now
 from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -54,6 +60,7 @@ from dptext_spark.tables.places import INPUT, OUTPUT, Places
 from dptext_spark.tables.result_folder import check_free, result_folder, write_report
 from dptext_spark.tables.source import own_session
 from dptext_spark.tables.storage import Storage
+from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.word_reader import WordReader
 
 OWN_TEXTS: Final = (
@@ -70,6 +77,7 @@ def run(options: EvaluateOptions) -> Report:
     paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
     if read.has_path:
         paths.insert(0, (INPUT, "--input", options.input))
+    started = now()
     places = Places.of(paths)
     columns = _columns(options)
     all_of(
@@ -79,6 +87,7 @@ def run(options: EvaluateOptions) -> Report:
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
         search = options.search_over(embedding, options.release_words)
+        settings = _vector_settings(options, embedding)
     announce_missing("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
@@ -87,17 +96,15 @@ def run(options: EvaluateOptions) -> Report:
         _check_paths(places.with_spark(spark), options, read)
         # Claimed before hours of measuring: another run with this output ends at once.
         with result_folder(spark, storage, options, private=True) as folder:
-            evaluation = _evaluation(options, columns, read, embedding, search, spark)
-            return write_report(
-                storage,
-                folder,
-                options,
-                evaluation,
-                file=facts.FILE,
-                text=text.said,
-                page=page.page,
-                private=True,
-            )
+            table = InputTable.open(spark, options, read, columns)
+            _check_classes(options, table)
+            write = partial(write_report, storage, folder, options, file=facts.FILE, private=True)
+            if settings:
+                evaluation = _evaluation_of_vectors(options, table, embedding, search, settings)
+                return write(evaluation, text=vector_facts.said, page=vector_facts.page)
+            evaluation = _evaluation(options, table, read, embedding, search)
+            evaluation["started"] = started
+            return write(evaluation, text=text.said, page=page.page)
 
 
 def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None:
@@ -109,16 +116,14 @@ def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None
 
 def _evaluation(
     options: EvaluateOptions,
-    columns: TableColumns,
+    table: InputTable,
     read: Format,
     embedding: Embedding,
     search: Search,
-    spark: SparkSession,
 ) -> dict[str, Any]:
     """Measure all settings on a sample of the table; return the facts."""
+    spark = table.df.sparkSession
     target = _target(options, spark)
-    table = InputTable.open(spark, options, read, columns)
-    _check_classes(options, table)
     bundle = BundleFiles.send(spark, embedding)
     simulation = Simulation(
         bundle=bundle, policy=options.policy, search=search, seed=options.noise_seed
@@ -167,6 +172,69 @@ def _evaluation(
     )
 
 
+def _vector_settings(options: EvaluateOptions, embedding: Embedding) -> tuple[VectorNoise, ...]:
+    """Return the settings of vectors, bound to the bundle; none where words are evaluated."""
+    if not options.vectors:
+        return ()
+    words = TEXT_WORDS
+    if options.tokens:
+        words = 1
+    return bound_settings(options.vector_settings, embedding, words=words)
+
+
+def _evaluation_of_vectors(
+    options: EvaluateOptions,
+    table: InputTable,
+    embedding: Embedding,
+    search: Search,
+    settings: Sequence[VectorNoise],
+) -> dict[str, Any]:
+    """Measure all settings of vectors on a sample of the table; return the facts."""
+    spark = table.df.sparkSession
+    target = _target(options, spark)
+    if target is not None and options.label is None:
+        target = replace(target, keeping=vector_facts.KEEPING)
+    policy = WORDS_ALONE.model_copy(update={"tokenizer": options.policy.tokenizer})
+    simulation = Simulation(
+        bundle=BundleFiles.send(spark, embedding),
+        policy=policy,
+        search=search,
+        seed=options.noise_seed,
+    )
+    rehearsal = VectorRehearsal(
+        settings=tuple(settings),
+        classes=Classes(options.label, options.author),
+        by_word=options.tokens is not None,
+    )
+    total, rows = _sampled_rows(options, table, simulation, embedding)
+    try:
+        with progress(spark, "Releasing and attacking vectors"):
+            if target is not None and options.label is not None:
+                target.check_class(known_classes(rows, options.label))
+            counts = rows.frame.groupBy("third").count().collect()
+            compared = rehearsal.compare(rows)
+    finally:
+        rows.frame.unpersist()
+    if not compared:
+        raise InputError(
+            "There is nothing to evaluate: no known row has a vector, or no attacked row has one",
+            do="Take more rows",
+        )
+    by_third = {row["third"]: row["count"] for row in counts}
+    attacked = sum(by_third.get(third, 0) for third in ATTACKED)
+    sample = {"rows": sum(by_third.values()), "of": total, "known": by_third.get(KNOWN, 0)}
+    sample["attacked"] = attacked
+    return vector_facts.facts_of(
+        compared,
+        settings,
+        target=target,
+        confidence=options.confidence,
+        command=options.release_command,
+        embedding=embedding_json(embedding),
+        sample=sample,
+    )
+
+
 def _sum(thirds: Iterable[Counted], name: str) -> Any:
     """Add up what was counted under a name."""
     return reduce(add, (getattr(third, name) for third in thirds))
@@ -179,7 +247,7 @@ def _target(options: EvaluateOptions, spark: SparkSession) -> Target | None:
     target = Target.parse(options.target)
     if options.label is not None:
         target = replace(target, keeping="balanced_accuracy")
-    if target.measure == "linked" and not is_encrypted(spark):
+    if target.measure == "linked" and not options.vectors and not is_encrypted(spark):
         raise ConfigError(f"The --target {target} cannot be measured here", do=text.NOT_LINKED)
     return target
 
@@ -206,9 +274,10 @@ def _sampled_rows(
         WordReader(bundle=simulation.bundle, policy=simulation.policy),
         fate="They are not evaluated. Take an embedding that has more of them.",
     )
-    release = max(
+    operations = [
         mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism
-    )
+    ]
+    release = max(operations, default=0.0)
     attacked_outputs = sum({1, options.versions})  # of a word, that attackers look at
     partitioning = Partitioning(  # no measured number depends on it
         word=options.versions * release + attacked_outputs * options.candidates * _ATTACKING,
@@ -257,6 +326,7 @@ def _compared(
                 seed=rows.simulation.seed,
                 limit=options.channel_limit,
             )
+            rehearsal = _rehearsal(options, rows, mechanism, thirds)
             knowledge = knowledge_of(
                 texts,
                 languages,
@@ -265,11 +335,18 @@ def _compared(
                 versions=options.versions,
                 candidates=options.candidates,
                 row_counts=row_counts,
+                topics=None if rehearsal is None else rehearsal.topics,
             )
             recovered = simulate(rows, mechanism, knowledge, options.versions, lengths)
-            learnt = _learnt(options, rows, mechanism)
+            means = None
+            if options.label is not None:
+                means = channel.means(prior, rows.simulation.embedding.vectors)
+            learnt = _learnt(options, rows, mechanism, means=means)
         for third, sums in recovered.items():
             measured = sums | learnt[third]
+            if rehearsal is not None:
+                outputs = sums["pairs/after"].words[:-1]
+                measured[ESTIMATED_WORDS] = rehearsal.words(outputs)
             if mechanism is None:
                 floors[third] = measured
             else:
@@ -285,18 +362,47 @@ def _compared(
     ]
 
 
+def _rehearsal(
+    options: EvaluateOptions,
+    rows: SampledRows,
+    mechanism: Mechanism | None,
+    thirds: Sequence[Counted],
+) -> Rehearsal | None:
+    """Return what an analyst would estimate with, where topics are given."""
+    if options.topics is None:
+        return None
+    simulation = rows.simulation
+    return Rehearsal.of(
+        mechanism,
+        simulation.embedding,
+        simulation.search,
+        read_topics(options.topics),
+        words=_sum([thirds[third] for third in ATTACKED], "perturbed"),
+        seed=simulation.seed,
+    )
+
+
 def _learnt(
     options: EvaluateOptions,
     rows: SampledRows,
     mechanism: Mechanism | None,
     *,
     original: bool = False,
+    means: Floats32 | None = None,
 ) -> dict[int, Sums]:
     """Measure how well models learn classes and authors, by attacked third."""
     sums: defaultdict[int, Sums] = defaultdict(dict)
     if options.label is not None:
         uses = ("accuracy", "accuracy_on_original")
-        of_label = classify(rows, options.label, uses, mechanism, original=original, by_class=True)
+        of_label = classify(
+            rows,
+            options.label,
+            uses,
+            mechanism,
+            original=original,
+            by_class=True,
+            means=means,
+        )
         for third in ATTACKED:
             sums[third] |= of_label[third]
     if options.author is not None:
@@ -308,6 +414,7 @@ def _learnt(
 
 
 def _columns(options: EvaluateOptions) -> TableColumns:
+    options.policy.check_tokens(tuple(filter(None, [options.tokens])))
     return TableColumns(
         text=tuple(filter(None, [options.text])),
         tokens=tuple(filter(None, [options.tokens])),
@@ -315,6 +422,7 @@ def _columns(options: EvaluateOptions) -> TableColumns:
         id=options.id,
         path=options.input,
         slots=options.policy.spans_column,
+        vectors=bool(options.vectors),
     )
 
 

@@ -166,7 +166,7 @@ class TableColumns:
         faults: list[str] = []
         for names, kinds, allowed in (
             (self.text, _STRING, "string"),
-            (self.tokens, f"array<{_STRING}>", "array<string>"),
+            (self.tokens, *self._token_kinds),
             (self.vector, "array<(float|double)>", "array<float> or array<double>"),
             # Decimals without a scale are unsigned integers, as Spark reads them.
             (ids, rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
@@ -180,6 +180,13 @@ class TableColumns:
             got = "; ".join(faults)
             do = _BINARY_STRINGS if "binary" in got else ""
             raise InputError("Columns have the wrong type", got=got, do=do)
+
+    @property
+    def _token_kinds(self) -> tuple[str, str]:
+        """The types that token columns may have, as a pattern and in words."""
+        if self.vectors:
+            return f"(array<)?{_STRING}>?", "string or array<string>"
+        return f"array<{_STRING}>", "array<string>"
 
     def _check_slots(self, fields: Mapping[str, Field]) -> None:
         """Refuse slots of several columns, in other arrays than the text, or of another type."""
@@ -270,6 +277,8 @@ class TableColumns:
         for field in schema:
             if field.name in self.text:
                 released.add(field.name, ArrayType(FloatType()))
+            elif field.name in self.tokens:
+                released.add(field.name, ArrayType(ArrayType(FloatType())))
             else:
                 released.add(field)
         return released
@@ -314,7 +323,7 @@ class TableColumns:
         written; with ``row_counts`` (V,), how many rows have each word, also how many rows show an
         unchanged rare word.
         """
-        counters = [counter(*pair) for pair in product(self.sanitized, worker.counts._fields)]
+        counters = [counter(*pair) for pair in product(self.sanitized, worker.counters._fields)]
         if row_counts is not None:
             counters += map(singled_out, FEW)
         # Spark trusts this schema and matches columns by position.
@@ -360,7 +369,9 @@ def _sanitize_batches(
         # The number of rows that have the rarest unchanged word of each row.
         rarest = np.full(len(batch), max(FEW))
         for name, field in batch.fields(worker.visible_words):
-            result = worker.sanitize(field.values, field.ids, column=name, **field.of_rows)
+            result = worker.sanitize(
+                field.values, field.ids, column=name, trust_id=True, **field.of_rows
+            )
             batch.set_values(name, result.values)
             counts += [field.sum_by_row(of_values, len(batch)) for of_values in result.counts]
             if row_counts is not None and isinstance(result, Sanitized):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,17 +26,22 @@ from dptext_spark.bars import progress, tell
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
-from dptext_spark.tables.fields import Field, pruned
+from dptext_spark.tables.fields import Field, pruned, quoted
 from dptext_spark.tables.source import setting
-from dptext_spark.text.columns import SLICE_BYTES
+from dptext_spark.text.columns import DROP, KEEP, SLICE_BYTES
+from dptext_spark.text.layout import assemble
 from dptext_spark.text.patterns.find import find
 from dptext_spark.text.patterns.names import TYPES
+from dptext_spark.text.pieces import PIECES, count_pieces, pieces_text
 from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
-from dptext_spark.word_reader import FEW, WordReader, rows_with_words
+from dptext_spark.word_reader import FEW, TokenLookup, WordReader, rows_with_words
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
 """Rows that each of so many tasks looks at, at most: little work, whatever the table's size."""
+
+NAMED_ROWS: Final = 1_000_000
+"""Rows up to which those that kept columns name uniquely are counted and not estimated."""
 
 MANY: Final = 0.1
 """A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
@@ -45,6 +50,9 @@ Ordinary English has a few in a hundred that a vocabulary of its own kind lacks;
 a language are missing there are several in ten.
 """
 
+
+SOME: Final = 0.01
+"""Places per row that look like pieces of identifiers, to warn of."""
 
 _NAMED: Final = 5
 """Columns that a warning names, of those that it is also about."""
@@ -55,7 +63,8 @@ class Coverage(Counter[str]):
 
     It counts ``rows``, the ``tokens`` that the policy protects, those of them that are ``unknown``
     to the vocabulary, and spans of each of ``TYPES`` that patterns find, whether they are marked or
-    not. Where the tokenizer takes each run of letters in scripts without spaces for one word,
+    not. ``left_figures`` and such are ``PIECES`` of what a release would be whose noise changes no
+    word. Where the tokenizer takes each run of letters in scripts without spaces for one word,
     ``unspaced`` is the sum over the rows of the share of such letters.
     """
 
@@ -69,6 +78,8 @@ class Coverage(Counter[str]):
         for string in run.tokens.strings:
             if string:
                 coverage.update(kind for _, _, kind in find(lookup_form(string), TYPES))
+        for kind, places in count_pieces(_unchanged(run, reader)).items():
+            coverage[f"left_{kind}"] = int(places.sum())
         rows = len(run.tokens.offsets) - 1
         coverage.update(rows=rows, tokens=int(run.protected.sum()), unknown=int(run.unknown.sum()))
         if run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name:
@@ -94,7 +105,13 @@ class Coverage(Counter[str]):
             "unknown": self["unknown"],
             "unspaced": round(self.unspaced_share, 4),
             "identifiers": {name: self[name] for name in TYPES},
+            "left": self.left,
         }
+
+    @property
+    def left(self) -> dict[str, int]:
+        """What looks like pieces of identifiers, by kind."""
+        return {kind: self[f"left_{kind}"] for kind in PIECES}
 
     def identified(self, but: Collection[str] = ()) -> str:
         """Count what patterns find, by type but for some; empty if nothing."""
@@ -102,12 +119,15 @@ class Coverage(Counter[str]):
             f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
         )
 
-    def describe(self) -> str:
-        """Describe how much the vocabulary has."""
+    def describe(self, column: str = "") -> str:
+        """Describe how much of a column the vocabulary has."""
         identified = self.identified()
         if identified:
             identified = f"; identifiers that patterns find: {identified}"
-        sample = f"a sample of {self['rows']:,} rows"
+        pieces = pieces_text(self.left)
+        if pieces:
+            identified += f"; what may be left of others: {pieces}"
+        sample = f"a sample of {self['rows']:,} {_unit(column)}"
         if not self["tokens"]:
             return f"no words in {sample}{identified}"
         share = 1 - self.unknown_share
@@ -127,7 +147,7 @@ class Coverage(Counter[str]):
         ``others`` are columns with the same concern, of which each has a smaller share.
         """
         of = f"of column {column}"
-        sample = f"in a sample of {self['rows']:,} rows"
+        sample = f"in a sample of {self['rows']:,} {_unit(column)}"
         unknown = f"{self.unknown_share:.1%} of the words"
         also = ""
         if others:
@@ -142,6 +162,11 @@ class Coverage(Counter[str]):
         if self.concern == "unknown":
             return f"{unknown} {of}, {sample}, are not in the embedding's vocabulary{also}. {fate}"
         return ""
+
+
+def _unit(column: str) -> str:
+    """Return what the values of a column are: those inside arrays are elements."""
+    return "elements" if "[]" in column else "rows"
 
 
 def _listed(columns: Collection[str]) -> str:
@@ -236,7 +261,7 @@ class Sample:
                 warnings.append(self.coverage[worst].warning(worst, self.fate, better))
         if self.identifiers:
             warnings += self._identified()
-        return warnings
+        return warnings + self._left()
 
     def _identified(self) -> list[str]:
         """Return what to know of identifiers that are no marks."""
@@ -252,8 +277,40 @@ class Sample:
         also = f"; so have {_listed(further)}" if further else ""
         return [
             f"Column {first} has identifiers ({by_column[first]}), in a sample of "
-            f"{self.coverage[first]['rows']:,} rows{also}. {self.identifiers}"
+            f"{self.coverage[first]['rows']:,} {_unit(first)}{also}. {self.identifiers}"
         ]
+
+    def _left(self) -> list[str]:
+        """Return what to know of pieces of identifiers that no pattern recognizes."""
+        columns = [
+            name
+            for name, coverage in self.coverage.items()
+            if sum(coverage.left.values()) > SOME * coverage["rows"]
+        ]
+        if not columns:
+            return []
+        first, *further = columns
+        coverage = self.coverage[first]
+        also = f"; so may {_listed(further)}" if further else ""
+        return [
+            f"Column {first} may keep pieces of identifiers that no pattern recognizes "
+            f"({pieces_text(coverage.left)}, in a sample of {coverage['rows']:,} rows){also}. Look "
+            "at such rows, and mask what they hold with --mask-spans or --spans-by."
+        ]
+
+
+def _unchanged(run: TokenLookup, reader: WordReader) -> pa.Array:
+    """Return what rows would be in a release whose noise changes no word."""
+    tokens = run.tokens
+    policy = reader.policy
+    released = np.where(run.known | run.marked, run.token_ids, policy.oov.stand_in)
+    released[~run.protected & ~run.marked] = KEEP
+    released[run.left_out] = DROP
+    marks: list[str | None] = [None] * len(tokens.distinct)
+    for place, name in run.mark_types().items():
+        marks[place] = f"[{name.upper()}]"
+    words = reader.bundle.shared().words
+    return assemble(tokens, released, words, policy.layout, marks)
 
 
 def _sample(
@@ -322,6 +379,35 @@ def _count_words(
         total += rows_with_words(np.concatenate(words), np.concatenate(rows), vocabulary=vocabulary)
     word_ids = np.flatnonzero(total)
     yield pa.RecordBatch.from_pydict({"word": word_ids, "rows": total[word_ids]})
+
+
+def count_rows_named(df: DataFrame, kept: Sequence[str], rows: int) -> dict[str, Any]:
+    """Count in one pass the rows whose values in kept columns no other row has, together and alone.
+
+    Values go between machines as hashes. Where the table has more than ``NAMED_ROWS`` rows, a share
+    of the hashes is looked at, each with all of its rows.
+    """
+    alone = []
+    for name in kept:
+        field = Field.find(df.schema, name)[0]
+        column = field.column
+        if None in field.path:  # inside an array, which counts whole
+            column = quoted(str(field.path[0]))
+        alone.append(column.cast("string"))
+    hashes = [F.xxhash64(*alone), *(F.xxhash64(column) for column in alone)]
+    parts = 1 << max(0, (rows - 1) // NAMED_ROWS).bit_length()
+    numbered = [F.struct(F.lit(n).alias("column"), h.alias("hash")) for n, h in enumerate(hashes)]
+    values = df.select(F.explode(F.array(*numbered)).alias("v")).select("v.*")
+    shared_values = values.where(F.pmod("hash", F.lit(parts)) == 0).groupBy("column", "hash")
+    unique = shared_values.count().where("count = 1").groupBy("column").count()
+    counts = {row["column"]: row["count"] * parts for row in unique.collect()}
+    together, *by_column = [min(rows, counts.get(number, 0)) for number in range(len(hashes))]
+    return {
+        "rows": rows,
+        "together": together,
+        "alone": dict(zip(kept, by_column, strict=True)),
+        "share": 1.0 / parts,
+    }
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}

@@ -20,7 +20,7 @@ SPANS = [
     ("mail john.smith+x@mail.example.co.uk.", "email:john.smith+x@mail.example.co.uk"),
     ("m\u00fcller@ex\u00e4mple.de's", "email:m\u00fcller@ex\u00e4mple.de"),
     ("\u90ae\u7bb1john@example.com\u3002", "email:john@example.com"),  # scripts without spaces
-    ("not@mail, a@b, a@1.5, @handle", "handle:@handle"),
+    ("not@mail, a@b, a@1.5, @handle", "handle:not@mail handle:@handle"),
     ("(https://example.com/a(b)?c=d@e.com#f).", "url:https://example.com/a(b)?c=d@e.com#f"),
     ("see www.foo.org, foo.org/x and Itv.com", "url:www.foo.org url:foo.org/x url:Itv.com"),
     ("the end.So it is. The end.Info", ""),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dptext_spark.text.patterns.find import NUMBER, TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import NUMBER, TYPES
 from dptext_spark.text.patterns.tables import DOMAINS
 
 ALL = frozenset([*TYPES, NUMBER])

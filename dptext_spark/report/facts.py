@@ -428,7 +428,7 @@ def coverage(columns: Mapping[str, Any]) -> Facts:
 def token_counts(counts: Any, oov: str) -> Facts:
     """Return what was done to the words of a column, under a policy for unknown ones."""
     facts = counts._asdict()
-    marks = {kind: facts.pop(kind) for kind in MARKS}
+    marks = dict(zip(MARKS, map(facts.pop, MARKS), strict=True))
     left = {kind: facts.pop(f"left_{kind}") for kind in PIECES}
     unknown = {"policy": oov, "tokens": counts.out_of_vocabulary}
     return {**facts, "out_of_vocabulary": unknown, "marks": marks, "left": left}

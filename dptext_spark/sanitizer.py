@@ -208,14 +208,14 @@ class Sanitizer(Displayed):
                 this column.
             persons: What names the person of each row, for dates that are moved together; without
                 it, and where it is null, the row's id.
-            trust_id: Take ids that repeat, except those of array elements. Rows of one id show
+            trust_id: Take ids that repeat, as those of array elements may. Rows of one id show
                 whether their texts are equal.
         """
         if not isinstance(column, str):
             raise must_be("column", "the name of the column", column, _COLUMN)
         values = as_arrow(values, f"Column {column}")
         ids = as_arrow(ids, "The column of row ids")
-        if not trust_id:
+        if not trust_id and positions is None:
             check_unique(ids)
         runs = self._runs(values, ids, column, slots, positions, words, persons)
         arrays = []

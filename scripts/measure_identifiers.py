@@ -771,12 +771,12 @@ def names(path: Path, detector: str) -> None:
         start = time.process_time()
         spans = opened.spans(texts)
         seconds = time.process_time() - start
-        whole = 0
+        recalled = 0
         for row, row_spans in zip(of_language, spans, strict=True):
             is_whole = [first <= row["start"] and row["end"] <= end for first, end in row_spans]
-            whole += any(is_whole)
+            recalled += any(is_whole)
         words = sum(len(text.split()) for text in texts)
-        share = whole / len(texts)
+        share = recalled / len(texts)
         print(f"| {language} | {len(texts)} | {share:.0%} | {words / seconds:,.0f} |")
 
 

@@ -114,6 +114,7 @@ STAND_INS = {
     "config": os.devnull,
     "delta": "0.5",
     "epsilon": "5",
+    "identifier-patterns": os.devnull,
     "identifiers": "mask",
     "time": "day:week",
     "vectors": "main-axes",
@@ -192,6 +193,7 @@ def test_an_option_that_a_message_advises_is_taken(option, reached):
     for value in ADVISED[option]:
         filled = re.sub(r"\bR$", "0.9", value)  # ivf:recall=R
         filled = filled.replace("slots:COLUMN", "slots:spans").replace("LISTS", "64")
+        filled = filled.replace("TYPE=ACTION", "email=mask")
         said = {}
         reached.clear()
         for name, arguments in attempts(option, filled):

@@ -176,14 +176,16 @@ def _trust(rows: SimulatedRows, channel: Channel, language: Language) -> float:
     first = second - 1
     # That a word follows which the vocabulary has is seen, and says nothing of which one.
     unknown = len(language.words)
-    known = 1.0 - language.pairs.probability(words[first], np.full_like(words[first], unknown))
-    leading = posterior[first] / known
+    in_vocabulary = 1.0 - language.pairs.probability(
+        words[first], np.full_like(words[first], unknown)
+    )
+    leading = posterior[first] / in_vocabulary
     sources, targets, beyond = links(words[first], words[second], language.pairs)
     ratio = beyond / language.words[words[second].ravel()[targets]]
-    seen = leading.ravel()[sources] * posterior[second].ravel()[targets] * ratio
+    seen_pairs = leading.ravel()[sources] * posterior[second].ravel()[targets] * ratio
     pairs = (leading * language.pairs.back_off[words[first]]).sum(axis=1)
     pairs *= 1.0 - language.pairs.lower[-1]
-    pairs += np.bincount(targets // words.shape[1], weights=seen, minlength=len(second))
+    pairs += np.bincount(targets // words.shape[1], weights=seen_pairs, minlength=len(second))
 
     def loss(trust: float) -> float:
         """Minus the likelihood of all pairs of neighbours, over that of independent words."""

@@ -113,6 +113,12 @@ def _decoded(values: PythonColumn) -> pa.Array:
 
 def id_bytes(ids: pa.Array) -> list[bytes]:
     """Return row ids for the noise's context: equal numbers give equal bytes at any width."""
+    _check_ids(ids)
+    return [str(value).encode() for value in ids.to_pylist()]
+
+
+def _check_ids(ids: pa.Array) -> None:
+    """Check that row ids are integers or strings, without nulls."""
     kind = ids.type
     is_whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
     if not (is_whole or _is_text(kind)):
@@ -123,11 +129,11 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
         raise InputError(
             "Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows"
         )
-    return [str(value).encode() for value in ids.to_pylist()]
 
 
 def check_unique(ids: pa.Array) -> None:
     """Check that no row id comes twice."""
+    _check_ids(ids)
     distinct = pc.count_distinct(ids, mode="all").as_py()
     if distinct < len(ids):
         raise InputError(

@@ -73,7 +73,7 @@ class World:
     texts: list[str]
     labels: NDArray[Any]
     embedding: Embedding
-    others: list[str]  # texts of the same kind, a public corpus
+    public_texts: list[str]  # texts of the same kind, a public corpus
 
     @cached_property
     def original(self) -> WordRows:
@@ -195,7 +195,7 @@ def classes(world: World, analysis: Analysis, released: WordRows) -> dict[str, f
 
 def in_context(world: World, analysis: Analysis, few: WordRows, shares: Floats) -> Floats:
     """Return the vectors of rows by all of their outputs, with the language of other texts."""
-    corpus = WordRows.of(world.others, world.embedding)
+    corpus = WordRows.of(world.public_texts, world.embedding)
     posterior = RowPosterior.of(
         analysis.matrix,
         shares,
@@ -235,14 +235,14 @@ def main(
 ) -> None:
     rows_of_table = pq.read_table(table, columns=[text, label])
     places = shared.evenly(rows, len(rows_of_table))
-    others = np.setdiff1d(np.arange(len(rows_of_table)), places)
-    public_texts = rows_of_table.take(others)[text].to_pylist()
+    public_places = np.setdiff1d(np.arange(len(rows_of_table)), places)
+    public_texts = rows_of_table.take(public_places)[text].to_pylist()
     rows_of_table = rows_of_table.take(places)
     world = World(
         texts=rows_of_table[text].to_pylist(),
         labels=np.array(rows_of_table[label].to_pylist()),
         embedding=Embedding.open(embedding),
-        others=public_texts,
+        public_texts=public_texts,
     )
     configured = mechanism(spec, epsilon=epsilon)
     ((first,),) = shared.releases(world.original, [configured], world.embedding, seed=1_000_000)

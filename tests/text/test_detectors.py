@@ -160,7 +160,7 @@ def test_an_init_that_fails_is_refused(write_module):
 
 REFUSED = [
     ({"spans_by": "no_such_module:find"}, "Module no_such_module .*cannot be imported.*PYTHONPATH"),
-    ({"spans_by": "json:no_such"}, "Module json of --spans-by lacks the function"),
+    ({"spans_by": "json:no_such"}, "Module json of spans_by lacks the function"),
     ({"spans_by": "builtins:list"}, "has no version and no source"),
     ({"spans_by": "json"}, "is unknown. Allowed: spacy:MODEL, presidio:MODEL, MODULE:FUNCTION"),
     ({"spans_by": "spacy"}, "is unknown"),

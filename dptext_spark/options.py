@@ -1050,7 +1050,11 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     evaluation: TablePath | None = OUTPUT(
         "folder of dptext evaluate: quote its measured risk in the public report", None
     )
-    person: Column | None = ROWS_OF("column of persons: report what their rows add up to", None)
+    person: Column | None = ROWS_OF(
+        "column of persons: report what their rows add up to; shift:LABEL moves their dates "
+        "together",
+        None,
+    )
     count_unique: bool = ROWS_OF(
         "count rows that show a word that few rows have; one more pass", False
     )

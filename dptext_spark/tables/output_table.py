@@ -55,10 +55,8 @@ class OutputTable:
             return spark.read.text(self.options.output)
         df = self.written.open(spark).df
         # As JSON, fields inside arrays and structs are text like the others.
-        names = sorted({name.split(".")[0].removesuffix("[]") for name in columns})
-        return df.select(
-            F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).alias("value")
-        )
+        names = {name.partition(".")[0].removesuffix("[]"): None for name in columns}
+        return df.select(F.to_json(F.struct(*map("`{}`".format, names))).alias("value"))
 
     def write_reports(self, facts: Facts, findings: Facts) -> Report:
         """Write the report that may be shared, and the one that may not, next to the output.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from dptext_spark.text.actions import TAG_BITS
@@ -29,4 +29,4 @@ def count_tags(texts: DataFrame) -> list[dict[str, Any]]:
         F.countDistinct(F.when(F.col("rows") > 1, F.col("row"))).alias("linked"),
         F.max("rows").alias("largest"),
     )
-    return [row.asDict() for row in by_type.orderBy("type").collect()]
+    return [*map(Row.asDict, by_type.orderBy("type").collect())]

@@ -182,17 +182,10 @@ def _trust(rows: SimulatedRows, channel: Channel, language: Language) -> float:
     leading = posterior[first] / in_vocabulary
     sources, targets, beyond = links(words[first], words[second], language.pairs)
     ratio = beyond / language.words[words[second].ravel()[targets]]
-<<<<<<< HEAD
-    of_pairs = leading.ravel()[sources] * posterior[second].ravel()[targets] * ratio
-    pairs = (leading * language.pairs.back_off[words[first]]).sum(axis=1)
-    pairs *= 1.0 - language.pairs.lower[-1]
-    pairs += np.bincount(targets // words.shape[1], weights=of_pairs, minlength=len(second))
-=======
     seen_pairs = leading.ravel()[sources] * posterior[second].ravel()[targets] * ratio
     pairs = (leading * language.pairs.back_off[words[first]]).sum(axis=1)
     pairs *= 1.0 - language.pairs.lower[-1]
     pairs += np.bincount(targets // words.shape[1], weights=seen_pairs, minlength=len(second))
->>>>>>> main
 
     def loss(trust: float) -> float:
         """Minus the likelihood of all pairs of neighbours, over that of independent words."""

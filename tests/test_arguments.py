@@ -233,6 +233,7 @@ def test_privatize_table_takes_objects(monkeypatch, small):
     assert first == second
     assert (first.noise_key(), first.policy, first.read_options) == (KEY, words, {"header": "true"})
     assert RowBudget.of(first.row_budget) == RowBudget(loss=5, within=2)
+    assert first.model_dump(mode="json", by_alias=True)["key-file"] == "not shown"
     for shown in (str(first.to_json()), first.model_dump_json()):
         assert KEY.secret.hex() not in shown and repr(KEY.secret)[2:-1] not in shown
 

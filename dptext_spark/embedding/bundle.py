@@ -170,8 +170,8 @@ class Embedding:
         checked.
 
         Raises:
-            BundleError: This is no bundle, or a file of it is missing, changed or of another
-            layout.
+            BundleError: The folder is not a bundle, or a file in it is missing, altered or of
+                another layout.
         """
         path = Path(path)
         manifest = _read_manifest(path)

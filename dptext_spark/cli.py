@@ -433,10 +433,10 @@ def main() -> None:
 
 @main.command("demo", cls=_Command, params=[help_all()])
 @click.option(
-    "--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder"
+    "--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder to write"
 )
 def demo_command(output: str) -> None:
-    """Try all of it on data of the package."""
+    """Run the whole path on bundled data."""
     from dptext_spark import demo
 
     demo.run(Path(output))

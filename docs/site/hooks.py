@@ -1,4 +1,4 @@
-"""Pages of the site from outside of docs/: README as its first one, the commands' options, and each file that a page links to."""
+"""Pages of the site from outside of docs/: README, the commands' options, and files that pages link to."""
 
 from __future__ import annotations
 

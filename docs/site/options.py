@@ -14,8 +14,8 @@ from dptext_spark.options import COMMANDS
 
 BEGIN: Final = """# Commands and options
 
-This page is made from the commands' own help, as `dptext COMMAND --help-all` prints it. `jobs/COMMAND.py` takes the same
-options under `spark-submit`, and a file for `--config` has them as keys.
+`dptext COMMAND --help-all` prints the same. `jobs/COMMAND.py` takes these options under `spark-submit`, and
+a file for `--config` has them as keys.
 """
 
 

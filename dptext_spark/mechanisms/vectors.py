@@ -57,8 +57,7 @@ class ProjectedVectors(ProjectionParameters):
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="scale of the noise: spectral, or paper (less noise, and a larger proven "
-        "epsilon)",
+        description="how noise is scaled: spectral, or paper (less noise, larger proven epsilon)",
     )
 
     def rows(self, dimension: int) -> int:

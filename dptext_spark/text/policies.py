@@ -257,15 +257,15 @@ class PolicyParameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     oov: Annotated[OovPolicy, "NAME"] = WORD(
-        Mask(), description=f"unknown words: {', '.join(OovPolicy.forms())}"
+        Mask(), description=f"what to do with unknown words: {', '.join(OovPolicy.forms())}"
     )
     protect: Annotated[Protection, "NAME"] = WORD(
-        AllWords(), description="perturbed words: all, content (no stop words), slots:COLUMN"
+        AllWords(), description="words that get noise: all, content (not stop words), slots:COLUMN"
     )
     layout: Annotated[Layout, Layout.forms] = WORD(
         SingleSpaces(),
-        description="kept around words: nothing (words), or punctuation, symbols and capitals "
-        "(keep)",
+        description="what to keep around words: nothing (words), or punctuation, symbols and "
+        "capitals (keep)",
     )
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
     identifiers: Annotated[Identifiers, "POLICY"] = WORD(
@@ -274,10 +274,11 @@ class PolicyParameters(BaseModel):
         "or off",
     )
     numbers: Literal["mask", "words"] = WORD(
-        "mask", description="numbers of more than two figures: mask, or words of the vocabulary"
+        "mask",
+        description="what to do with numbers of more than two digits: mask, or treat as words",
     )
     mask_spans: Annotated[str, "COLUMN"] | None = WORD(
-        None, description="column of spans to mask, e.g. names that a detector found"
+        None, description="column of spans to mask, e.g. names from a detector"
     )
 
     @field_validator("mask_spans")

@@ -59,7 +59,7 @@ def run(options: VectorsOptions) -> Report:
             reader = WordReader(bundle=bundle, policy=policy)
             sample = table.input.sample(
                 reader,
-                fate="They are left out of the averages. Take an embedding that has more of them.",
+                fate="They are left out of the averages. Take a larger embedding.",
             )
         operations = 0.0  # of a row
         for projection in projections.values():

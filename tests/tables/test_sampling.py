@@ -22,6 +22,7 @@ from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import run_table, write_table
 
 CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"
+ROOT = Path(__file__).parents[2]
 FATE = "They become [MASK]."
 OF = "of column text, in a sample of 1,000 rows, are"
 

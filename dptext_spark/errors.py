@@ -83,9 +83,8 @@ def printable(line: str) -> str:
 
 def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
     """Return the error of bytes that are not UTF-8; its message has none of them."""
-    got = f"another byte at place {error.start + 1}"
     return ConfigError(
-        f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it"
+        f"{what} is not valid UTF-8 (byte {error.start + 1})", do="Convert or rename it"
     )
 
 

@@ -532,12 +532,12 @@ class TableOptions(InputOptions):
         if not sanitized:
             options = " or ".join(f"--{kind}" for kind in kinds)
             yield ConfigError(
-                "No column is to be sanitized", do=f"Name at least one with {options}"
+                "No column to sanitize was given", do=f"Name at least one with {options}"
             )
         if self.except_ and ALL not in self.keep:
-            yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
+            yield ConfigError("Option --except needs --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
-            yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
+            yield ConfigError("The --id column cannot be sanitized", got=str(self.id))
         for name in ("layout", "tokenizer"):
             if not kinds["text"] and str(getattr(self, name, "words")) != "words":
                 yield ConfigError(
@@ -728,7 +728,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         column = str(self.text or self.tokens or "")
         if (self.text is None) == (self.tokens is None):
-            yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
+            yield ConfigError("Give either --text or --tokens")
         elif "[]" in column:
             yield ConfigError(
                 "Fields inside arrays cannot be evaluated",
@@ -745,11 +745,15 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         repeated = [name for name in classes if names.count(name) > 1]
         if repeated:
             yield ConfigError(
-                "A column is either the evaluated one, --label or --author", got=_listed(repeated)
+                "The evaluated column, --label and --author must be different columns",
+                got=_listed(repeated),
             )
         inside = [name for name in classes if "." in name or "[]" in name]
         if inside:
-            yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
+            yield ConfigError(
+                "Options --label and --author need columns, not fields inside them",
+                got=", ".join(inside),
+            )
 
     def _target_conflicts(self) -> Iterator[ConfigError]:
         """Yield what the target counts that is not measured."""
@@ -762,9 +766,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
         if target.risk.versions not in (1, self.versions):
             yield ConfigError(
-                "The --target counts versions that are not measured",
-                allowed=f"1 or --versions {self.versions}",
-                got=str(target.risk.versions),
+                f"The --target must count 1 version, or {self.versions} as --versions; got "
+                f"{target.risk.versions}"
             )
 
     def release_command(self, mechanism: Mechanism, search: Search) -> str:
@@ -853,7 +856,7 @@ class AuditOptions(MechanismOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
             yield ConfigError(
-                "Option --embedding is missing", do="Or name small worlds only, with --world"
+                "World bundle needs --embedding", do="Give it, or other worlds with --world"
             )
 
     def finish(self, report: Any) -> str:
@@ -926,8 +929,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
             yield ConfigError(
                 f"Option --identifiers {self.identifiers} needs --key-file",
-                do="Give one, or take --identifiers mask: a fresh key's stand-ins are found in no "
-                "other table",
+                do="Give one, or use --identifiers mask: tags under a fresh key occur in no other "
+                "table",
             )
         yield from self._ledger_conflicts()
         yield from self._incremental_conflicts()
@@ -952,14 +955,14 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             return
         if self.person is not None:
             yield ConfigError(
-                "Options --person and --incremental do not go together: rows of a person come in "
-                "many runs",
+                "Options --person and --incremental cannot be combined: the rows of a person come "
+                "in several runs",
                 do="Count them in a --dry-run of the whole table",
             )
         if self.count_unique:
             yield ConfigError(
-                "Options --count-unique and --incremental do not go together: rows that come later "
-                "may have the same words",
+                "Options --count-unique and --incremental cannot be combined: later rows may have "
+                "the same words",
                 do="Leave --count-unique out",
             )
         if self.key_file is None:
@@ -969,12 +972,12 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
                 "needs it",
             )
         if self.mode != "error":
-            yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
+            yield ConfigError(f"Options --incremental and --mode {self.mode} cannot be combined")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
-                "Option --incremental cannot check that --id names every row of all runs once",
-                do="Leave it out to name rows by file and position, or vouch for it with "
-                "--trust-id",
+                "Option --incremental cannot check that ids are unique over all runs",
+                do="Leave --id out to identify rows by file and position, or confirm that they are "
+                "unique with --trust-id",
             )
 
 
@@ -998,9 +1001,8 @@ class VectorsOptions(ProjectedVectors, TableOptions):
         yield from self.column_conflicts(vector=self.vector, text=self.text)
         if bool(self.text) != (self.embedding is not None):
             yield ConfigError(
-                "Options --text and --embedding go together",
-                do="Give a text column the bundle of its words' vectors; --vector columns need "
-                "none",
+                "Options --text and --embedding must be given together",
+                do="Texts need the bundle of their words' vectors; --vector columns need none",
             )
 
     @property
@@ -1099,7 +1101,7 @@ class EstimateOptions(Options):
             )
         groups = {*self.by, *([self.person] if self.person else [])}
         if self.text in groups:
-            yield ConfigError("The --text column makes no groups", got=str(self.text))
+            yield ConfigError("The --text column cannot be used for groups", got=str(self.text))
 
 
 class LedgerOptions(Options):

@@ -159,7 +159,7 @@ def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) ->
         mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
     bound = mechanism.bind(embedding, exact)
     if not isinstance(bound, NoisyNearest):
-        raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
+        raise ConfigError(f"Mechanism {mechanism.name} needs no search", do="Use --search exact")
     words = zipf_words(embedding.inputs, SAMPLE)
     release = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact)
     noise = release.column(
@@ -208,9 +208,9 @@ def chosen_search(
     if "probes" in parameters:
         if len(counts) > 1:
             raise ConfigError(
-                "The bundle has several indexes, of which probes does not choose one",
+                "The bundle has several indexes, and ivf:probes=P needs exactly one",
                 got=", ".join(f"ivf:{count}" for count in counts),
-                do="Give --search ivf:recall=R instead: it takes the best one",
+                do="Use --search ivf:recall=R, which chooses the best one",
             )
         return IvfSearch.over(embedding, words, lists=counts[0], probes=parameters["probes"])
     recall = parameters.get("recall", RECALL)

@@ -350,8 +350,8 @@ def _read_manifest(path: Path) -> Manifest:
         content = (path / MANIFEST).read_bytes()
     except OSError:
         raise BundleError(
-            "This is no embedding bundle",
-            allowed=f"a folder with a {MANIFEST}, as 'dptext embedding' writes it",
+            "This is not an embedding bundle",
+            allowed=f"a folder with a {MANIFEST}, written by dptext embedding",
             got=str(path),
             do="Build a bundle or check the path",
         ) from None

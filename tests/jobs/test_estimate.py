@@ -234,7 +234,7 @@ def test_a_public_corpus_makes_the_prior(release, small, topics, tmp_path):
         ({"words": "5", "where": "id = 7"}, "no word that the mechanism could have given"),
         ({"topics": "absent.txt"}, "topics absent.txt cannot be read"),
         ({}, "nothing to estimate"),
-        ({"by": ["text"], "words": "5"}, "--text column makes no groups"),
+        ({"by": ["text"], "words": "5"}, "--text column cannot be used for groups"),
         ({"time": "day:hour", "words": "5"}, "--time has a wrong value"),
     ],
 )

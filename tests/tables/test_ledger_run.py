@@ -333,7 +333,7 @@ def test_a_damaged_ledger_is_told(release, ledger, tmp_path):
     events = tmp_path / "ledger" / "events"
     (events / "notes.txt").write_text("")
     refused(r"The ledger is damaged.* Got: notes\.txt")
-    refused("is no ledger", ledger=events)
+    refused("is not a ledger", ledger=events)
 
 
 @pytest.mark.usefixtures("light")

@@ -54,7 +54,7 @@ def section_of(name: str) -> str:
     about = "\n\n".join(part.replace("\n", " ") for part in str(job.help).split("\n\n"))
     example = ""
     if name in COMMANDS:
-        example = f"\n```\ndptext {name} {COMMANDS[name].usage}\n```\n"
+        example = f"\n```sh\ndptext {name} {COMMANDS[name].usage}\n```\n"
     return f"\n## dptext {name}\n\n{about}\n{example}{tables.getvalue()}"
 
 

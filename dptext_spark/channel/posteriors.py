@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -123,6 +124,14 @@ class Guesser:
         self, points: Floats, *, flattened: float = 1.0
     ) -> Iterator[tuple[slice, Floats32]]:
         """Compute P[x | z] of points (t, ...) for the k words, block by block: float32 (b, k)."""
+        for rows, likelihood in self._likelihoods(points, flattened=flattened):
+            likelihood /= likelihood.sum(axis=1, keepdims=True)
+            yield rows, likelihood
+
+    def _likelihoods(
+        self, points: Floats, *, flattened: float = 1.0
+    ) -> Iterator[tuple[slice, Floats32]]:
+        """Compute the same up to a factor for each point: the likeliest word has 1."""
         log_prior = np.log(self.prior).astype(np.float32)
         for start in range(0, len(points), _ROWS):
             rows = slice(start, min(start + _ROWS, len(points)))
@@ -135,7 +144,6 @@ class Guesser:
             scores -= scores.max(axis=1, keepdims=True)
             with np.errstate(under="ignore"):
                 np.exp(scores, out=scores)
-                scores /= scores.sum(axis=1, keepdims=True)
             yield rows, scores
 
     def sums(self, outputs: Ints, points: Floats) -> PosteriorSums:
@@ -158,8 +166,9 @@ class Guesser:
             posterior *= np.float32(1.0 / _UNIT)
             np.rint(posterior, out=posterior)
             places = place_of[rows]
-            borders = np.flatnonzero(np.diff(places, prepend=-1))
-            totals[places[borders]] += np.add.reduceat(posterior, borders, axis=0, dtype=np.float64)
+            borders = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
+            for start, stop in pairwise([*borders, len(places)]):  # faster than np.add.reduceat
+                totals[places[start]] += posterior[start:stop].sum(axis=0, dtype=np.float64)
         return self._listed(outputs[starts], totals * _UNIT)
 
     def weighted(self, points: Floats) -> Iterator[tuple[slice, Floats32]]:
@@ -169,9 +178,9 @@ class Guesser:
         f_drawn(z).
         """
         ratio = (self.drawn / self.prior).astype(np.float32)
-        for rows, posterior in self.posteriors(points):
-            posterior /= (posterior * ratio).sum(axis=1, keepdims=True)
-            yield rows, posterior
+        for rows, likelihood in self._likelihoods(points):
+            likelihood /= (likelihood * ratio).sum(axis=1, keepdims=True)
+            yield rows, likelihood
 
     def imagined(self, outputs: Ints) -> PosteriorSums:
         """Return what is believed of outputs (u,), ascending, before any point is drawn."""

@@ -248,12 +248,18 @@ def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, F
     As places (f,) among the first and among the second ones, and what they have ``beyond``.
     """
     width = first.shape[1]
+    count = len(first)
+    if (first == first[:1]).all() and (second == second[:1]).all():
+        # As where there is no output to look at: every word has the same candidates.
+        _, i, j, beyond = model.seen(first[:1], second[:1])
+        token = np.repeat(np.arange(count) * width, len(i))
+        return token + np.tile(i, count), token + np.tile(j, count), np.tile(beyond, count)
     ends = np.cumsum(model.followers(first).sum(axis=1) + len(model.back_off))
     borders = np.flatnonzero(np.diff(ends // _LOOKED_UP)) + 1
     sources = []
     targets = []
     excess = []
-    for tokens in np.split(np.arange(len(first)), borders):
+    for tokens in np.split(np.arange(count), borders):
         pair, i, j, beyond = model.seen(first[tokens], second[tokens])
         token = tokens[pair] * width
         sources.append(token + i)

@@ -122,13 +122,16 @@ class BigramModel:
         place_of[row, second[row, place]] = place
         words = np.where(first < 0, states, first).ravel()  # a word without followers
         followers = self.followers(words)
-        source = np.repeat(np.arange(len(words)), followers)
-        keys_before = np.repeat(np.cumsum(followers) - followers, followers)
-        at = np.arange(len(source)) - keys_before + self._starts[words][source]
-        pair, i = np.divmod(source, first.shape[1])
-        j = place_of[pair, self.keys[at] % states]
-        is_seen = j >= 0
-        return pair[is_seen], i[is_seen], j[is_seen].astype(np.int64), self.beyond[at[is_seen]]
+        ends = np.cumsum(followers)
+        at = np.arange(followers.sum()) + np.repeat(
+            self._starts[words] - ends + followers, followers
+        )
+        pair = np.repeat(np.arange(len(first)), followers.reshape(first.shape).sum(axis=1))
+        j = place_of.ravel()[pair * states + self._seconds[at]]
+        places = np.flatnonzero(j >= 0)
+        pair = pair[places]
+        i = np.searchsorted(ends, places, side="right") - pair * first.shape[1]
+        return pair, i, j[places].astype(np.int64), self.beyond[at[places]]
 
     def followers(self, words: Ints) -> Ints:
         """Count the words seen after each word, int64; none after a negative one."""
@@ -140,6 +143,11 @@ class BigramModel:
         """Where each word's pairs start among the keys, int64 (V + 4,); the last word has none."""
         states = len(self.back_off)
         return np.searchsorted(self.keys, np.arange(states + 2) * states)
+
+    @cached_property
+    def _seconds(self) -> Ints:
+        """The second words of the keys, int64 (c,)."""
+        return self.keys % len(self.back_off)
 
     @cached_property
     def _index(self) -> Any:

@@ -70,16 +70,18 @@ class Topics:
         (t, K) how likely each is.
         """
         is_word = (words >= 0) & (words < self.ratios.shape[1])
-        ratios = self.ratios[:, np.where(is_word, words, 0)]
+        of_word = np.ascontiguousarray(self.ratios.T)
+        ratios = of_word[np.where(is_word, words, 0)]  # (t, K, topics)
         likely = np.where(is_word, probability, 0.0)
         unknown = np.maximum(1.0 - likely.sum(axis=1), 0.0)
-        of_token = _WEIGHT * np.log((ratios * likely).sum(axis=2) + unknown)  # (topics, t)
+        expected = np.matmul(likely[:, None, :], ratios)[:, 0]
+        of_token = _WEIGHT * np.log(expected + unknown[:, None])  # (t, topics)
         rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         of_row = np.zeros((len(offsets) - 1, len(self.shares)))
-        np.add.at(of_row, rows, of_token.T)
-        of_rest = of_row[rows].T - of_token + np.log(self.shares)[:, None]
-        of_rest -= scipy.special.logsumexp(of_rest, axis=0, keepdims=True)
-        evidence = np.log(np.einsum("kt,ktj->tj", np.exp(of_rest), ratios))
+        np.add.at(of_row, rows, of_token)
+        of_rest = of_row[rows] - of_token + np.log(self.shares)
+        of_rest -= scipy.special.logsumexp(of_rest, axis=1, keepdims=True)
+        evidence = np.log(np.matmul(ratios, np.exp(of_rest)[:, :, None])[:, :, 0])
         return np.asarray(np.where(is_word, evidence, 0.0))
 
 

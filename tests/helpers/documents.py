@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 
-def pattern_of(shown):
+def pattern_of(shown: str) -> str:
     """What matches output that is shown: ``...`` is any text of a line, or any lines by itself."""
     # At the end of a line in columns it is also what does not fit and goes on below, behind spaces.
     lines = [".*?".join(map(re.escape, line.split("..."))) + "\n" for line in shown.splitlines()]
@@ -13,11 +13,11 @@ def pattern_of(shown):
     return "".join(r"(?:.*\n)*?" if line == ".*?\n" else line for line in wrapped)
 
 
-def rewritten(shown, printed):
+def rewritten(shown: str, printed: str) -> str:
     """The output that a page should show now: it is shortened where it was shortened before."""
     if re.fullmatch(pattern_of(shown), printed):
         return shown
-    groups = [[]]
+    groups: list[list[str]] = [[]]
     for line in shown.splitlines():
         if line == "...":
             groups.append([])
@@ -26,7 +26,7 @@ def rewritten(shown, printed):
     if len(groups) == 1:
         return "\n".join(kept_short(shown.splitlines(), printed.splitlines())) + "\n"
     rest = printed.splitlines()
-    lines = []
+    lines: list[str] = []
     for i, group in enumerate(groups):
         start = 0
         if group and i:
@@ -41,11 +41,12 @@ def rewritten(shown, printed):
     return "\n".join(lines) + "\n"
 
 
-def likeness(group, printed):
+def likeness(group: list[str], printed: list[str]) -> float:
+    """How alike lines are, one by one."""
     return sum(SequenceMatcher(None, *pair).ratio() for pair in zip(group, printed, strict=False))
 
 
-def kept_short(shown, printed):
+def kept_short(shown: list[str], printed: list[str]) -> list[str]:
     """The lines that were printed; one that fits a shown line with ``...`` in it stays as it is shown."""
     fitting = {
         line: short
@@ -56,7 +57,7 @@ def kept_short(shown, printed):
     return [fitting.get(line, line) for line in printed]
 
 
-def rewrite(page: Path, code, shown, printed):
+def rewrite(page: Path, code: str, shown: str, printed: str) -> None:
     """Replace the output that the page shows below the code.
 
     Raises:

@@ -21,14 +21,14 @@ _UNSEEN: Final = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 
 
 class DptextError(Exception):
-    """An error that a user can mend; the command line prints it and exits with code 2.
+    """An error that a user can fix; the command line prints it and exits with code 2.
 
     Args:
         what: What is wrong, one clause without a full stop.
         allowed: What would be accepted.
         got: What was given; never row content or key material.
         do: What to do about it.
-        faults: Messages of errors that this one lists, a line each.
+        faults: Messages of errors that this one lists, one per line.
     """
 
     def __init__(

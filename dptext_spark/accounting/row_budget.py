@@ -40,10 +40,10 @@ _STEPS: Final = 12
 
 @dataclass(frozen=True, kw_only=True)
 class RowBudget:
-    """What a row may lose when each of its words moves by so much.
+    """The largest privacy loss of a row, if each of its words moves at most a given distance.
 
-    Two rows of equally many words, of which each is at most ``within`` from the other's in its
-    place, are (loss, delta)-indistinguishable: all columns that are sanitized together.
+    Two rows with the same number of words, each at most ``within`` from the word in the same place
+    of the other row, are (loss, delta)-indistinguishable, over all sanitized columns together.
     """
 
     loss: float  # nats, above 0

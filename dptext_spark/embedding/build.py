@@ -92,11 +92,12 @@ def build_embedding(
         matches: A list that receives how the two lists of words match.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then
             rounded).
-        release_words: Words that may be output. A path is a file of words, one a line, which match
-            in any capitals if no word is written so. By default all that a text can have, see
-            :func:`matchable`; an integer N is the first N of these; ``all`` is without exception.
-        never_output: File of words that may not be output, one a line, in any capitals, nor any
-            joined word that has one of them as a part. They are still words of the bundle.
+        release_words: Words that may be output. A path is a file with one word per line, which
+            match in any capitals if no word is written like that. By default all words that can
+            occur in a text, see :func:`matchable`; an integer N means the first N of these; ``all``
+            has no exception.
+        never_output: File of words that must not be output, one per line, in any capitals; joined
+            words that contain one are not output either. They are still words of the bundle.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, stored as float64.
 
     Raises:

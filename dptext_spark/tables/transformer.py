@@ -56,7 +56,7 @@ def _row_budget_json(value: Any) -> dict[str, Any]:
 class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], DefaultParamsWritable):
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
-    A saved stage has neither the key nor its place: set ``key_file`` again after loading. A stage
+    A saved stage contains neither key nor path: set ``key_file`` again after loading. A stage
     without a key file and without a ``name`` makes a fresh key at each call of ``transform``.
 
     Raises:

@@ -296,7 +296,7 @@ class PolicyParameters(BaseModel):
 
 
 class TextPolicy(PolicyParameters):
-    """What tokens are, which are perturbed, what replaces unknown ones, and what surrounds them.
+    """How texts are split, which words get noise, and what becomes of all other characters.
 
     Parameters are the options of ``dptext privatize`` by name, with ``_`` for ``-``:
     ``TextPolicy(oov="drop", protect="slots:where", mask_spans="names")``. All that are wrong are

@@ -385,7 +385,7 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError):
-        raise _damaged(WORDS, "it is no Parquet file") from None
+        raise _damaged(WORDS, "it is not a Parquet file") from None
     flags = np.arange(manifest.words) < manifest.releasable
     if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(
         table["releasable"].to_numpy(), flags
@@ -415,5 +415,5 @@ def map_array(path: Path) -> NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno == ENOMEM:
             raise MemoryError from None
-        raise _damaged(path.name, "it is no whole .npy file") from None
+        raise _damaged(path.name, "it is not a complete .npy file") from None
     return array

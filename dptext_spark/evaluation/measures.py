@@ -397,7 +397,7 @@ _ALL: Final[tuple[Measure, ...]] = (
     Measure("attribution", "Authors right", kind="risk", needs="author"),
     SingledOut(),
     Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
-    Kept("kept", "Words that stay"),
+    Kept("kept", "Unchanged words"),
     Similarity("similarity", "Similarity of a text's mean vector"),
     WordOverlap("word_overlap", "Frequencies of words: mass in common"),
     PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),

@@ -215,9 +215,9 @@ class Slots(Protection):
     name = "slots"
     scope = (
         "Only words inside the slots of column {column} that the vocabulary has are covered; words "
-        "outside the slots are released as they are. Letters next to a slot belong to it. The "
-        "output shows where slots stand, how many words they have, and which rows have none that "
-        "can be read; the choice of the marked words is not covered."
+        "outside the slots are released unchanged. Letters next to a slot belong to it. The output "
+        "shows the positions of slots, how many words they have, and which rows have none that can "
+        "be read; the choice of the marked words is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 

@@ -77,14 +77,14 @@ class Encoder(nn.Module):
         return batch.scores + fit + self.bias(batch.words)[..., 0]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Batch:
     """Some rows, filled up to the longest."""
 
     words: torch.Tensor  # (rows, n, K), candidates
     scores: torch.Tensor  # (rows, n, K), ln of prior times emission; far below 0 for none
     is_missing: torch.Tensor  # (rows, n), beyond a row's end
-    target: torch.Tensor  # (rows, n), which candidate is right; -1 where none is to be learned
+    target: torch.Tensor  # (rows, n), which candidate is right; -1: not to be learned
     places: Ints  # (tokens,), where the rows' tokens are in (rows * n)
 
 
@@ -112,9 +112,10 @@ def batches(
         target = np.where(is_learned, matches.argmax(axis=1), -1)
         size = (len(part), longest)
         is_missing = np.zeros(len(tokens), dtype=np.bool_)
+        single = scores.astype(np.float32)
         batch = Batch(
             words=filled(words, flat, size, 0),
-            scores=filled(scores.astype(np.float32), flat, size, 0.0),
+            scores=filled(single, flat, size, 0.0),
             is_missing=filled(is_missing, flat, size, True),
             target=filled(target, flat, size, -1),
             places=flat,
@@ -124,9 +125,9 @@ def batches(
 
 def filled(values: Any, places: Ints, size: tuple[int, int], rest: Any) -> torch.Tensor:
     """Put values (tokens, ...) at their places among (rows, n)."""
-    whole = np.full((size[0] * size[1], *values.shape[1:]), rest, dtype=values.dtype)
-    whole[places] = values
-    return torch.tensor(whole.reshape(*size, *values.shape[1:]))
+    table = np.full((size[0] * size[1], *values.shape[1:]), rest, dtype=values.dtype)
+    table[places] = values
+    return torch.tensor(table.reshape(*size, *values.shape[1:]))
 
 
 class Transformer(Attacker):
@@ -205,7 +206,9 @@ class Transformer(Attacker):
 
 
 def cross_entropy(scores: torch.Tensor, batch: Batch) -> torch.Tensor:
-    return nn.functional.cross_entropy(scores.flatten(0, 1), batch.target.flatten(), ignore_index=-1)
+    return nn.functional.cross_entropy(
+        scores.flatten(0, 1), batch.target.flatten(), ignore_index=-1
+    )
 
 
 def _features(encoder: Encoder | None, evidence: Evidence) -> Floats:
@@ -213,13 +216,10 @@ def _features(encoder: Encoder | None, evidence: Evidence) -> Floats:
     words = evidence.candidates.words
     prior = evidence.language.words
     frequency = np.append(prior, 1.0)[np.minimum(words, len(prior))]
-    features = [
-        np.maximum(evidence.candidates.log_emission, -700.0),
-        np.log(np.maximum(frequency, LEAST)),
-        np.log(np.maximum(evidence.by_pairs, LEAST)),
-        np.log(np.maximum(evidence.by_triples, LEAST)),
-        evidence.by_topics,
-    ]
+    probabilities = (frequency, evidence.by_pairs, evidence.by_triples)
+    features = [np.log(np.maximum(probability, LEAST)) for probability in probabilities]
+    features.insert(0, np.maximum(evidence.candidates.log_emission, -700.0))
+    features.append(evidence.by_topics)
     if encoder is not None:
         features.append(_read(encoder, evidence))
     return np.stack(features, axis=2)

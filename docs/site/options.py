@@ -30,18 +30,14 @@ class Tables(click.HelpFormatter):
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int = 0, col_spacing: int = 0
     ) -> None:
-        for option, meaning in rows:
-            self.write(f"| {code(option)} | {described(meaning)} |\n")
+        for row in rows:
+            option, meaning = (cell.replace("|", "\\|") for cell in row)
+            self.write(f"| `{option}` | {with_code(meaning)} |\n")
 
 
-def code(text: str) -> str:
-    """Return text as code in a cell of a table."""
-    return f"`{text}`".replace("|", "\\|")
-
-
-def described(text: str) -> str:
-    """Return a description in a cell of a table, with options as code."""
-    return re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"`\1`", text).replace("|", "\\|")
+def with_code(text: str) -> str:
+    """Return a description with the options that it names as code."""
+    return re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"`\1`", text)
 
 
 def section_of(name: str) -> str:
